@@ -12,7 +12,7 @@ use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::webhook::ServiceUrl;
 use coracle_storage::log::Durability;
 
-use crate::ControlPlane;
+use crate::{ControlPlane, Etcd};
 
 /// Where the data is kept.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ pub(crate) struct ServiceAccountIssuer {
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) location: DataLocation,
+    pub(crate) etcd: Option<Etcd>,
     pub(crate) listen: SocketAddr,
     pub(crate) mode: Mode,
     pub(crate) anonymous_auth: bool,
@@ -59,6 +60,7 @@ impl Default for Builder {
     fn default() -> Builder {
         Builder {
             location: DataLocation::Memory,
+            etcd: None,
             listen: ([127, 0, 0, 1], 0).into(),
             mode: Mode::Rbac,
             anonymous_auth: true,
@@ -93,6 +95,14 @@ impl Builder {
     /// Keeps the data in a directory, which is created if it is missing.
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
         self.location = DataLocation::Directory(directory.into());
+        self
+    }
+
+    /// Stores all objects in an etcd cluster, which other control planes may share. Keys, certificates and volumes are where they
+    /// are otherwise; control planes that share a cluster must have the same keys and certificates. Of their controllers, those of
+    /// one of them run at a time.
+    pub fn etcd(mut self, etcd: Etcd) -> Builder {
+        self.etcd = Some(etcd);
         self
     }
 

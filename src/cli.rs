@@ -1,6 +1,7 @@
 //! The command line: subcommands and flags. Scripts rely on them.
 
 pub mod audit;
+pub mod etcd;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,31 @@ pub enum Command {
         #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
         data_dir: PathBuf,
     },
+    /// Checks the store in a data directory that no server uses, without changing it. Prints what is wrong, a line each.
+    Check {
+        #[arg(value_name = "DATA_DIR", default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// Saves all objects of a running control plane in a file, as they are at one revision.
+    Backup {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Makes a store of a backup in a data directory that has none.
+    Restore {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+        data_dir: PathBuf,
+        /// By how much revisions continue above the backup's: more than were given since the backup.
+        #[arg(long, value_name = "N", default_value_t = coracle::maintenance::BUMP_REVISION)]
+        bump_revision: u64,
+    },
     /// Makes a folder for envtest's KUBEBUILDER_ASSETS, and prints its path.
     EnvtestAssets {
         /// The folder [default: one for this version in the user's cache directory].
@@ -63,6 +89,8 @@ pub struct Serve {
     /// Keep nothing: all data is in memory.
     #[arg(long)]
     ephemeral: bool,
+    #[command(flatten)]
+    etcd: etcd::EtcdFlags,
     /// The address to serve on; port 0 is any free one [default: 127.0.0.1:6443; of `run`: 127.0.0.1:0].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -245,6 +273,9 @@ impl Serve {
             None => builder.ephemeral(),
             Some(directory) => builder.data_dir(directory),
         };
+        if let Some(etcd) = self.etcd.options()? {
+            builder = builder.etcd(etcd);
+        }
         if let Some(file) = &self.token_auth_file {
             builder = builder.token_auth_file(file);
         }
@@ -256,6 +287,11 @@ impl Serve {
         self.ephemeral = self.data_dir.is_none();
         self.listen = self.listen.or(Some(RUN_LISTEN));
         self
+    }
+
+    /// Whether all objects are in an etcd cluster.
+    pub fn uses_etcd(&self) -> bool {
+        self.etcd.is_used()
     }
 
     /// The file for the kubeconfig; None for a temporary one.

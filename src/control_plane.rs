@@ -65,8 +65,25 @@ pub(crate) struct Running {
     pub(crate) serving: JoinHandle<()>,
     /// The controllers, and what the API server does without being asked. They write to the store.
     pub(crate) tasks: JoinSet<()>,
+    /// Ends the controllers that take part in a leader election, which releases the lease.
+    pub(crate) elected: Option<Elected>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) scratch: Option<tempfile::TempDir>,
+}
+
+/// Controllers that run while this process holds the lease.
+pub(crate) struct Elected {
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) work: JoinHandle<()>,
+}
+
+impl Elected {
+    /// Stops the controllers, and releases the lease if it is held.
+    async fn stop(self) {
+        // The election may have ended already.
+        let _ = self.stop.send(());
+        let _ = self.work.await;
+    }
 }
 
 impl Running {
@@ -75,7 +92,10 @@ impl Running {
     /// # Errors
     /// The store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, mut tasks, auditor, scratch } = self;
+        let Running { store, stop, serving, mut tasks, elected, auditor, scratch } = self;
+        if let Some(elected) = elected {
+            elected.stop().await;
+        }
         // These stop first, so that nothing writes while the store closes.
         tasks.shutdown().await;
         // The server may have ended already.
@@ -100,6 +120,9 @@ impl Drop for ControlPlane {
         if let Some(mut running) = self.running.take() {
             // Immediately, since a runtime that is shutting down runs no further tasks.
             running.tasks.abort_all();
+            if let Some(elected) = &running.elected {
+                elected.work.abort();
+            }
             self.runtime.spawn(running.stop());
         }
     }
@@ -149,6 +172,15 @@ impl ControlPlane {
     /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
     pub fn client(&self) -> kube::Client {
         client(&self.api, certificates::ADMIN, concat!("coracle/", env!("CARGO_PKG_VERSION")))
+    }
+
+    /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose changes can no longer be followed.
+    /// Then writes are refused, and what is read may be outdated; another start loads what is stored.
+    pub async fn failed(&self) -> StoreError {
+        match &self.running {
+            Some(running) => running.store.failed().await,
+            None => StoreError::Closed,
+        }
     }
 
     /// Stops accepting connections, lets requests finish, and flushes the store to disk.

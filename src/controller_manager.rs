@@ -55,7 +55,14 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     let is_selected = |name: &str| coracle::controllers::is_selected(&flags.controllers, name);
     if flags.leader_elect {
         let stop = signals.next();
-        coracle_controllers::run_elected(client, options, is_selected, identity(), stop).await?;
+        coracle_controllers::run_elected(
+            client,
+            options,
+            is_selected,
+            coracle::controllers::identity(),
+            stop,
+        )
+        .await?;
     } else {
         tokio::select! {
             () = coracle_controllers::run(client, options, is_selected) => {}
@@ -63,12 +70,6 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The identity in the leader election's Lease: the host's name and a random suffix, as kube-controller-manager's.
-fn identity() -> String {
-    let host = rustix::system::uname();
-    format!("{}_{}", host.nodename().to_string_lossy(), uuid::Uuid::new_v4())
 }
 
 /// The server's CA certificates in the kubeconfig's current context, in PEM, unchanged; None if there are none.

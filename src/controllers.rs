@@ -1,5 +1,42 @@
 //! The selection of controllers: kube-controller-manager's names, and the syntax of its `--controllers`.
 
+use coracle_controllers::Options;
+use kube::Client;
+use tokio::sync::oneshot;
+
+/// Runs the selected controllers whenever this process holds the lease of kube-controller-manager, until `stop` is sent. A
+/// lease that is lost is competed for again.
+pub(crate) async fn run_elected(
+    client: Client,
+    options: Options,
+    is_selected: impl Fn(&str) -> bool,
+    mut stop: oneshot::Receiver<()>,
+) {
+    loop {
+        let stopped = async {
+            // A dropped sender stops the controllers as well.
+            let _ = (&mut stop).await;
+        };
+        let elected = coracle_controllers::run_elected(
+            client.clone(),
+            options.clone(),
+            &is_selected,
+            identity(),
+            stopped,
+        );
+        match elected.await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "another server may run the controllers"),
+        }
+    }
+}
+
+/// The identity in the leader election's Lease: the host's name and a random suffix, as kube-controller-manager's.
+pub fn identity() -> String {
+    let host = rustix::system::uname();
+    format!("{}_{}", host.nodename().to_string_lossy(), uuid::Uuid::new_v4())
+}
+
 /// The controllers that simulate nodes, by the names of the programs of a real cluster.
 const NODE_COMPONENTS: [&str; 2] = ["kube-scheduler", "kubelet"];
 

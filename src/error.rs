@@ -9,7 +9,9 @@ use coracle_apiserver::access::certificates::CertificateError;
 use coracle_apiserver::access::jwt::KeyError;
 use coracle_apiserver::access::token_file::TokenFileError;
 use coracle_apiserver::audit::AuditError;
+use coracle_storage::backup::{BackupError, RestoreError};
 use coracle_storage::log::LogError;
+use coracle_storage_etcd::EtcdError;
 
 /// Why a control plane did not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,9 @@ pub enum Error {
     /// The log cannot be opened: it is in use, damaged, or not readable.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The etcd servers or their TLS options cannot be used.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// The CA or the serving certificate cannot be read, created or stored.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
@@ -43,6 +48,20 @@ pub enum Error {
     /// The bootstrap objects cannot be stored.
     #[error("cannot make the first objects: {0}")]
     Bootstrap(String),
+    /// A file is not a sound backup.
+    #[error("{path}: {cause}", path = .path.display())]
+    Backup {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: BackupError,
+    },
+    /// A backup cannot be restored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// A data directory has a store already.
+    #[error("{path} has a store already", path = .0.display())]
+    HasStore(PathBuf),
     /// A file or directory cannot be used.
     #[error("{path}: {cause}", path = .path.display())]
     File {

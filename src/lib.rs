@@ -20,7 +20,9 @@ mod control_plane;
 pub mod controllers;
 mod data_dir;
 mod error;
+mod etcd;
 mod health;
+pub mod maintenance;
 mod start;
 
 pub use builder::Builder;
@@ -34,3 +36,4 @@ pub use coracle_apiserver::webhook::{ServiceUrl, ServiceUrlError};
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 pub use error::Error;
+pub use etcd::Etcd;

@@ -1,5 +1,6 @@
 //! The `coracle` command.
 
+mod backup;
 mod cli;
 mod controller_manager;
 mod envtest;
@@ -12,6 +13,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use clap::error::ErrorKind;
+
+use coracle::maintenance::{self, CheckReport, Restored, Summary};
 
 use cli::{Cli, Command, Controllers, Log, LogFormat, Serve};
 
@@ -50,6 +53,14 @@ fn main() -> ExitCode {
                 Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
+        Command::Check { data_dir } => check(&data_dir),
+        Command::Backup { file, kubeconfig, log } => block_on(log, async {
+            let summary = backup::download(kubeconfig.as_deref(), &file).await?;
+            let Summary { revision, objects } = summary;
+            println!("{objects} objects at revision {revision} are saved in {}", file.display());
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Restore { file, data_dir, bump_revision } => restore(&file, &data_dir, bump_revision),
         Command::EnvtestAssets { directory } => envtest_assets(directory.as_deref()),
         Command::Version => {
             println!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
@@ -77,6 +88,39 @@ fn controllers(flags: &Controllers) -> ExitCode {
             block_on(flags.log, async { controller_manager::run(flags).await.map(|()| ExitCode::SUCCESS) })
         }
         Err(line) => report_failure(&line, USAGE_ERROR),
+    }
+}
+
+fn check(data_dir: &Path) -> ExitCode {
+    let report = match maintenance::check(data_dir) {
+        Ok(report) => report,
+        Err(error) => return report_failure(&error_line(&error.into()), 1),
+    };
+    for finding in &report.findings {
+        println!("{}", finding.replace('\n', " "));
+    }
+    if report.more_findings > 0 {
+        println!("and {} more", report.more_findings);
+    }
+    if !report.is_sound() {
+        return report_failure(&format!("the store in {} is damaged", data_dir.display()), 1);
+    }
+    let CheckReport { entries, objects, newest, compact_revision, .. } = report;
+    let left = if report.is_closed { "" } else { "; its server did not stop by itself" };
+    println!("sound: {objects} objects in {entries} entries, revisions {compact_revision} to {newest}{left}");
+    ExitCode::SUCCESS
+}
+
+fn restore(file: &Path, data_dir: &Path, bump_revision: u64) -> ExitCode {
+    match maintenance::restore(file, data_dir, bump_revision) {
+        Ok(Restored { objects, backup, store }) => {
+            println!(
+                "{objects} objects of revision {backup} are restored in {}, at revision {store}",
+                data_dir.display()
+            );
+            ExitCode::SUCCESS
+        }
+        Err(error) => report_failure(&error_line(&error.into()), 1),
     }
 }
 

@@ -23,13 +23,21 @@ pub async fn serve(builder: Builder, flags: &Serve) -> Result<()> {
     };
     control_plane.write_kubeconfig(&kubeconfig).with_context(|| kubeconfig.display().to_string())?;
     announce(&control_plane, flags, &kubeconfig);
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        // On a disk of our own, reads go on. In a cluster others go on, and what is read here is soon outdated.
+        error = control_plane.failed(), if flags.uses_etcd() => {
+            // It is reported with its cause when the store does not close.
+            tracing::error!(%error, "the process ends, since the store has failed");
+        }
+    }
     control_plane.shutdown().await.context("the store did not close")
 }
 
 /// Prints the banner: the address, the location of the data, and the line that sets KUBECONFIG.
 fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
     let data = match flags.data_dir() {
+        Some(dir) if flags.uses_etcd() => format!("data in etcd, keys in {}", dir.display()),
         Some(dir) => format!("data in {}", dir.display()),
         None => "nothing is kept".to_owned(),
     };

@@ -37,8 +37,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::builder::{DataLocation, ServiceAccountIssuer};
-use crate::control_plane::{Running, client, scratch};
+use crate::control_plane::{Elected, Running, client, scratch};
 use crate::health::health;
+use crate::maintenance::STORE;
 use crate::{Builder, ControlPlane, Error, controllers, data_dir};
 
 /// The user of the controllers, as kube-controller-manager's.
@@ -108,7 +109,10 @@ impl Builder {
         let discovery = Discovery::new(listener.address().to_string(), other_paths, resources)
             .with_remote(remote_groups.clone(), remote_documents.clone());
         let mut tasks = JoinSet::new();
-        tasks.spawn(registry.clone().expire_events(self.event_ttl));
+        // In etcd they have leases.
+        if self.etcd.is_none() {
+            tasks.spawn(registry.clone().expire_events(self.event_ttl));
+        }
         tasks.spawn(CustomResources::new(registry.clone()).run());
         // It needs the types that are served, so it is no client as the other controllers are; it is selected as they are.
         if controllers::is_selected(&self.controllers, POLICY_STATUS_CONTROLLER) {
@@ -145,17 +149,26 @@ impl Builder {
         }));
         start_hooks.iter().for_each(Hook::finish);
         let selection = self.controllers;
-        tasks.spawn(coracle_controllers::run(
-            client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
-            options,
-            move |name| controllers::is_selected(&selection, name),
-        ));
+        let controllers_client = client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT);
+        let is_selected = move |name: &str| controllers::is_selected(&selection, name);
+        let elected = match store.is_shared() {
+            false => {
+                tasks.spawn(coracle_controllers::run(controllers_client, options, is_selected));
+                None
+            }
+            true => {
+                let (stop, stopped) = oneshot::channel();
+                let work =
+                    tokio::spawn(controllers::run_elected(controllers_client, options, is_selected, stopped));
+                Some(Elected { stop, work })
+            }
+        };
         // From here on, dropping this future stops everything that was started.
         let control_plane = ControlPlane {
             api,
             certificates,
             address,
-            running: Some(Running { store, stop, serving, tasks, auditor, scratch }),
+            running: Some(Running { store, stop, serving, tasks, elected, auditor, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };
@@ -173,14 +186,20 @@ impl Builder {
             },
             ..store_options()
         };
+        let etcd = self.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), self.event_ttl)).transpose()?;
         let index = ObjectIndex::new(resources);
         let open = move || match location {
-            DataLocation::Memory => Ok(Store::open(EphemeralLog::new(), index, options)?),
+            DataLocation::Memory => Ok(match etcd {
+                Some(log) => Store::open(log, index, options),
+                None => Store::open(EphemeralLog::new(), index, options),
+            }?),
             DataLocation::Directory(directory) => {
                 data_dir::prepare(&directory)
                     .map_err(|cause| Error::File { path: directory.clone(), cause })?;
-                let log = SledLog::open(&directory.join("store"), durability)?;
-                Ok(Store::open(log, index, options)?)
+                Ok(match etcd {
+                    Some(log) => Store::open(log, index, options),
+                    None => Store::open(SledLog::open(&directory.join(STORE), durability)?, index, options),
+                }?)
             }
         };
         match tokio::task::spawn_blocking(open).await {

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
-use coracle_e2e::http::{self, Connection, Endpoint};
+use anyhow::Result;
+use coracle_e2e::http::{self, Endpoint};
+use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::{Cluster, cluster};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -22,10 +22,9 @@ const PODS: usize = 1000;
 const CLAIMS: usize = 1000;
 /// StatefulSets with a claim for each pod: their pod management, and their replicas.
 const SETS: [(&str, usize); 3] = [("Parallel", 100), ("OrderedReady", 100), ("Parallel", 1000)];
-/// Jobs, and the pods of each.
-const JOBS: (usize, usize) = (200, 5);
 const CONNECTIONS: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -63,8 +62,6 @@ async fn scenarios(endpoint: &Endpoint) -> Result<()> {
         let took = stateful_set(endpoint, management, replicas).await?;
         print_times(&format!("a StatefulSet of {replicas}, {management}"), took);
     }
-    let (count, pods) = JOBS;
-    print_times(&format!("{count} Jobs of {pods} pods, complete"), jobs(endpoint).await?);
     Ok(())
 }
 
@@ -78,58 +75,25 @@ async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
     let namespace = client.namespace().await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods");
     // The default account is created shortly after its namespace.
-    client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    until(&mut client, &format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
     let began = Instant::now();
     fill(endpoint, &path, PODS, |i| {
         json!({"metadata": {"name": format!("p{i}")}, "spec": {"containers": [{"name": "c", "image": "c"}]}})
     })
     .await?;
-    client.until(&format!("{path}?fieldSelector=status.phase%21%3DRunning"), 0).await?;
+    until(&mut client, &format!("{path}?fieldSelector=status.phase%21%3DRunning"), 0).await?;
     let up = began.elapsed();
     let began = Instant::now();
     client.call("DELETE", &path, None).await?;
-    client.until(&path, 0).await?;
+    until(&mut client, &path, 0).await?;
     Ok((up, began.elapsed()))
-}
-
-/// The time from the first create until all Jobs are complete, and from the delete until none of their pods is left.
-async fn jobs(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
-    let (count, pods) = JOBS;
-    let mut client = JsonClient::new(endpoint).await?;
-    let namespace = client.namespace().await?;
-    let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs");
-    client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
-    let began = Instant::now();
-    fill(endpoint, &path, count, |i| {
-        let containers = json!([{"name": "c", "image": "c"}]);
-        let template = json!({
-            "metadata": {"annotations": {"sim.coracle.dev/exit-after": "0s"}},
-            "spec": {"restartPolicy": "Never", "containers": containers},
-        });
-        let spec = json!({"completions": pods, "parallelism": pods, "template": template});
-        json!({"metadata": {"name": format!("j{i}")}, "spec": spec})
-    })
-    .await?;
-    let is_complete = |job: &Value| {
-        let conditions = job["status"]["conditions"].as_array();
-        conditions
-            .is_some_and(|conditions| conditions.iter().any(|condition| condition["type"] == "Complete"))
-    };
-    client
-        .until_so(&path, |list| list["items"].as_array().is_some_and(|jobs| jobs.iter().all(is_complete)))
-        .await?;
-    let complete = began.elapsed();
-    let began = Instant::now();
-    client.call("DELETE", &format!("{path}?propagationPolicy=Background"), None).await?;
-    client.until(&format!("/api/v1/namespaces/{namespace}/pods"), 0).await?;
-    Ok((complete, began.elapsed()))
 }
 
 /// The time from the first create until all claims are bound, and from the delete until none of their volumes is left.
 async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Duration)> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;
-    client.class(&namespace, provisioner).await?;
+    class(&mut client, &namespace, provisioner).await?;
     let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
     let began = Instant::now();
     let claim = |i| json!({"metadata": {"name": format!("c{i}")}, "spec": claim_of(&namespace)});
@@ -139,11 +103,11 @@ async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Dur
             .as_array()
             .is_some_and(|items| items.iter().all(|item| item["status"]["phase"] == "Bound"))
     };
-    client.until_so(&path, all_bound).await?;
+    client.until_within(&path, DEADLINE, all_bound).await?;
     let up = began.elapsed();
     let began = Instant::now();
     client.call("DELETE", &path, None).await?;
-    client.until_no_volume_of(&namespace).await?;
+    until_no_volume_of(&mut client, &namespace).await?;
     Ok((up, began.elapsed()))
 }
 
@@ -155,8 +119,8 @@ async fn stateful_set(
 ) -> Result<(Duration, Duration)> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;
-    client.class(&namespace, "coracle.csi").await?;
-    client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    class(&mut client, &namespace, "coracle.csi").await?;
+    until(&mut client, &format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
     let path = format!("/apis/apps/v1/namespaces/{namespace}/statefulsets");
     let labels = json!({"app": "web"});
     let mounts = json!([{"name": "data", "mountPath": "/data"}]);
@@ -172,11 +136,11 @@ async fn stateful_set(
     let began = Instant::now();
     client.call("POST", &path, Some(set)).await?;
     let path = format!("{path}/web");
-    client.until_so(&path, |set| set["status"]["readyReplicas"] == replicas).await?;
+    client.until_within(&path, DEADLINE, |set| set["status"]["readyReplicas"] == replicas).await?;
     let up = began.elapsed();
     let began = Instant::now();
     client.call("DELETE", &path, None).await?;
-    client.until_no_volume_of(&namespace).await?;
+    until_no_volume_of(&mut client, &namespace).await?;
     Ok((up, began.elapsed()))
 }
 
@@ -206,11 +170,10 @@ async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
     let began = Instant::now();
     client.call("DELETE", &format!("{maps}/owner"), Some(json!({"propagationPolicy": policy}))).await?;
     match policy {
-        "Orphan" => client.until(&format!("{maps}?fieldSelector=metadata.name%3Downer"), 0).await?,
+        "Orphan" => until(&mut client, &format!("{maps}?fieldSelector=metadata.name%3Downer"), 0).await?,
         // Only kube-root-ca.crt remains.
         _ => {
-            client
-                .until(&format!("{maps}?fieldSelector=metadata.name!%3Dkube-root-ca.crt&limit=1"), 0)
+            until(&mut client, &format!("{maps}?fieldSelector=metadata.name!%3Dkube-root-ca.crt&limit=1"), 0)
                 .await?
         }
     }
@@ -226,7 +189,7 @@ async fn namespace(endpoint: &Endpoint) -> Result<Duration> {
     }
     let began = Instant::now();
     client.call("DELETE", &format!("/api/v1/namespaces/{namespace}"), None).await?;
-    client.until(&format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{namespace}"), 0).await?;
+    until(&mut client, &format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{namespace}"), 0).await?;
     Ok(began.elapsed())
 }
 
@@ -246,74 +209,30 @@ async fn fill(endpoint: &Endpoint, path: &str, count: usize, object: impl Fn(usi
     Ok(())
 }
 
-/// A client for JSON requests over one connection.
-struct JsonClient(Connection);
+/// Creates a StorageClass.
+async fn class(client: &mut JsonClient, name: &str, provisioner: &str) -> Result<()> {
+    let class = json!({"metadata": {"name": name}, "provisioner": provisioner});
+    client.create("/apis/storage.k8s.io/v1/storageclasses", class).await.map(drop)
+}
 
-impl JsonClient {
-    async fn new(endpoint: &Endpoint) -> Result<JsonClient> {
-        Ok(JsonClient(endpoint.connect().await?))
-    }
+/// Waits until there is no volume of a class. A volume is deleted after its directory.
+async fn until_no_volume_of(client: &mut JsonClient, class: &str) -> Result<()> {
+    let is_gone = |list: &Value| {
+        let items = list["items"].as_array();
+        items.is_some_and(|items| items.iter().all(|item| item["spec"]["storageClassName"] != class))
+    };
+    client.until_within("/api/v1/persistentvolumes", DEADLINE, is_gone).await.map(drop)
+}
 
-    async fn call(&mut self, method: &'static str, path: &str, body: Option<Value>) -> Result<Value> {
-        let body = body.map(|body| Bytes::from(body.to_string()));
-        let response = self.0.call(method, path, &[], body).await?;
-        ensure!(response.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&response.body));
-        Ok(serde_json::from_slice(&response.body)?)
-    }
-
-    async fn namespace(&mut self) -> Result<String> {
-        let body = json!({"metadata": {"generateName": "bench-"}});
-        let namespace = self.call("POST", "/api/v1/namespaces", Some(body)).await?;
-        Ok(namespace["metadata"]["name"].as_str().context("no name")?.to_owned())
-    }
-
-    async fn class(&mut self, name: &str, provisioner: &str) -> Result<()> {
-        let class = json!({"metadata": {"name": name}, "provisioner": provisioner});
-        self.call("POST", "/apis/storage.k8s.io/v1/storageclasses", Some(class)).await.map(drop)
-    }
-
-    /// Waits until there is no volume of a class. A volume is deleted after its directory.
-    async fn until_no_volume_of(&mut self, class: &str) -> Result<()> {
-        let is_gone = |list: &Value| {
-            let items = list["items"].as_array();
-            items.is_some_and(|items| items.iter().all(|item| item["spec"]["storageClassName"] != class))
-        };
-        self.until_so("/api/v1/persistentvolumes", is_gone).await
-    }
-
-    /// Waits until a list has this number of items.
-    async fn until(&mut self, path: &str, count: usize) -> Result<()> {
-        self.until_so(path, |list| list["items"].as_array().map(Vec::len) == Some(count)).await
-    }
-
-    async fn until_so(&mut self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<()> {
-        while !is_so(&self.call("GET", path, None).await?) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    }
-
-    async fn until_ready(&mut self) -> Result<()> {
-        while self.0.call("GET", "/readyz", &[], None).await?.status != 200 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        Ok(())
-    }
+/// Waits until a list has this number of items.
+async fn until(client: &mut JsonClient, path: &str, count: usize) -> Result<()> {
+    let is_so = |list: &Value| list["items"].as_array().map(Vec::len) == Some(count);
+    client.until_within(path, DEADLINE, is_so).await.map(drop)
 }
 
 /// The share of one processor that the server uses during a time.
 async fn cpu_usage(cluster: &Cluster, time: Duration) -> Result<f64> {
-    let before = cpu(cluster)?;
+    let before = cluster.processor_time()?;
     tokio::time::sleep(time).await;
-    Ok((cpu(cluster)? - before) / time.as_secs_f64())
-}
-
-/// The processor time so far, in seconds.
-fn cpu(cluster: &Cluster) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", cluster.id().context("it has ended")?))?;
-    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let [user, system] = [11, 12].map(|i| fields.get(i).and_then(|field| field.parse::<f64>().ok()));
-    Ok((user.context("no time")? + system.context("no time")?)
-        / rustix::param::clock_ticks_per_second() as f64)
+    Ok((cluster.processor_time()? - before).as_secs_f64() / time.as_secs_f64())
 }

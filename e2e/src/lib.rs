@@ -18,6 +18,7 @@
 pub mod attacks;
 pub mod binary;
 pub mod cluster;
+pub mod consistency;
 pub mod http;
 pub mod json_client;
 pub mod kubectl;

@@ -23,7 +23,11 @@ impl NamespacedName {
 
     /// Of an object.
     pub fn of(object: &impl Resource) -> NamespacedName {
-        let meta = object.meta();
+        NamespacedName::of_meta(object.meta())
+    }
+
+    /// Of an object with this metadata.
+    pub fn of_meta(meta: &ObjectMeta) -> NamespacedName {
         NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     CompactRevision, Key, Revision, Unreadable,
-    log::{LogError, Rejected, UnreadableEntry},
+    log::{LogError, Rejected, Unknown, UnreadableEntry},
 };
 
 /// History before `compact_revision` is compacted; only a fresh list recovers.
@@ -36,6 +36,20 @@ pub enum RevisionError {
     /// It is above the newest.
     #[error(transparent)]
     Future(#[from] Future),
+}
+
+/// Why a read cannot be made linearizable.
+#[derive(Debug, thiserror::Error)]
+pub enum LinearizeError {
+    /// The log does not say what was committed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The store does not show what was committed.
+    #[error(transparent)]
+    Future(#[from] Future),
+    /// The log did not respond in time.
+    #[error("the log did not respond in time")]
+    Timeout,
 }
 
 /// Why a write is neither done nor in conflict. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by
@@ -83,6 +97,12 @@ pub enum StoreError {
     /// The log cannot take this transaction.
     #[error("the log rejects the transaction: {0}")]
     Rejected(Rejected),
+    /// The log did not respond in time: the transaction is committed as a whole, or it is not, or it will be.
+    #[error("it is unknown whether the transaction is committed: {0}")]
+    Unknown(Unknown),
+    /// The log cannot be reached, which may pass.
+    #[error("the log cannot be reached: {0}")]
+    Unavailable(String),
     /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the
     /// failing batch itself is on disk shows only when the store is opened again.
     #[error("the log failed")]

@@ -21,6 +21,7 @@
 //! | `space.rs` | which writes are taken when the store is full |
 //! | `object.rs`, `event.rs`, `key.rs`, `revision.rs` | [`Object`], [`Event`], [`Key`], [`Revision`] |
 //! | `index.rs` | [`Index`]: what the owner of a store reads out of the bytes, once per version |
+//! | `backup/` | all objects of one revision as a file, and back |
 //! | `log/` | [`Log`](log::Log): where changes are durable; sled, memory, ephemeral |
 //!
 //! # A write, step by step
@@ -55,9 +56,11 @@
 // A number that does not fit is an error, never another number.
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_sign_loss))]
 
+pub mod backup;
 mod compaction;
-#[cfg(test)]
-mod contract;
+#[cfg(any(test, feature = "contract"))]
+#[doc(hidden)]
+pub mod contract;
 mod error;
 mod event;
 mod history;
@@ -70,12 +73,13 @@ mod revision;
 mod sequencer;
 mod space;
 mod store;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "contract"))]
+#[doc(hidden)]
+pub mod testing;
 mod view;
 mod watch;
 
-pub use error::{Compacted, Future, RevisionError, StoreError};
+pub use error::{Compacted, Future, LinearizeError, RevisionError, StoreError};
 pub use event::Event;
 pub use history::History;
 pub use index::{Index, Indexed, Unreadable};

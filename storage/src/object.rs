@@ -65,7 +65,7 @@ impl<I: Index> Object<I> {
     }
 
     /// The stored bytes, which need no copy of their own: what stands before the stamped revision, and what stands after.
-    fn stored(&self) -> (&[u8], &[u8]) {
+    pub(crate) fn stored(&self) -> (&[u8], &[u8]) {
         let (head, rest) = self.bytes.split_at(self.stamp as usize);
         (head, &rest[digits(self.revision)..])
     }

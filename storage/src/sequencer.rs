@@ -65,6 +65,8 @@ pub(crate) struct Sequencer<I: Index> {
     changed: Vec<Arc<str>>,
     /// Events that are not published yet.
     unpublished: usize,
+    /// Is there a newer revision, without changes, that is not published yet?
+    has_progress: bool,
     timeline: Timeline<I>,
     /// What the log may forget, and up to where.
     superseded: CompactionQueue,
@@ -147,6 +149,7 @@ impl<I: Index> Sequencer<I> {
             shared,
             changed: Vec::new(),
             unpublished: 0,
+            has_progress: false,
             timeline,
             superseded,
             compact_revision,
@@ -300,17 +303,24 @@ impl<I: Index> Sequencer<I> {
         checked
     }
 
-    /// Appends and publishes a checked group. Returns what became of each transaction.
-    fn append(&mut self, group: &mut [PendingTransaction<I>]) -> Result<Vec<Appended<I>>, StoreError> {
+    /// Appends and publishes a checked group. Returns what became of each transaction, after sorting the group by the
+    /// revisions at which the log committed them.
+    fn append(&mut self, group: &mut Vec<PendingTransaction<I>>) -> Result<Vec<Appended<I>>, StoreError> {
         self.shared.health()?;
         let propose = |write: &PendingWrite<I>| write.proposal(self.state.get(&write.key));
-        let batch: Vec<Transaction> =
+        let mut batch: Vec<Transaction> =
             group.iter().map(|pending| pending.writes.iter().map(propose).collect()).collect();
         let checked = self.state.revision();
-        let outcomes = self.log.append(&batch).map_err(|error| self.log_failed(error))?;
-        let own = group.iter_mut().zip(&outcomes).filter_map(|(pending, outcome)| match outcome {
-            Outcome::Committed(revision) => Some((*revision, &mut pending.writes)),
-            Outcome::Conflict(_) | Outcome::Rejected(_) => None,
+        let mut outcomes = self.log.append(&batch).map_err(|error| self.log_failed(error))?;
+        if !outcomes.is_sorted_by_key(commit_revision) {
+            let mut appended: Vec<_> = group.drain(..).zip(batch).zip(outcomes).collect();
+            appended.sort_by_key(|(_, outcome)| commit_revision(outcome));
+            let unsorted: Vec<_>;
+            (unsorted, outcomes) = appended.into_iter().unzip();
+            (*group, batch) = unsorted.into_iter().unzip();
+        }
+        let own = group.iter_mut().zip(&outcomes).filter_map(|(pending, outcome)| {
+            commit_revision(outcome).map(|revision| (revision, &mut pending.writes))
         });
         let own = own.flat_map(|(revision, writes)| writes.iter_mut().map(move |write| write.take(revision)));
         let newest = outcomes.iter().filter_map(Outcome::newest).max();
@@ -323,6 +333,7 @@ impl<I: Index> Sequencer<I> {
                     Appended::Replied(Ok(Commit::Done(events.by_ref().take(transaction.len()).collect())))
                 }
                 Outcome::Rejected(reason) => Appended::Replied(Err(StoreError::Rejected(reason))),
+                Outcome::Unknown(reason) => Appended::Replied(Err(StoreError::Unknown(reason))),
                 Outcome::Conflict(conflict) => {
                     self.check_conflict(conflict, checked)?;
                     Appended::Overtaken
@@ -374,6 +385,10 @@ impl<I: Index> Sequencer<I> {
                 self.changed.push(bucket);
             }
         }
+        if let Some(progress) = self.log.progress().filter(|progress| *progress > self.state.revision()) {
+            self.state.advance(progress);
+            self.has_progress = true;
+        }
         match own.next() {
             None => Ok(events),
             Some(own) => {
@@ -410,6 +425,14 @@ impl<I: Index> Sequencer<I> {
     fn cannot_read_back(&self, cause: String) -> StoreError {
         let path = self.path.clone();
         self.shared.fail(LogError::Failed { action: "cannot read back", path, cause: cause.into() })
+    }
+}
+
+/// Where a transaction is in the log; none if it is not there.
+fn commit_revision(outcome: &Outcome) -> Option<Revision> {
+    match outcome {
+        Outcome::Committed(revision) => Some(*revision),
+        Outcome::Conflict(_) | Outcome::Rejected(_) | Outcome::Unknown(_) => None,
     }
 }
 

@@ -17,11 +17,11 @@ use tokio::{
 };
 
 use crate::{
-    BucketSnapshot, Compacted, Event, Future, History, Index, Key, Limits, Object, Revision, RevisionError,
-    Snapshot, StoreError, Watcher,
+    BucketSnapshot, Compacted, Event, Future, History, Index, Key, Limits, LinearizeError, Object, Revision,
+    RevisionError, Snapshot, StoreError, Watcher,
     index::read,
     limits::MAX_STORED_BYTES,
-    log::{Log, LogError, Notifier},
+    log::{Linearizer, Log, LogError, Notifier},
     sequencer::{Message, PendingTransaction, PendingWrite, Sequencer},
     view::State,
 };
@@ -115,6 +115,8 @@ pub(crate) struct Shared<I: Index> {
     /// States rebuilt lately: clients page through one revision while others write.
     rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
     failure: OnceLock<Arc<LogError>>,
+    /// Changes when there is a failure.
+    failed: watch::Sender<()>,
     disk_is_full: AtomicBool,
 }
 
@@ -122,6 +124,8 @@ struct Handle<I: Index> {
     shared: Arc<Shared<I>>,
     mailbox: mpsc::Sender<Message<I>>,
     limits: Limits,
+    /// Of a log that others write, too.
+    linearizer: Option<Arc<dyn Linearizer>>,
     /// What may still be added to the writes that wait, in units of [`QUEUE_UNIT`].
     queue: Arc<Semaphore>,
 }
@@ -162,6 +166,7 @@ impl<I: Index> Store<I> {
         let notifier =
             Notifier::new(move |notification| drop(notifications.send(Message::Notification(notification))));
         let limits = options.limits;
+        let linearizer = log.linearizer();
         let sequencer = Sequencer::open(Box::new(log), notifier, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
@@ -172,7 +177,7 @@ impl<I: Index> Store<I> {
             },
         )?;
         let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
-        Ok(Store(Arc::new(Handle { shared, mailbox, limits, queue })))
+        Ok(Store(Arc::new(Handle { shared, mailbox, limits, linearizer, queue })))
     }
 
     /// The index that reads the stored values.
@@ -188,6 +193,11 @@ impl<I: Index> Store<I> {
     /// The newest version of the live object under a key.
     pub fn get(&self, key: &Key) -> Option<Arc<Object<I>>> {
         self.0.shared.state.load().get(key).cloned()
+    }
+
+    /// A revision not before the last change of a bucket, and not after its next one: while it is the same, so is the bucket.
+    pub fn last_change(&self, bucket: &str) -> Revision {
+        self.0.shared.state.load().last_change(bucket)
     }
 
     /// How many entries of other writers could not be read since the store was opened. What is unreadable now is in
@@ -240,6 +250,40 @@ impl<I: Index> Store<I> {
         match tokio::time::timeout_at(deadline, head.wait_for(|newest| *newest >= asked)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Future { asked, newest: self.revision() }),
+        }
+    }
+
+    /// Waits until the store shows all that was committed before the call, by whomever: for linearizable reads. A store
+    /// that writes its log alone shows it at once.
+    ///
+    /// # Errors
+    /// [`LinearizeError`] if the log does not respond, or the store does not come that far by the deadline.
+    pub async fn linearize(&self, deadline: Instant) -> Result<(), LinearizeError> {
+        let Some(linearizer) = &self.0.linearizer else { return Ok(()) };
+        let committed = match tokio::time::timeout_at(deadline, linearizer.committed()).await {
+            Ok(committed) => committed?,
+            Err(_) => return Err(LinearizeError::Timeout),
+        };
+        if committed <= self.revision() {
+            return Ok(());
+        }
+        Ok(self.wait_for(committed, deadline).await?)
+    }
+
+    /// Do others write to the log of this store, too?
+    pub fn is_shared(&self) -> bool {
+        self.0.linearizer.is_some()
+    }
+
+    /// Waits until the log has failed: see [`health`](Self::health).
+    pub async fn failed(&self) -> StoreError {
+        let mut failed = self.0.shared.failed.subscribe();
+        loop {
+            if let Err(error) = self.health() {
+                return error;
+            }
+            // The sender lives as long as this handle.
+            drop(failed.changed().await);
         }
     }
 
@@ -326,9 +370,13 @@ impl<I: Index> Store<I> {
     /// Can the store take all writes?
     ///
     /// # Errors
-    /// As [`health`](Self::health), and [`StoreError::NoSpace`] while the disk is full and only deletions are taken.
+    /// As [`health`](Self::health), [`StoreError::NoSpace`] while the disk is full and only deletions are taken, and
+    /// [`StoreError::Unavailable`] while a log that others share cannot be reached.
     pub fn readiness(&self) -> Result<(), StoreError> {
         self.health()?;
+        if let Some(linearizer) = &self.0.linearizer {
+            linearizer.readiness().map_err(StoreError::Unavailable)?;
+        }
         if self.0.shared.disk_is_full() { Err(StoreError::NoSpace) } else { Ok(()) }
     }
 
@@ -413,6 +461,7 @@ impl<I: Index> Shared<I> {
             wakers: Mutex::default(),
             rebuilt: Mutex::default(),
             failure: OnceLock::new(),
+            failed: watch::Sender::new(()),
             disk_is_full: AtomicBool::new(false),
         }
     }
@@ -449,6 +498,7 @@ impl<I: Index> Shared<I> {
             );
             Arc::new(error)
         });
+        self.failed.send_replace(());
         StoreError::Failed(failure.clone())
     }
 

@@ -1,16 +1,22 @@
 //! What the tests share: an owner of stores, places to open stores in, and short words for what they do.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[cfg(test)]
+use std::path::Path;
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex},
 };
 
+#[cfg(test)]
+use crate::log::{Durability, SledLog};
 use crate::{
     BucketSnapshot, CompactRevision, Delete, EntryId, Event, Expect, Index, Indexed, Key, Options, Put,
     Revision, Store, Unreadable,
     log::{
-        Durability, EphemeralLog, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, SledLog,
-        Transaction, UnreadableEntry,
+        EphemeralLog, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, Transaction,
+        UnreadableEntry,
     },
 };
 
@@ -59,10 +65,12 @@ impl TestLog for Ephemeral {
 }
 
 /// A directory that is deleted in the end.
+#[cfg(test)]
 pub struct Disk(tempfile::TempDir);
 
+#[cfg(test)]
 impl Disk {
-    pub fn new() -> Disk {
+    pub(crate) fn new() -> Disk {
         Disk(tempfile::tempdir().unwrap())
     }
 
@@ -71,6 +79,7 @@ impl Disk {
     }
 }
 
+#[cfg(test)]
 impl TestLog for Disk {
     fn log(&self) -> impl Log {
         SledLog::open(self.path(), Durability::None).unwrap()
@@ -173,7 +182,7 @@ pub fn overwrite(log: &mut MemoryLog, mut transaction: Transaction) -> Revision 
         match log.append(std::slice::from_ref(&transaction)).unwrap().remove(0) {
             Outcome::Committed(revision) => return revision,
             Outcome::Conflict(conflict) => transaction[conflict.index].previous = conflict.found,
-            Outcome::Rejected(reason) => panic!("{reason}"),
+            other => panic!("{other:?}"),
         }
     }
 }

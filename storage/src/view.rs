@@ -77,12 +77,6 @@ impl<I: Index> Snapshot<I> {
         self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
     }
 
-    /// A revision not before the last change of a bucket, and not after its next one: while it is the same, so is the bucket.
-    pub fn last_change(&self, bucket: &str) -> Revision {
-        let newest = self.0.buckets.get(bucket).and_then(|b| b.events.get_max()).map(|(id, _)| id.revision);
-        newest.unwrap_or_default().max(self.compact_revision(bucket).revision())
-    }
-
     /// The bytes that all live objects take, as [`Object::cost`] counts them.
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
@@ -175,6 +169,13 @@ impl<I: Index> State<I> {
         self.buckets.get(bucket).map_or(self.compact_revision, |b| b.compact_revision)
     }
 
+    /// See [`Store::last_change`](crate::Store::last_change).
+    pub fn last_change(&self, bucket: &str) -> Revision {
+        let Some(bucket) = self.buckets.get(bucket) else { return self.compact_revision.revision() };
+        let newest = bucket.events.get_max().map(|(id, _)| id.revision);
+        newest.unwrap_or_default().max(bucket.compact_revision.revision())
+    }
+
     /// The unreadable entry that is the newest one of a key.
     pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
         self.quarantine.entries.get(key)
@@ -186,14 +187,13 @@ impl<I: Index> State<I> {
         bucket: &str,
         after: Revision,
     ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
-        self.compact_revision(bucket).admit(after)?;
+        let bucket = self.buckets.get(bucket);
+        bucket.map_or(self.compact_revision, |b| b.compact_revision).admit(after)?;
+        // Mostly there are none: to look at the newest costs less than to begin a range.
+        let is_later = |b: &&Arc<Bucket<I>>| b.events.get_max().is_some_and(|(id, _)| id.revision > after);
         let later = (Bound::Excluded(EntryId::end(after)), Bound::Unbounded);
-        Ok(self
-            .buckets
-            .get(bucket)
-            .into_iter()
-            .flat_map(move |b| b.events.range(later))
-            .map(|(_, event)| event))
+        let events = bucket.filter(is_later).into_iter().flat_map(move |b| b.events.range(later));
+        Ok(events.map(|(_, event)| event))
     }
 
     /// The bucket as it was at a revision, and how many events had to be undone for it.
@@ -226,9 +226,9 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// Takes one change from the log, which is newer than all before it, or of the same transaction.
+    /// Takes one change from the log, which is newer than all before it, or of the same transaction. While the log is loaded
+    /// the live objects at the compact revision come first, in any order.
     pub fn apply(&mut self, key: Key, id: EntryId, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
-        debug_assert!(id.revision >= self.revision, "{id} after {}", self.revision);
         self.quarantine.entries.remove(&key);
         let bucket = self.bucket_mut(key.bucket());
         let before = match &after {
@@ -240,7 +240,7 @@ impl<I: Index> State<I> {
         let event = Arc::new(Event::new(key, id, before, after));
         bucket.events.insert(id, event.clone());
         self.bytes = (self.bytes + taken).saturating_sub(freed);
-        self.revision = id.revision;
+        self.advance(id.revision);
         event
     }
 

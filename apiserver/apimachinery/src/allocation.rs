@@ -38,7 +38,8 @@ pub trait Allocate: Send + Sync {
     fn node_ports(&self, object: &Value) -> Vec<i64>;
 }
 
-const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
+/// The node ports (`--service-node-port-range`).
+pub const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
 /// The first port of dry runs, as in the real server.
 const DRY_PORTS: i64 = 32769;
 

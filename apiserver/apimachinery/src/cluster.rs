@@ -33,6 +33,22 @@ pub trait Cluster: Sync {
     /// [`Error::Internal`](crate::Error::Internal) if it exists but cannot be decoded.
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>>;
 
+    /// A label of the object of that name; None if either does not exist. Implementations that know the labels without parsing the
+    /// object should.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    fn label(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+        label: &str,
+    ) -> Result<Option<String>> {
+        let object = self.get(resource, namespace, name)?;
+        Ok(object.and_then(|object| object["metadata"]["labels"][label].as_str().map(str::to_owned)))
+    }
+
     /// All objects of a resource in one namespace, or with `""` in all namespaces.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fmt;
 use std::rc::Rc;
@@ -81,10 +82,23 @@ impl fmt::Display for Path {
 }
 
 /// A value that may be absent, and its path. JSON null and a missing member are both absent.
+///
+/// Most values are sound and have no members, so the last step of the path is made only when it is asked for.
 #[derive(Clone)]
 pub struct Field<'a> {
     value: Option<&'a Value>,
-    path: Path,
+    parent: Path,
+    last: LastStep<'a>,
+    path: OnceCell<Path>,
+}
+
+#[derive(Clone, Copy)]
+enum LastStep<'a> {
+    /// The path is that of the parent.
+    None,
+    Child(&'a str),
+    Index(usize),
+    Key(&'a str),
 }
 
 impl<'a> Field<'a> {
@@ -95,41 +109,48 @@ impl<'a> Field<'a> {
 
     /// A value with another path than from the root (for instance a template that is validated alone).
     pub fn at(value: Option<&'a Value>, path: Path) -> Field<'a> {
-        Field { value: value.filter(|v| !v.is_null()), path }
+        Field::inside(value, path, LastStep::None)
+    }
+
+    fn inside(value: Option<&'a Value>, parent: Path, last: LastStep<'a>) -> Field<'a> {
+        Field { value: value.filter(|v| !v.is_null()), parent, last, path: OnceCell::new() }
     }
 
     /// A member.
-    pub fn get(&self, name: &str) -> Field<'a> {
-        Field::at(self.value.and_then(|v| v.get(name)), self.path.child(name))
+    pub fn get(&self, name: &'a str) -> Field<'a> {
+        let value = self.value.and_then(|v| v.get(name));
+        Field::inside(value, self.path().clone(), LastStep::Child(name))
     }
 
     /// Several members at once: `pod.walk("spec.securityContext.runAsUser")`.
-    pub fn walk(&self, dotted: &str) -> Field<'a> {
+    pub fn walk(&self, dotted: &'a str) -> Field<'a> {
         dotted.split('.').fold(self.clone(), |field, name| field.get(name))
     }
 
     /// The same value, reported under another path.
     pub fn with_path(&self, path: Path) -> Field<'a> {
-        Field { value: self.value, path }
+        Field::at(self.value, path)
     }
 
     /// The elements of a list; none if it is absent.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let items = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let path = self.path.clone();
-        items.iter().enumerate().map(move |(i, v)| Field::at(Some(v), path.index(i)))
+        let path = if items.is_empty() { Path::root() } else { self.path().clone() };
+        items.iter().enumerate().map(move |(i, v)| Field::inside(Some(v), path.clone(), LastStep::Index(i)))
     }
 
     /// The entries of a map, in key order; none if it is absent. The path of an entry is `path[key]`.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> + use<'a> {
-        let map = self.value.and_then(Value::as_object);
-        let path = self.path.clone();
-        map.into_iter().flatten().map(move |(k, v)| (k.as_str(), Field::at(Some(v), path.key(k))))
+        let map = self.value.and_then(Value::as_object).filter(|map| !map.is_empty());
+        let path = if map.is_none() { Path::root() } else { self.path().clone() };
+        let entries = map.into_iter().flatten();
+        entries.map(move |(k, v)| (k.as_str(), Field::inside(Some(v), path.clone(), LastStep::Key(k))))
     }
 
     /// The value of one key of a map, with the path that [`Field::entries`] gives it.
-    pub fn entry(&self, key: &str) -> Field<'a> {
-        Field::at(self.value.and_then(|v| v.get(key)), self.path.key(key))
+    pub fn entry(&self, key: &'a str) -> Field<'a> {
+        let value = self.value.and_then(|v| v.get(key));
+        Field::inside(value, self.path().clone(), LastStep::Key(key))
     }
 
     /// The value, if it is present.
@@ -139,7 +160,13 @@ impl<'a> Field<'a> {
 
     /// The path.
     pub fn path(&self) -> &Path {
-        &self.path
+        let made = || match self.last {
+            LastStep::None => self.parent.clone(),
+            LastStep::Child(name) => self.parent.child(name),
+            LastStep::Index(index) => self.parent.index(index),
+            LastStep::Key(key) => self.parent.key(key),
+        };
+        self.path.get_or_init(made)
     }
 
     /// Whether the value is present (a pointer that is not nil; for lists and maps see [`Field::is_empty`]).
@@ -187,12 +214,12 @@ impl<'a> Field<'a> {
 
     /// `Required value`.
     pub fn required(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::Required, &self.path, None, detail)
+        FieldError::new(ErrorType::Required, self.path(), None, detail)
     }
 
     /// `Invalid value: VALUE: detail`, VALUE being this field's (`""` or null where it is absent: see [`Field::invalid_value`]).
     pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::Invalid, &self.path, Some(self.shown_value()), detail)
+        FieldError::new(ErrorType::Invalid, self.path(), Some(self.shown_value()), detail)
     }
 
     /// [`Field::invalid`] of a pointer, list or map: an absent value is printed as null.
@@ -202,32 +229,32 @@ impl<'a> Field<'a> {
 
     /// `Invalid value` with another value than the stored one.
     pub fn invalid_value(&self, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::Invalid, &self.path, Some(value.into()), detail)
+        FieldError::new(ErrorType::Invalid, self.path(), Some(value.into()), detail)
     }
 
     /// `Invalid value` of a wrong type.
     pub fn type_invalid(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::TypeInvalid, &self.path, Some(self.shown_value()), detail)
+        FieldError::new(ErrorType::TypeInvalid, self.path(), Some(self.shown_value()), detail)
     }
 
     /// `Duplicate value`.
     pub fn duplicate(&self) -> FieldError {
-        FieldError::new(ErrorType::Duplicate, &self.path, Some(self.shown_value()), "")
+        FieldError::new(ErrorType::Duplicate, self.path(), Some(self.shown_value()), "")
     }
 
     /// `Duplicate value` with another value than the stored one.
     pub fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
-        FieldError::new(ErrorType::Duplicate, &self.path, Some(value.into()), "")
+        FieldError::new(ErrorType::Duplicate, self.path(), Some(value.into()), "")
     }
 
     /// `Not found`.
     pub fn not_found(&self) -> FieldError {
-        FieldError::new(ErrorType::NotFound, &self.path, Some(self.shown_value()), "")
+        FieldError::new(ErrorType::NotFound, self.path(), Some(self.shown_value()), "")
     }
 
     /// `Forbidden`.
     pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::Forbidden, &self.path, None, detail)
+        FieldError::new(ErrorType::Forbidden, self.path(), None, detail)
     }
 
     /// `Unsupported value: V: supported values: "a", "b"`, in the given order (sort where the real server sorts).
@@ -235,14 +262,14 @@ impl<'a> Field<'a> {
         let list: Vec<String> = supported.iter().map(|s| quote(s.as_ref())).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        FieldError::new(ErrorType::NotSupported, &self.path, Some(self.shown_value()), detail)
+        FieldError::new(ErrorType::NotSupported, self.path(), Some(self.shown_value()), detail)
     }
 
     /// `Too long`: more than `max_bytes` bytes.
     pub fn too_long(&self, max_bytes: usize) -> FieldError {
         FieldError::new(
             ErrorType::TooLong,
-            &self.path,
+            self.path(),
             None,
             format!("may not be more than {max_bytes} {}", plural(max_bytes, "byte")),
         )
@@ -251,12 +278,12 @@ impl<'a> Field<'a> {
     /// `Too many`: `actual` items where `max` are allowed.
     pub fn too_many(&self, actual: usize, max: usize) -> FieldError {
         let detail = format!("must have at most {max} {}", plural(max, "item"));
-        FieldError::new(ErrorType::TooMany, &self.path, Some(actual.into()), detail)
+        FieldError::new(ErrorType::TooMany, self.path(), Some(actual.into()), detail)
     }
 
     /// `Internal error`.
     pub fn internal(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::Internal, &self.path, None, detail)
+        FieldError::new(ErrorType::Internal, self.path(), None, detail)
     }
 
     fn shown_value(&self) -> Value {

@@ -68,16 +68,14 @@ impl ObjectMeta for Value {
     fn set_meta(&mut self, member: &str, value: impl Into<Value>) {
         let value = value.into();
         let Some(object) = self.as_object_mut() else { return };
-        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-        if !metadata.is_object() {
-            *metadata = Value::Object(Map::new());
+        if !object.get("metadata").is_some_and(Value::is_object) {
+            object.insert("metadata".to_owned(), Value::Object(Map::new()));
         }
-        if let Some(metadata) = metadata.as_object_mut() {
-            if value.is_null() {
-                metadata.remove(member);
-            } else {
-                metadata.insert(member.to_owned(), value);
-            }
+        let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+        match metadata.get_mut(member) {
+            _ if value.is_null() => drop(metadata.remove(member)),
+            Some(place) => *place = value,
+            None => drop(metadata.insert(member.to_owned(), value)),
         }
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! Start at [`Authenticator::authenticate`].
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
@@ -108,8 +109,8 @@ impl Authenticator {
             return Ok(Arc::clone(user));
         }
         let token = match bearer_token(headers) {
-            Some(token) => Some(token.to_owned()),
-            None => websocket_token::bearer_token(headers)?,
+            Some(token) => Some(Cow::Borrowed(token)),
+            None => websocket_token::bearer_token(headers)?.map(Cow::Owned),
         };
         match (token, peer) {
             (Some(token), _) => match self.token(&token, &self.audiences) {
@@ -127,7 +128,7 @@ impl Authenticator {
     /// # Errors
     /// The text that a token review shows.
     pub fn token(&self, token: &str, audiences: &[String]) -> Result<(Arc<UserInfo>, Vec<String>), String> {
-        let mut refusals = vec!["invalid bearer token".to_owned()];
+        let mut refusals = Vec::new();
         for authenticator in &self.tokens {
             match authenticator.authenticate(token, audiences) {
                 TokenOutcome::Unrecognized => {}
@@ -135,9 +136,10 @@ impl Authenticator {
                 TokenOutcome::Authenticated { user, audiences } => return Ok((user, audiences)),
             }
         }
+        const INVALID: &str = "invalid bearer token";
         match refusals.as_slice() {
-            [only] => Err(only.clone()),
-            all => Err(format!("[{}]", all.join(", "))),
+            [] => Err(INVALID.to_owned()),
+            more => Err(format!("[{INVALID}, {}]", more.join(", "))),
         }
     }
 }

@@ -40,10 +40,13 @@ impl AdmissionPlugin for PodTopologyLabels {
 
 /// The labels of a node that pods get; none if there is no such node.
 fn topology(cluster: &dyn Cluster, node: &str) -> Result<Map<String, Value>> {
-    let Some(node) = cluster.get(&GroupResource::new("", "nodes"), "", node)? else { return Ok(Map::new()) };
-    let labels = &node["metadata"]["labels"];
-    let present = LABELS.iter().filter(|label| labels[label].is_string());
-    Ok(present.map(|label| ((*label).to_owned(), labels[label].clone())).collect())
+    let nodes = GroupResource::new("", "nodes");
+    let mut labels = Map::new();
+    for label in LABELS {
+        let value = cluster.label(&nodes, "", node, label)?;
+        labels.extend(value.map(|value| (label.to_owned(), Value::from(value))));
+    }
+    Ok(labels)
 }
 
 #[cfg(test)]

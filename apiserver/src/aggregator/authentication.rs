@@ -25,32 +25,75 @@ pub async fn publish_authentication(
     front_proxy_ca: &str,
 ) -> Result<()> {
     let texts = |list: &[&str]| Value::String(json!(list).to_string());
-    let data = json!({
-        "client-ca-file": client_ca,
-        "requestheader-allowed-names": texts(&[FRONT_PROXY]),
-        "requestheader-client-ca-file": front_proxy_ca,
-        "requestheader-extra-headers-prefix": texts(&["X-Remote-Extra-"]),
-        "requestheader-group-headers": texts(&["X-Remote-Group"]),
-        "requestheader-uid-headers": texts(&["X-Remote-Uid"]),
-        "requestheader-username-headers": texts(&["X-Remote-User"]),
-    });
+    let data = |front_proxy_cas: &str| {
+        json!({
+            "client-ca-file": client_ca,
+            "requestheader-allowed-names": texts(&[FRONT_PROXY]),
+            "requestheader-client-ca-file": front_proxy_cas,
+            "requestheader-extra-headers-prefix": texts(&["X-Remote-Extra-"]),
+            "requestheader-group-headers": texts(&["X-Remote-Group"]),
+            "requestheader-uid-headers": texts(&["X-Remote-Uid"]),
+            "requestheader-username-headers": texts(&["X-Remote-User"]),
+        })
+    };
+    // Each server that shares the store has a front proxy of its own.
+    let is_shared = registry.store.is_shared();
+    let updated = move |stored: &Value| {
+        let known = stored["data"]["requestheader-client-ca-file"].as_str().filter(|_| is_shared);
+        data(&with_authority(known.unwrap_or_default(), front_proxy_ca))
+    };
     let info = registry.find("", "v1", "configmaps").ok_or(Error::UnknownResource)?;
+    if Cluster::get(registry, &info.group_resource, NAMESPACE, NAME)?.is_none() {
+        let metadata = json!({"name": NAME, "namespace": NAMESPACE});
+        let data = updated(&Value::Null);
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        registry.create_as_server(object).await?;
+    }
+    // Another server may have been faster.
     match Cluster::get(registry, &info.group_resource, NAMESPACE, NAME)? {
-        Some(stored) if stored["data"] == data => Ok(()),
-        Some(_) => {
+        Some(stored) if stored["data"] == updated(&stored) => Ok(()),
+        _ => {
             let target = Target { info, namespace: NAMESPACE.to_owned(), name: NAME.to_owned() };
             registry
                 .rewrite(&target, false, |stored| {
                     let mut stored = stored.clone();
-                    stored["data"] = data.clone();
+                    stored["data"] = updated(&stored);
                     Ok(stored)
                 })
                 .await
         }
-        None => {
-            let metadata = json!({"name": NAME, "namespace": NAMESPACE});
-            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-            registry.create_as_server(object).await
+    }
+}
+
+/// The PEM texts of the authorities of the servers that started last, with this one.
+fn with_authority(known: &str, own: &str) -> String {
+    /// More than servers share a store. Those of earlier starts are of no use.
+    const MAX: usize = 8;
+    const END: &str = "-----END CERTIFICATE-----";
+    if known.contains(own.trim()) {
+        return known.to_owned();
+    }
+    let mut others: Vec<&str> =
+        known.split_inclusive(END).map(str::trim).filter(|text| text.ends_with(END)).collect();
+    let excess = (others.len() + 1).saturating_sub(MAX);
+    others.drain(..excess);
+    others.iter().map(|text| format!("{text}\n")).chain([own.to_owned()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authorities_of_other_servers_stay() {
+        let pem = |name: usize| format!("-----BEGIN CERTIFICATE-----\n{name}x\n-----END CERTIFICATE-----\n");
+        let mut all = with_authority("", &pem(0));
+        assert_eq!(all, pem(0));
+        for server in 1..20 {
+            all = with_authority(&all, &pem(server));
+            assert_eq!(with_authority(&all, &pem(server)), all, "once");
+            assert!(all.contains(&pem(server)) && all.contains(&pem(server - 1)));
         }
+        assert_eq!(all.matches("END").count(), 8);
     }
 }

@@ -39,7 +39,7 @@ pub async fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGr
             Err(error) => {
                 let group = &*extension.group.name;
                 tracing::warn!(group, %error, "an API group cannot be registered");
-                let _ = tokio::time::timeout(RETRY, std::future::pending::<()>()).await;
+                tokio::time::sleep(RETRY).await;
                 continue;
             }
         }

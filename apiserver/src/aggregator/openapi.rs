@@ -89,8 +89,12 @@ impl OpenApiController {
         loop {
             let revision = self.registry.store.revision();
             self.fetch_all().await;
-            let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { continue };
-            if tokio::time::timeout(INTERVAL, changes.next()).await.is_ok() {
+            // Where history does not reach back so far, something changed.
+            let changed = match self.registry.store.watch(&bucket, revision) {
+                Ok(mut changes) => tokio::time::timeout(INTERVAL, changes.next()).await.is_ok(),
+                Err(_) => true,
+            };
+            if changed {
                 tokio::time::sleep(SETTLE).await;
             }
         }

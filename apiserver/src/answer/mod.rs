@@ -1,9 +1,10 @@
 //! Answer: from objects to the bytes of a response, in the form the client asked for.
 //!
-//! The plain JSON form of a stored object is kept as bytes and copied. Every other form (another version, protobuf, YAML,
-//! Table, PartialObjectMetadata) is made on demand, per object, by the codec and the renderers.
+//! The plain JSON form of a stored object is kept as bytes and copied, and so is its metadata. Every other form (another version,
+//! protobuf, YAML, Table) is made on demand, per object, by the codec and the renderers.
 
 mod list;
+mod partial;
 mod rendered;
 pub mod watch;
 
@@ -89,6 +90,10 @@ impl Form {
     async fn stored(&self, info: &ResourceInfo, stored: &Stored) -> Result<Bytes> {
         if self.is_plain() && info.shows_stored_bytes() {
             return Ok(stored.bytes.clone());
+        }
+        let copied = self.partial_copy(info).and_then(|version| partial::copy(&stored.bytes, version));
+        if let Some(copied) = copied {
+            return Ok(copied);
         }
         let stored = parse(stored)?;
         let shown = info.show(vec![stored]).await?;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use coracle_storage::Revision;
 use serde_json::{Value, json};
 
-use super::{Form, item};
+use super::{Form, item, partial};
 use crate::codec;
 use crate::object_meta::ObjectMeta;
 use crate::registry::parse;
@@ -42,7 +42,14 @@ impl Frames {
 
     async fn frame(&mut self, info: &ResourceInfo, notice: &Notice) -> Bytes {
         if !(self.form.is_plain() && info.shows_stored_bytes()) {
-            return self.made(info, &notice.change).await;
+            let partial = self.form.partial_copy(info).and_then(|version| {
+                let (kind, object) = stored_bytes(&notice.change)?;
+                Some(json_frame(kind, &partial::copy(&object, version)?))
+            });
+            return match partial {
+                Some(frame) => frame,
+                None => self.made(info, &notice.change).await,
+            };
         }
         match (&notice.shared, &notice.change) {
             (Some(event), change) => event.frame(|_| plain(change).unwrap_or_default()),
@@ -132,13 +139,17 @@ fn bookmark(info: &ResourceInfo, revision: Revision, initial_end: bool) -> Value
 
 /// The frame of the plain form; None for changes without a stored object.
 fn plain(change: &Change) -> Option<Bytes> {
-    let (kind, object): (&str, Bytes) = match change {
-        Change::Added(stored) => ("ADDED", stored.bytes.clone()),
-        Change::Modified(stored) => ("MODIFIED", stored.bytes.clone()),
-        Change::Deleted(stored, revision) => ("DELETED", stored.restamped(*revision)),
-        Change::Bookmark { .. } | Change::Error(_) => return None,
-    };
-    Some(json_frame(kind, &object))
+    stored_bytes(change).map(|(kind, object)| json_frame(kind, &object))
+}
+
+/// The type of a change's event, and the bytes of its object; None for changes without a stored one.
+fn stored_bytes(change: &Change) -> Option<(&'static str, Bytes)> {
+    match change {
+        Change::Added(stored) => Some(("ADDED", stored.bytes.clone())),
+        Change::Modified(stored) => Some(("MODIFIED", stored.bytes.clone())),
+        Change::Deleted(stored, revision) => Some(("DELETED", stored.restamped(*revision))),
+        Change::Bookmark { .. } | Change::Error(_) => None,
+    }
 }
 
 fn json_frame(kind: &str, object: &[u8]) -> Bytes {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use prometheus::Registry;
+use tokio::sync::Semaphore;
 
 use super::context::{AuditContext, AuditedRequest};
 use super::event::Event;
@@ -42,8 +43,13 @@ pub enum AuditError {
     },
 }
 
+/// So many bytes of responses that are made chunk by chunk are held at once, however slowly their clients read.
+const MAX_HELD: usize = 64 << 20;
+
 /// Audits requests.
 pub struct Auditor {
+    /// A permit for each byte that may be held of responses.
+    held: Arc<Semaphore>,
     policy: Policy,
     log: AuditLog,
     metrics: AuditMetrics,
@@ -69,7 +75,8 @@ impl Auditor {
             tracing::warn!("no audit policy file provided, no events will be recorded for log backend");
             return Ok(None);
         };
-        Ok(Some(Arc::new(Auditor { policy, log: opened, metrics, clock })))
+        let held = Arc::new(Semaphore::new(MAX_HELD));
+        Ok(Some(Arc::new(Auditor { held, policy, log: opened, metrics, clock })))
     }
 
     /// Begins the audit of a request, if the policy audits it.
@@ -112,7 +119,12 @@ impl Auditor {
         Some(self.log.append(line))
     }
 
-    /// Whether a request is refused whose receipt cannot be recorded.
+    /// The permits for the bytes of responses that are held until they are recorded, one a byte.
+    pub fn held(&self) -> &Arc<Semaphore> {
+        &self.held
+    }
+
+    /// Whether a request is refused if its receipt cannot be recorded.
     pub fn is_strict(&self) -> bool {
         self.log.mode == Mode::BlockingStrict
     }

@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 use serde_json::{Value, json};
 
 use super::FieldPathSet;
+use crate::object_meta::ObjectMeta;
 
 /// The operation by which a manager got its fields. An apply sorts before an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,5 +127,5 @@ pub fn write(mut entries: Vec<Entry>) -> Value {
 
 /// The entries of an object; none if they are malformed.
 pub fn entries_of(object: &Value) -> Vec<Entry> {
-    object.pointer("/metadata/managedFields").and_then(read).unwrap_or_default()
+    object.meta("managedFields").and_then(read).unwrap_or_default()
 }

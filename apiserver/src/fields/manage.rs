@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
 use super::walk::{self, Comparison};
+use crate::object_meta::ObjectMeta;
 use crate::resource_info::ResourceInfo;
 use crate::schema::TypeRef;
 use crate::strategy::FieldPath;
@@ -155,6 +156,10 @@ pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &
 
 /// Restores the old timestamps if they are all that a write changes.
 pub fn ignore_managed_fields_timestamps(new: &mut Value, old: &Value) {
+    // Most writes end here.
+    if differs_outside_metadata(new, old) {
+        return;
+    }
     let (Value::Array(changed), Value::Array(kept)) = (managed_fields(new), managed_fields(old)) else {
         return;
     };
@@ -163,11 +168,16 @@ pub fn ignore_managed_fields_timestamps(new: &mut Value, old: &Value) {
         return;
     }
     let kept = Value::Array(kept.clone());
-    let Some(place) = new.pointer_mut("/metadata/managedFields") else { return };
-    let changed = std::mem::replace(place, kept);
+    let changed = std::mem::replace(&mut new["metadata"]["managedFields"], kept);
     if new != old {
         new["metadata"]["managedFields"] = changed;
     }
+}
+
+fn differs_outside_metadata(new: &Value, old: &Value) -> bool {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else { return new != old };
+    new.len() != old.len()
+        || new.iter().any(|(name, value)| name != "metadata" && old.get(name) != Some(value))
 }
 
 /// The members of an entry other than its timestamp.
@@ -176,7 +186,7 @@ fn timeless(entry: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 fn managed_fields(object: &Value) -> &Value {
-    object.pointer("/metadata/managedFields").unwrap_or(&Value::Null)
+    object.meta("managedFields").unwrap_or(&Value::Null)
 }
 
 /// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).

@@ -99,6 +99,9 @@ impl Registry {
         let returned = had.iter().filter(|address| !has.contains(address));
         let mut writes: Vec<Write> = taken.filter_map(|address| self.take(*address, object)).collect();
         writes.extend(returned.filter_map(|address| self.give_back(*address, object)));
+        let stored = old.map(|old| writing.target.key_of(old.name()));
+        let bucket = &info.storage.bucket;
+        writes.extend(self.record_node_ports(kind, bucket, stored.as_ref(), Some(object), old)?);
         Ok(Allocation { writes, reservation: Some(reservation), turn: None })
     }
 
@@ -190,10 +193,12 @@ impl Registry {
     }
 
     /// The writes that give back what an object had taken.
-    pub(super) fn release(&self, info: &ResourceInfo, object: &Value) -> Vec<Write> {
-        let Some(kind) = info.behaviour.allocation else { return Vec::new() };
+    pub(super) fn release(&self, info: &ResourceInfo, key: &Key, object: &Value) -> Result<Vec<Write>> {
+        let Some(kind) = info.behaviour.allocation else { return Ok(Vec::new()) };
         let addresses = kind.addresses(object).into_iter();
-        addresses.filter_map(|address| self.give_back(address, object)).collect()
+        let mut writes: Vec<_> = addresses.filter_map(|address| self.give_back(address, object)).collect();
+        writes.extend(self.record_node_ports(kind, &info.storage.bucket, Some(key), None, Some(object))?);
+        Ok(writes)
     }
 
     fn ip_addresses(&self) -> Option<Arc<ResourceInfo>> {

@@ -14,6 +14,9 @@ use crate::object_meta::ObjectMeta;
 use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
+/// How often the objects of the start are made anew because another server makes them, too.
+const ATTEMPTS: usize = 20;
+
 impl Registry {
     /// Makes what is missing of them, and restores what must be as it was.
     pub async fn bootstrap(&self, secure_port: u16, default_storage_class: Option<&str>) -> Result<()> {
@@ -25,18 +28,22 @@ impl Registry {
             kubernetes_ip: &self.service_cidr.first_host().to_string(),
         });
         objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
-        let mut writes = Vec::new();
-        for object in objects {
-            writes.extend(self.reconciled(object, &now)?);
-        }
-        // A transaction for each object, so that each has a resourceVersion of its own.
-        let commits = writes.into_iter().map(|write| self.store.commit(vec![write]));
-        for commit in join_all(commits).await {
-            if let Commit::Conflict { .. } = commit.map_err(store_failed)? {
-                return Err(Error::Internal("another server writes the same objects".to_owned()));
+        for _ in 0..ATTEMPTS {
+            let mut writes = Vec::new();
+            for object in &objects {
+                writes.extend(self.reconciled(object.clone(), &now)?);
+            }
+            // A transaction for each object, so that each has a resourceVersion of its own.
+            let commits = writes.into_iter().map(|write| self.store.commit(vec![write]));
+            let mut is_overtaken = false;
+            for commit in join_all(commits).await {
+                is_overtaken |= matches!(commit.map_err(store_failed)?, Commit::Conflict { .. });
+            }
+            if !is_overtaken {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(Error::Internal("another server writes the same objects".to_owned()))
     }
 
     /// Creates an object on the server's own account, if there is none of its name.

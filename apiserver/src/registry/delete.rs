@@ -243,7 +243,7 @@ impl Registry {
         old: &Value,
     ) -> Result<Option<Revision>> {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
-        writes.extend(self.release(info, old));
+        writes.extend(self.release(info, &current.key, old)?);
         Ok(match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => events.first().map(|event| event.revision),
             Commit::Conflict { .. } => None,

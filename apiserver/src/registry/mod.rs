@@ -13,6 +13,8 @@
 //! | `event_ttl.rs` | the deletion of Events that were not written for a while |
 //! | `computed.rs` | reads of objects that are computed |
 //! | `allocate.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
+//! | `node_port_range.rs` | the node ports that are taken, as the servers that share a store agree on them |
+//! | `layout/` | names and values of objects in a store that kube-apiserver may share |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `subresource/` | scale, binding, eviction and what else is no object of its own |
 //!
@@ -30,7 +32,9 @@ pub mod deletion;
 mod event_ttl;
 mod feed;
 mod index;
+mod layout;
 mod locks;
+mod node_port_range;
 pub mod read;
 pub mod subresource;
 pub mod watch;
@@ -46,6 +50,7 @@ use serde_json::{Value, json};
 
 pub use body::Body;
 pub use index::ObjectIndex;
+pub use layout::RegistryLayout;
 pub use write::fit_namespace;
 
 use crate::access::authenticate::UserInfo;
@@ -344,6 +349,17 @@ impl Cluster for Registry {
         self.current(&info, namespace, name).map(|o| parse(&o)).transpose()
     }
 
+    fn label(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+        label: &str,
+    ) -> Result<Option<String>> {
+        let stored = self.by_resource(resource).and_then(|info| self.current(&info, namespace, name));
+        Ok(stored.and_then(|stored| stored.meta.label(label).map(str::to_owned)))
+    }
+
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>> {
         let Some(info) = self.by_resource(resource) else { return Ok(Vec::new()) };
         let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
@@ -361,8 +377,8 @@ impl Cluster for Registry {
     }
 
     fn last_change(&self, resource: &GroupResource) -> Option<u64> {
-        let bucket = &self.by_resource(resource)?.storage.bucket;
-        Some(self.store.snapshot().last_change(bucket).0)
+        let resources = self.resources.load();
+        Some(self.store.last_change(&resources.by_resource(resource)?.storage.bucket).0)
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespacePhase>> {

@@ -25,6 +25,9 @@ use crate::{Error, Result};
 /// How long a read waits for a revision that is yet to come.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
+/// How long a request waits until what others wrote is seen.
+const LINEARIZE_WAIT: Duration = Duration::from_secs(10);
+
 /// What of a bucket a list or watch is about.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -114,12 +117,29 @@ impl Registry {
         self.current(info, namespace, name).ok_or_else(|| Error::not_found(&info.group_resource, name))
     }
 
+    /// Waits until all is seen that was written before, by whichever server: for what must not be older. Costs nothing where
+    /// no other server writes to the store.
+    ///
+    /// # Errors
+    /// 500 with etcd's words if the store does not come so far in time.
+    pub async fn linearize(&self) -> Result<()> {
+        if !self.store.is_shared() {
+            return Ok(());
+        }
+        self.store.linearize(Instant::now() + LINEARIZE_WAIT).await.map_err(|error| {
+            tracing::warn!(%error, "the store does not show what others wrote");
+            Error::Unclassified("etcdserver: request timed out".to_owned())
+        })
+    }
+
     /// Waits, a little, until a revision has come.
     pub(super) async fn wait_for(&self, revision: Revision) -> Result<()> {
         if revision <= self.store.revision() {
             return Ok(());
         }
         let deadline = Instant::now() + FUTURE_WAIT;
+        // Another server may know it by something that is no change of an object. If the log does not respond, time decides.
+        drop(self.store.linearize(deadline).await);
         self.store.wait_for(revision, deadline).await.map_err(|future| Error::TooLargeResourceVersion {
             asked: future.asked.0,
             current: future.newest.0,

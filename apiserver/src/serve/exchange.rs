@@ -204,8 +204,9 @@ impl RequestContext {
 
 /// A header of a new id. Digits and hyphens always are one.
 fn new_audit_id() -> HeaderValue {
-    let id = uuid::Uuid::new_v4().to_string();
-    HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let mut buffer = uuid::Uuid::encode_buffer();
+    let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
+    HeaderValue::from_str(id).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 fn span_of(info: &RequestInfo) -> Span {

@@ -24,6 +24,7 @@
 
 mod api;
 mod background;
+mod backup;
 mod body;
 mod connections;
 mod deadline;
@@ -44,6 +45,7 @@ mod verbs;
 mod websocket;
 
 pub use api::{Api, Config};
+pub use backup::BACKUP_PATH;
 pub use body::Body;
 
 /// The largest body of a request, in bytes.

@@ -17,7 +17,7 @@ pub fn object(code: u16, form: &Form, content: Content) -> Response<Body> {
         Content::List(list) => Body::chunks(list.size(), list, false),
         Content::Rendered(list) => Body::chunks(list.size(), list, true),
     };
-    plain(code, form.accept.format.media_type(), Bytes::new()).map(|_| body)
+    with_body(code, form.accept.format.media_type(), body)
 }
 
 /// Adds what the request brought up besides its answer.
@@ -31,7 +31,11 @@ pub fn warn(response: &mut Response<Body>, warnings: Vec<String>) {
 }
 
 pub fn plain(code: u16, content_type: &'static str, bytes: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::from(bytes));
+    with_body(code, content_type, Body::from(bytes))
+}
+
+fn with_body(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

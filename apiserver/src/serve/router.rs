@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Method, Response};
 
 use super::api::Shared;
 use super::background::in_background;
+use super::backup::{BACKUP_PATH, backup};
 use super::exchange::{MeasuredRequest, RequestContext};
 use super::layers::labels;
 use super::verbs::Call;
@@ -77,6 +78,9 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
     if path == "/openid/v1/jwks" {
         let keys = shared.signing_key.jwks().to_string();
         return Ok(respond::plain(200, "application/jwk-set+json", keys.into()));
+    }
+    if path == BACKUP_PATH && context.parts.method == Method::GET {
+        return Ok(backup(&shared.registry));
     }
     match shared.discovery.respond(&context.parts, shared.registry.now()) {
         Some(response) => Ok(response?.map(Body::from)),

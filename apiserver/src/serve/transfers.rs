@@ -6,12 +6,12 @@
 //! [`Transfers::sweep`], called by the listener from time to time, cuts off those that stand still for too long, those that outlived
 //! their deadline, and, when what all that stand still hold on to is too much, those that stand still the longest.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
 use tokio::sync::Notify;
 
 /// A client may take so long for one chunk.

@@ -82,6 +82,9 @@ impl Call<'_> {
             return Ok(response.map(|body| body.keep(self.lasting)));
         }
         let verb = self.verb(&route)?;
+        if self.is_linearizable(verb) {
+            self.shared.registry.linearize().await?;
+        }
         let info = route.info.clone();
         if let Some(deprecation) = &info.behaviour.deprecation {
             self.warnings.extend([deprecation.to_string()]);
@@ -149,6 +152,18 @@ impl Call<'_> {
         let form = form()?;
         let content = form.payload(&info, outcome.payload).await?;
         Ok(respond::object(outcome.code, &form, content))
+    }
+
+    /// Must the request see all that was written before it? Writes must, since they build on what is there; reads may name a
+    /// revision that suffices, of which 0 is any.
+    fn is_linearizable(&self, verb: Verb) -> bool {
+        match verb {
+            Verb::Get | Verb::List | Verb::Watch => {
+                let names = |option| self.query.first(option).is_some_and(|value| !value.is_empty());
+                !names("resourceVersion") && !names("continue")
+            }
+            _ => true,
+        }
     }
 
     /// Finds the resource, and refuses paths whose shape does not fit it.

@@ -13,7 +13,7 @@ use super::Collector;
 use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 use crate::runtime::queue::Queue;
-use crate::runtime::{Error, ignore_not_found};
+use crate::runtime::{Error, ignore_not_found, requests};
 
 /// How many dependents of an owner are released at a time: a server rejects too many requests at once.
 const MAX_CONCURRENT: usize = 32;
@@ -316,7 +316,7 @@ async fn delete(
         preconditions: Some(Preconditions { uid: judged.uid.clone(), resource_version: revision }),
         ..DeleteParams::default()
     };
-    let conflict = match ignore_not_found(api.delete(name, &options).await) {
+    let conflict = match ignore_not_found(requests::delete(api, name, &options).await) {
         Err(kube::Error::Api(status)) if status.code == 409 => status,
         answer => return Ok(answer.map(|_| ())?),
     };
@@ -327,5 +327,5 @@ async fn delete(
     }
     // Something else of it changed, which does not save it.
     options.preconditions = Some(Preconditions { uid: judged.uid.clone(), resource_version: None });
-    Ok(ignore_not_found(api.delete(name, &options).await).map(|_| ())?)
+    Ok(ignore_not_found(requests::delete(api, name, &options).await).map(|_| ())?)
 }

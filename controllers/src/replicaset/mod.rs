@@ -152,8 +152,8 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
             Plan::Rest => Ok(()),
             Plan::Create(number) => {
                 let Some(template) = owner.template() else { return Ok(()) };
-                let pods = vec![pods::from_template(template, owner); number];
-                self.pod_control.create_pods(owner, &pods, ctx).await
+                let pod = pods::from_template(template, owner);
+                self.pod_control.create_pods(owner, &vec![&pod; number], ctx).await
             }
             Plan::Delete(victims) => {
                 let ratios = plan::deletion_age_ratios(active, &victims, now);

@@ -15,12 +15,11 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::evaluators::Evaluator;
 use super::{enqueue_affected, limited};
-use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::cache::{Cache, Changes, NamespacedName};
 use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use crate::runtime::queue::Queue;
 use crate::runtime::supervise::Supervisor;
@@ -122,7 +121,7 @@ fn wanted(quotas: &Cache<ResourceQuota>, snapshot: &DiscoverySnapshot) -> HashMa
 }
 
 /// Waits until a quota is created, is deleted or limits something else.
-async fn other_limits(changes: &mut UnboundedReceiver<Change<ResourceQuota>>) {
+async fn other_limits(changes: &mut Changes<ResourceQuota>) {
     let spec = |quota: &Option<Arc<ResourceQuota>>| quota.as_ref().map(|quota| quota.spec.clone());
     while let Some(change) = changes.recv().await {
         if spec(&change.old) != spec(&change.new) {

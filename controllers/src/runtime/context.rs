@@ -1,13 +1,14 @@
 //! What every controller works with.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kube::Client;
+use kube::core::ApiResource;
 use tokio::task::JoinSet;
 
-use super::cache::{Cache, Cached};
+use super::cache::{self, Cache, Cached, Decode, Indexer};
 use super::clock::Clock;
 use super::controller::LONGEST_RETRY;
 use super::discovery::Discovery;
@@ -35,7 +36,7 @@ pub struct Context<S> {
 
 #[derive(Default)]
 struct Caches {
-    by_kind: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    by_kind: HashMap<TypeId, Arc<Indexer>>,
     /// The tasks that keep them fresh, stopped when this is dropped.
     tasks: JoinSet<()>,
 }
@@ -61,21 +62,24 @@ impl<S> Context<S> {
 
     /// The cache of a kind, started by the first call.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
+        let resource = ApiResource::erase::<K>(&());
+        Arc::new(Cache::of(self.indexer(TypeId::of::<K>(), resource, cache::decode::<K>)))
+    }
+
+    /// What the cache of a kind holds.
+    fn indexer(&self, kind: TypeId, resource: ApiResource, decode: Decode) -> Arc<Indexer> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let caches = &mut *caches;
-        let known = caches.by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {
-            let cache = Arc::new(Cache::<K>::empty());
-            let (watching, client, supervisor) = (cache.clone(), self.client.clone(), Supervisor::of(self));
-            let start = move || {
-                let (cache, client) = (watching.clone(), client.clone());
-                async move { cache.run(client).await }
-            };
-            let name = format!("cache of {}", K::plural(&()));
-            caches.tasks.spawn(async move { supervisor.run(&name, start).await });
-            cache
+        let Caches { by_kind, tasks } = &mut *caches;
+        let known = by_kind.entry(kind).or_insert_with(|| {
+            let indexer = Arc::<Indexer>::default();
+            let (watching, client, clock) = (indexer.clone(), self.client.clone(), self.clock.clone());
+            let (name, supervisor) = (format!("cache of {}", resource.plural), Supervisor::of(self));
+            let start =
+                move || cache::run(watching.clone(), client.clone(), clock.clone(), resource.clone(), decode);
+            tasks.spawn(async move { supervisor.run(&name, start).await });
+            indexer
         });
-        // The map is keyed by the type.
-        known.clone().downcast().unwrap_or_else(|_| Arc::new(Cache::empty()))
+        known.clone()
     }
 
     /// Discovery, refreshed from the first call on.

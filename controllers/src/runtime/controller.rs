@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -64,23 +65,99 @@ pub trait Controller: Sized + Send + Sync + 'static {
 ///
 /// # Panics
 /// If the controller does; [`super::supervise`] restarts it.
-pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce()) {
+pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce() + Send) {
     let retries = [C::FIRST_RETRY, C::LONGEST_RETRY];
     let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), retries);
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
-    let mut tasks = sources.synced().await;
-    ready();
-    let controller = Arc::new(controller);
-    for _ in 0..C::WORKERS {
-        let (controller, queue, clock) = (controller.clone(), queue.clone(), context.clock.clone());
-        tasks.spawn(async move {
-            loop {
-                process_next_key(controller.as_ref(), &queue, &clock).await;
-            }
-        });
+    let workers = Workers { controller: Arc::new(controller), queue, clock: context.clock.clone() };
+    // The caches end with the last context.
+    let _context = context;
+    workers.run(C::WORKERS, sources, Box::new(ready)).await;
+}
+
+/// A controller of a type that is erased, so that the code of the loop is made once for each type of keys, not for each
+/// controller.
+trait ErasedController<K>: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn most_retries(&self) -> u32;
+    fn reconcile<'a>(&'a self, key: &'a K, ctx: &'a ReconcileContext)
+    -> BoxFuture<'a, Result<Action, Error>>;
+    fn on_stale_cache(&self, group: &str, resource: &str);
+}
+
+impl<C: Controller> ErasedController<C::Key> for C {
+    fn name(&self) -> &'static str {
+        C::NAME
     }
-    propagate_panics(tasks).await;
+
+    fn most_retries(&self) -> u32 {
+        C::MOST_RETRIES
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        key: &'a C::Key,
+        ctx: &'a ReconcileContext,
+    ) -> BoxFuture<'a, Result<Action, Error>> {
+        Controller::reconcile(self, key, ctx).boxed()
+    }
+
+    fn on_stale_cache(&self, group: &str, resource: &str) {
+        Controller::on_stale_cache(self, group, resource);
+    }
+}
+
+/// What takes keys from a controller's queue.
+struct Workers<K> {
+    controller: Arc<dyn ErasedController<K>>,
+    queue: Queue<K>,
+    clock: Clock,
+}
+
+impl<K: Key> Workers<K> {
+    async fn run(self, count: usize, sources: Sources<K>, ready: Box<dyn FnOnce() + Send + '_>) {
+        let mut tasks = sources.synced().await;
+        ready();
+        let workers = Arc::new(self);
+        for _ in 0..count {
+            let workers = workers.clone();
+            tasks.spawn(async move {
+                loop {
+                    workers.process_next_key().await;
+                }
+            });
+        }
+        propagate_panics(tasks).await;
+    }
+
+    async fn process_next_key(&self) {
+        let Workers { controller, queue, clock } = self;
+        let key = queue.next().await;
+        let ctx = ReconcileContext::default();
+        let outcome = controller.reconcile(&key, &ctx).await;
+        let late = ctx.wait_until_observed(clock).await;
+        if queue.is_dirty(&key) {
+            late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
+        }
+        match outcome {
+            Ok(next) => {
+                queue.forget(&key);
+                if let Action::Requeue(delay) = next {
+                    queue.add_after(key.clone(), delay);
+                }
+            }
+            Err(error) if queue.failures(&key) >= controller.most_retries() => {
+                tracing::info!(controller = controller.name(), %key, %error, "dropped after too many errors");
+                queue.forget(&key);
+            }
+            Err(error) => {
+                tracing::info!(controller = controller.name(), %key, %error, "requeued after an error");
+                queue.retry(key.clone());
+            }
+        }
+        queue.done(&key);
+    }
 }
 
 /// Makes a controller and runs it; reports when its sources are synced.
@@ -101,33 +178,6 @@ pub async fn run_all<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: im
         ready();
     };
     futures::join!(join_all(running), all_synced);
-}
-
-async fn process_next_key<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {
-    let key = queue.next().await;
-    let ctx = ReconcileContext::default();
-    let outcome = controller.reconcile(&key, &ctx).await;
-    let late = ctx.wait_until_observed(clock).await;
-    if queue.is_dirty(&key) {
-        late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
-    }
-    match outcome {
-        Ok(next) => {
-            queue.forget(&key);
-            if let Action::Requeue(delay) = next {
-                queue.add_after(key.clone(), delay);
-            }
-        }
-        Err(error) if queue.failures(&key) >= C::MOST_RETRIES => {
-            tracing::info!(controller = C::NAME, %key, %error, "dropped after too many errors");
-            queue.forget(&key);
-        }
-        Err(error) => {
-            tracing::info!(controller = C::NAME, %key, %error, "requeued after an error");
-            queue.retry(key.clone());
-        }
-    }
-    queue.done(&key);
 }
 
 /// Waits for tasks that do not end.

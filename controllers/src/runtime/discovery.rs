@@ -14,9 +14,9 @@ use kube::Client;
 use kube::core::PartialObjectMeta;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 use kube::discovery::ApiResource;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, watch};
 
-use super::cache::{Cache, Change};
+use super::cache::{Cache, Cached, Changes};
 use super::clock::Clock;
 
 /// As kube-controller-manager's garbage collector.
@@ -180,11 +180,11 @@ impl Discovery {
 }
 
 /// Waits for changes, and takes all there are.
-async fn any<K>(changes: &mut mpsc::UnboundedReceiver<Change<K>>) {
+async fn any<K: Cached>(changes: &mut Changes<K>) {
     if changes.recv().await.is_none() {
         std::future::pending::<()>().await;
     }
-    while changes.try_recv().is_ok() {}
+    changes.clear();
 }
 
 #[cfg(test)]

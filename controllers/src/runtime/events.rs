@@ -1,6 +1,7 @@
 //! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, floods stopped.
 //!
-//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write.
+//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write. What does not
+//! fit into the channel is lost, as client-go has it.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -10,15 +11,16 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use lru::LruCache;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::clock::Clock;
 use super::supervise::Supervisor;
-use super::{ignore_not_found, ignore_status};
+use super::{ignore_not_found, ignore_status, requests};
 
 /// client-go's limits.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -32,6 +34,8 @@ const REFILL_SECONDS: f64 = 300.0;
 /// While the server cannot be reached everything waits for one event, so often and so long.
 const TRIES: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
+/// So many events may wait to be written. client-go has a thousand for each component, of which each simulated kubelet is one.
+const MOST_QUEUED: usize = 1 << 15;
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,18 @@ pub struct Recorder {
     component: Arc<str>,
     host: Option<Arc<str>>,
     clock: Clock,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::Sender<Recorded>,
+}
+
+/// What was recorded, without what follows from it.
+struct Recorded {
+    component: Arc<str>,
+    host: Option<Arc<str>>,
+    about: ObjectReference,
+    r#type: EventType,
+    reason: Box<str>,
+    message: Box<str>,
+    at: Timestamp,
 }
 
 impl Recorder {
@@ -67,23 +82,38 @@ impl Recorder {
 
     /// Records an event about an object that is known by its reference.
     pub fn event(&self, about: ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
-        let now = self.clock.now();
-        let mut event = Event { involved_object: about, ..Event::default() };
+        let recorded = Recorded {
+            component: self.component.clone(),
+            host: self.host.clone(),
+            about,
+            r#type,
+            reason: reason.into(),
+            message: message.into().into_boxed_str(),
+            at: self.clock.now(),
+        };
+        if let Err(TrySendError::Full(lost)) = self.events.try_send(recorded) {
+            tracing::debug!(reason = %lost.reason, "an event was lost: too many wait to be written");
+        }
+    }
+}
+
+impl Recorded {
+    fn into_event(self) -> Event {
+        let mut event = Event { involved_object: self.about, ..Event::default() };
         event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
-        event.metadata.name = Some(name_of(&event.involved_object, now));
-        event.type_ = Some(format!("{:?}", r#type));
-        event.reason = Some(reason.to_owned());
-        event.message = Some(message.into());
+        event.metadata.name = Some(name_of(&event.involved_object, self.at));
+        event.type_ = Some(format!("{:?}", self.r#type));
+        event.reason = Some(self.reason.into());
+        event.message = Some(self.message.into());
         let host = self.host.as_deref().map(str::to_owned);
-        event.source =
-            Some(EventSource { component: Some(self.component.as_ref().to_owned()), host: host.clone() });
+        let component = Some(self.component.as_ref().to_owned());
+        event.source = Some(EventSource { component: component.clone(), host: host.clone() });
         event.reporting_instance = host;
-        event.reporting_component = Some(self.component.as_ref().to_owned());
+        event.reporting_component = component;
         event.count = Some(1);
-        event.first_timestamp = Some(Time(now));
-        event.last_timestamp = Some(Time(now));
-        // Without the task everything ends; so may the event.
-        let _ = self.events.send(event);
+        event.first_timestamp = Some(Time(self.at));
+        event.last_timestamp = Some(Time(self.at));
+        event
     }
 }
 
@@ -107,18 +137,21 @@ fn name_of(about: &ObjectReference, now: Timestamp) -> String {
 #[derive(Clone)]
 pub(super) struct Broadcaster {
     clock: Clock,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::Sender<Recorded>,
 }
 
 impl Broadcaster {
     /// Starts the task, which ends with the last recorder.
     pub(super) fn start(client: Client, clock: Clock, supervisor: Supervisor) -> Broadcaster {
-        let (sender, events) = mpsc::unbounded_channel::<Event>();
+        let (sender, events) = mpsc::channel::<Recorded>(MOST_QUEUED);
         let broadcaster = Broadcaster { clock: clock.clone(), events: sender };
         let handler = move || {
             let (client, clock) = (client.clone(), clock.clone());
             let mut correlator = Correlator::new();
-            move |event| deliver(client.clone(), clock.clone(), correlator.correlate(event, clock.now()))
+            move |recorded: Recorded| {
+                let event = correlator.correlate(recorded.into_event(), clock.now());
+                deliver(client.clone(), clock.clone(), event)
+            }
         };
         tokio::spawn(async move { supervisor.consume("events", events, handler).await });
         broadcaster
@@ -167,7 +200,7 @@ async fn write(client: &Client, event: &Event) -> kube::Result<()> {
         }
     }
     // The namespace may be on its way out.
-    ignore_status(403, events.create(&PostParams::default(), event).await).map(|_| ())
+    ignore_status(403, requests::create(&events, event).await).map(|_| ())
 }
 
 /// Decides what becomes of an event, from those before it.
@@ -314,6 +347,20 @@ mod tests {
         let about =
             json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "resourceVersion": "7"});
         assert_eq!(json!(reference(&pod)), about);
+    }
+
+    #[tokio::test]
+    async fn events_beyond_the_queue_are_lost() {
+        let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+        let (events, mut queued) = mpsc::channel(2);
+        let recorder = Recorder { component: "kubelet".into(), host: None, clock, events };
+        for message in ["one", "two", "three"] {
+            recorder.on("node-0").event(ObjectReference::default(), EventType::Warning, "R", message);
+        }
+        let first = queued.recv().await.map(Recorded::into_event).unwrap();
+        assert_eq!((first.message.as_deref(), first.type_.as_deref()), (Some("one"), Some("Warning")));
+        assert_eq!(first.source.and_then(|source| source.host).as_deref(), Some("node-0"));
+        assert_eq!(queued.len(), 1);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod leader;
 pub mod metrics;
 pub mod queue;
 mod reconcile_context;
-mod requests;
+pub mod requests;
 mod sources;
 pub mod supervise;
 #[cfg(test)]

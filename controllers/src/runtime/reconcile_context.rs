@@ -26,7 +26,12 @@ type OwnWrite = (GroupResource, BoxFuture<'static, ()>);
 impl ReconcileContext {
     /// Records the response to a create, an update or a patch.
     pub fn record_write<T: Cached>(&self, cache: &Arc<Cache<T>>, written: &T) {
-        self.record(cache, Write::Revision(cache::revision(written)));
+        self.record_revision(cache, cache::revision(written));
+    }
+
+    /// Records the revision of what was created or changed.
+    pub fn record_revision<T: Cached>(&self, cache: &Arc<Cache<T>>, revision: u64) {
+        self.record(cache, Write::Revision(revision));
     }
 
     /// Records a successful delete.
@@ -36,8 +41,7 @@ impl ReconcileContext {
     }
 
     fn record<T: Cached>(&self, cache: &Arc<Cache<T>>, write: Write) {
-        let cache = cache.clone();
-        let observed = async move { cache.wait_until_observed(&write).await }.boxed();
+        let observed = cache.indexer().wait_until_observed(write).boxed();
         // No code that can panic runs under the lock.
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
         writes.push(((T::group(&()), T::plural(&())), observed));

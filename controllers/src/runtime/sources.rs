@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
-use super::cache::{Cache, Cached, Change, NamespacedName};
+use super::cache::{Cache, Cached, Change, NamespacedName, Object};
 use super::clock::Clock;
 use super::queue::{Key, Queue};
 
@@ -36,14 +37,9 @@ impl<K: Key> Sources<K> {
         cache: &Arc<Cache<T>>,
         enqueue: impl Fn(&Change<T>, &Queue<K>) + Send + 'static,
     ) -> &mut Sources<K> {
-        let (queue, cache) = (self.queue.clone(), cache.clone());
-        let mut changes = cache.subscribe();
-        self.pumps.spawn(async move {
-            while let Some(change) = changes.recv().await {
-                enqueue(&change, &queue);
-            }
-        });
-        self.needs(&cache)
+        let enqueue = move |change: Change<dyn Object>, queue: &Queue<K>| enqueue(&change.downcast(), queue);
+        self.pumps.spawn(pump(cache.indexer().subscribe(), Box::new(enqueue), self.queue.clone()));
+        self.needs(cache)
     }
 
     /// Enqueues these keys at the start.
@@ -54,8 +50,7 @@ impl<K: Key> Sources<K> {
 
     /// Waits for a cache before the first key is reconciled. Its changes enqueue nothing.
     pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
-        let cache = cache.clone();
-        self.synced.push(async move { cache.synced().await }.boxed());
+        self.synced.push(cache.indexer().synced().boxed());
         self
     }
 
@@ -64,7 +59,7 @@ impl<K: Key> Sources<K> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.pumps.spawn(task(self.queue.clone()));
+        self.pumps.spawn(task(self.queue.clone()).boxed());
         self
     }
 
@@ -88,13 +83,28 @@ impl<K: Key> Sources<K> {
         enqueue: impl Fn(&Queue<K>) + Send + 'static,
     ) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());
-        self.pumps.spawn(async move {
+        let enqueuing = async move {
             loop {
                 clock.sleep(period).await;
                 enqueue(&queue);
             }
-        });
+        };
+        self.pumps.spawn(enqueuing.boxed());
         self
+    }
+}
+
+/// What a source does about a change.
+type Enqueue<K> = Box<dyn Fn(Change<dyn Object>, &Queue<K>) + Send>;
+
+/// The same code for all sources of a type of keys: see [`Object`].
+async fn pump<K: Key>(
+    mut changes: UnboundedReceiver<Change<dyn Object>>,
+    enqueue: Enqueue<K>,
+    queue: Queue<K>,
+) {
+    while let Some(change) = changes.recv().await {
+        enqueue(change, &queue);
     }
 }
 

@@ -6,6 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::Context;
@@ -56,7 +58,7 @@ pub struct Supervisor {
 }
 
 /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
-pub async fn supervise<F, S>(name: &str, context: &Context<S>, start: impl Fn() -> F)
+pub async fn supervise<F, S>(name: &str, context: &Context<S>, start: impl Fn() -> F + Send)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -75,10 +77,15 @@ impl Supervisor {
     }
 
     /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
-    pub async fn run<F>(&self, name: &str, start: impl Fn() -> F)
+    pub async fn run<F>(&self, name: &str, start: impl Fn() -> F + Send)
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.run_boxed(name, Box::new(move || start().boxed())).await;
+    }
+
+    /// The same code for all tasks, which are of as many types.
+    async fn run_boxed(&self, name: &str, start: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + '_>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = self.clock.now();
@@ -105,7 +112,7 @@ impl Supervisor {
     pub async fn consume<T, H, F>(
         &self,
         name: &str,
-        channel: mpsc::UnboundedReceiver<T>,
+        channel: mpsc::Receiver<T>,
         make: impl Fn() -> H + Clone + Send + 'static,
     ) where
         T: Send + 'static,
@@ -113,7 +120,7 @@ impl Supervisor {
         F: Future<Output = ()> + Send + 'static,
     {
         let channel = Arc::new(Mutex::new(channel));
-        self.run(name, || {
+        self.run(name, move || {
             let (channel, make) = (channel.clone(), make.clone());
             async move {
                 // Nobody else takes it but the one that is started after this.

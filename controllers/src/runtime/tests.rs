@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::cache::{self, Cache, NamespacedName};
@@ -139,31 +140,54 @@ impl cache::Index<ConfigMap> for Fragile {
     }
 }
 
-/// A context over an API where every streaming list has one object, and then nothing more.
-fn context_of_one() -> (Context<()>, MockClock) {
+/// A context over an API where every streaming list has one object, and then nothing more. In the first lists it cannot be
+/// read.
+fn context_of_one(unreadable: usize) -> (Context<()>, MockClock) {
     let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
-    let api = tower::service_fn(|request: Request<Body>| async move {
-        let query = request.uri().query().unwrap_or_default();
-        if !query.contains("sendInitialEvents=true") {
-            std::future::pending::<()>().await;
-        }
-        let mut end = object(7);
-        let initial_end = ("k8s.io/initial-events-end".to_owned(), "true".to_owned());
-        end.metadata.annotations = Some([initial_end].into());
-        let frames = [("ADDED", object(7)), ("BOOKMARK", end)].map(|(kind, object)| {
-            let object = serde_json::to_string(&object).unwrap();
+    let lists = Arc::new(AtomicUsize::new(0));
+    let api = tower::service_fn(move |request: Request<Body>| {
+        let lists = lists.clone();
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            if !query.contains("sendInitialEvents=true") {
+                std::future::pending::<()>().await;
+            }
+            let (mut sent, mut end) = (json!(object(7)), object(7));
+            if lists.fetch_add(1, Ordering::Relaxed) < unreadable {
+                sent["data"] = json!("no map");
+            }
+            let initial_end = ("k8s.io/initial-events-end".to_owned(), "true".to_owned());
+            end.metadata.annotations = Some([initial_end].into());
             // In the order in which servers write it.
-            format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
-        });
-        Ok::<_, std::convert::Infallible>(Response::new(Body::from(frames.concat().into_bytes())))
+            let frames = [("ADDED", sent), ("BOOKMARK", json!(end))]
+                .map(|(kind, object)| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"));
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(frames.concat().into_bytes())))
+        }
     });
     let metrics = Metrics::new(prometheus::Registry::new());
     (Context::new(Client::new(api, "default"), clock, metrics, ()), mock)
 }
 
 #[tokio::test]
+async fn an_object_that_cannot_be_read_is_read_again_and_never_absent() {
+    let (context, mock) = context_of_one(1);
+    let objects = context.cache::<ConfigMap>();
+    let mut waited = Duration::ZERO;
+    while !objects.is_synced() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        mock.advance(Duration::from_secs(1));
+        waited += Duration::from_secs(1);
+    }
+    assert!(waited > Duration::from_secs(30), "{waited:?}");
+    assert_eq!(objects.all().len(), 1);
+    drop(context);
+}
+
+#[tokio::test]
 async fn a_panic_in_a_cache_starts_its_watch_again() {
-    let (context, mock) = context_of_one();
+    let (context, mock) = context_of_one(0);
     let objects = context.cache::<ConfigMap>();
     let mut changes = objects.subscribe();
     assert!(objects.by::<Fragile>(&NamespacedName::new("", "a")).is_empty(), "the index is kept from now on");
@@ -186,7 +210,7 @@ async fn a_panic_costs_a_channel_no_more_than_what_was_handed_over() {
     let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let metrics = Metrics::new(prometheus::Registry::new());
     let panics = metrics.panics.with_label_values(&["numbers"]);
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::channel(3);
     let (handled, mut seen) = mpsc::unbounded_channel();
     let handler = move || {
         let handled = handled.clone();
@@ -202,7 +226,7 @@ async fn a_panic_costs_a_channel_no_more_than_what_was_handed_over() {
         tokio::spawn(
             async move { Supervisor::new(clock, metrics).consume("numbers", receiver, handler).await },
         );
-    (1..=3).for_each(|number| sender.send(number).unwrap());
+    (1..=3).for_each(|number| sender.try_send(number).unwrap());
     assert_eq!(seen.recv().await, Some(1));
     while panics.get() < 1.0 {
         tokio::task::yield_now().await;

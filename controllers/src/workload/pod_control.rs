@@ -2,17 +2,18 @@
 //!
 //! Source: kube-controller-manager's `controller_utils.go` (`RealPodControl`).
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::runtime::batch::{execute_all, slow_start};
 use crate::runtime::cache::Cache;
 use crate::runtime::events::Recorder;
 use crate::runtime::{
-    Error, ReconcileContext, ignore_conflict, ignore_not_found, is_namespace_terminating, uid_precondition,
+    Error, ReconcileContext, ignore_conflict, ignore_not_found, is_namespace_terminating, requests,
+    uid_precondition,
 };
 
 /// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a ReplicationController or a Job.
@@ -42,10 +43,10 @@ impl PodControl {
     pub async fn create_pods<O: Resource<DynamicType = ()>>(
         &self,
         owner: &O,
-        pods: &[Pod],
+        pods: &[impl Borrow<Pod>],
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        slow_start(pods, BURST_REPLICAS, |pod| self.create_pod(owner, pod, ctx)).await
+        slow_start(pods, BURST_REPLICAS, |pod| self.create_pod(owner, pod.borrow(), ctx)).await
     }
 
     /// Creates a pod, as [`coracle_kinds::pods::from_template`] makes it, and records `SuccessfulCreate` or `FailedCreate`.
@@ -61,10 +62,10 @@ impl PodControl {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(Error::Unfinished("unable to create pods, no labels".to_owned()));
         }
-        match self.api(owner).create(&PostParams::default(), pod).await {
+        match requests::create(&self.api(owner), pod).await {
             Ok(created) => {
-                ctx.record_write(&self.pods, &created);
-                let message = format!("Created pod: {}", created.name_any());
+                ctx.record_revision(&self.pods, created.revision());
+                let message = format!("Created pod: {}", created.name());
                 self.recorder.normal(owner, "SuccessfulCreate", message);
                 Ok(())
             }
@@ -103,7 +104,7 @@ impl PodControl {
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let name = pod.name_any();
-        let deleted = self.api(owner).delete(&name, &uid_precondition(pod.as_ref())).await;
+        let deleted = requests::delete(&self.api(owner), &name, &uid_precondition(pod.as_ref())).await;
         match ignore_not_found(deleted).map(|deleted| deleted.is_some()).or_else(is_another) {
             Ok(is_deleted) => {
                 ctx.record_delete(&self.pods, pod.as_ref());

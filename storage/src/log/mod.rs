@@ -11,10 +11,11 @@ mod sled;
 use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 
 pub use ephemeral::EphemeralLog;
 pub use memory::MemoryLog;
-pub use sled::{Durability, SledLog};
+pub use sled::{CheckReport, Durability, SledLog};
 
 use crate::{CompactRevision, EntryId, Key, Revision, Unreadable};
 
@@ -26,15 +27,15 @@ pub trait Log: Send + 'static {
     /// caused.
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
-    /// Called once, second: passes every live object and every change after the compact revision to `visit`, in order of
-    /// their ids, up to the newest revision of the bounds. An error of `visit` ends it.
+    /// Called once, second: passes to `visit` every live object at the compact revision, in any order, then every change
+    /// after it, in order of their ids, up to the newest revision of the bounds. An error of `visit` ends it.
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
     /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in
-    /// the batch's order; the revisions of those that are committed increase.
+    /// the batch's order. The log may commit them in another order.
     ///
-    /// What is committed is as durable as the log promises when this returns. Should a crash interrupt it, the first few
-    /// transactions are there, each of them whole.
+    /// What is committed is as durable as the log promises when this returns. Should a crash interrupt it, some of the
+    /// transactions are there, each of them whole; in a log that only this store writes, the first few.
     ///
     /// # Errors
     /// Only what concerns the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in the log; after any
@@ -46,9 +47,20 @@ pub trait Log: Send + 'static {
     /// split between calls.
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
+    /// Up to where the tail has returned all changes, if it knows of revisions without any: those of a cluster that is used
+    /// for other things, too.
+    fn progress(&self) -> Option<Revision> {
+        None
+    }
+
     /// Do others write to this log, too? Then an entry that cannot be read is quarantined. In a log that only this store
     /// writes, it means damage.
     fn is_shared(&self) -> bool;
+
+    /// How to read not older than others wrote; None if nobody else writes to this log. Asked once, before `start`.
+    fn linearizer(&self) -> Option<Arc<dyn Linearizer>> {
+        None
+    }
 
     /// Deletes: no reader will start below `compact_revision` any more, and the entries in `superseded` (all at or below
     /// the compact revision: versions that were replaced or deleted, and deletions) are of no use to anyone.
@@ -65,6 +77,19 @@ pub trait Log: Send + 'static {
 
     /// Makes all that was appended durable and releases the log. Called once, last.
     fn close(self: Box<Self>) -> Result<(), LogError>;
+}
+
+/// Finds out what has been committed to a shared log, so that a read can wait until the view shows it.
+pub trait Linearizer: Send + Sync {
+    /// A revision at or above those of all changes that were committed before the call. The log's progress has come to it, or
+    /// is about to: a view at this revision shows them all.
+    fn committed(&self) -> BoxFuture<'_, Result<Revision, LogError>>;
+
+    /// Can the log be reached, as far as is known without asking it?
+    ///
+    /// # Errors
+    /// Why not; it may pass.
+    fn readiness(&self) -> Result<(), String>;
 }
 
 /// The first and the last revision of a log.
@@ -144,6 +169,9 @@ pub enum Outcome {
     Conflict(Conflict),
     /// The log cannot take this transaction, now or later; nothing of it is in the log, and others are not affected.
     Rejected(Rejected),
+    /// The log did not respond in time. The transaction is in the log as a whole or not at all; if it is, the tail will
+    /// have it.
+    Unknown(Unknown),
 }
 
 /// What a log found in place of the version that a proposal names as [`previous`](Proposal::previous).
@@ -162,13 +190,18 @@ pub struct Conflict {
 #[error("{0}")]
 pub struct Rejected(pub String);
 
+/// Why it is not known whether a transaction is in the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unknown(pub String);
+
 impl Outcome {
     /// Up to where the tail is to be read because of this outcome.
     pub(crate) fn newest(&self) -> Option<Revision> {
         match self {
             Outcome::Committed(revision) => Some(*revision),
             Outcome::Conflict(conflict) => Some(conflict.newest),
-            Outcome::Rejected(_) => None,
+            Outcome::Rejected(_) | Outcome::Unknown(_) => None,
         }
     }
 }
@@ -197,7 +230,8 @@ pub enum Notification {
 }
 
 impl Notifier {
-    pub(crate) fn new(listen: impl Fn(Notification) + Send + Sync + 'static) -> Notifier {
+    /// A notifier that calls a function.
+    pub fn new(listen: impl Fn(Notification) + Send + Sync + 'static) -> Notifier {
         Notifier(Arc::new(listen))
     }
 

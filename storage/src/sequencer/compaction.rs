@@ -22,7 +22,8 @@ impl<I: Index> Sequencer<I> {
         }
         let added = std::mem::take(&mut self.unpublished);
         let forgotten = self.trim_history(TRIM.saturating_add(added));
-        if forgotten || !self.changed.is_empty() {
+        let has_progress = std::mem::take(&mut self.has_progress);
+        if forgotten || has_progress || !self.changed.is_empty() {
             self.shared.publish(self.state.clone(), self.changed.drain(..));
         }
     }

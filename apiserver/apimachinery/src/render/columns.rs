@@ -20,7 +20,7 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// The value at a dotted path.
-    pub fn get(&self, path: &str) -> Field<'a> {
+    pub fn get(&self, path: &'a str) -> Field<'a> {
         self.object.walk(path)
     }
 

@@ -190,7 +190,9 @@ pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let values = headers.get_all(header::ACCEPT).into_iter().map(|value| value.to_str().unwrap_or(""));
     let texts = values.flat_map(|value| value.split(',')).map(str::trim).filter(|text| !text.is_empty());
     let mut clauses: Vec<Clause<'_>> = texts.map(Clause::parse).collect();
-    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    if clauses.len() > 1 {
+        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    }
     clauses
 }
 

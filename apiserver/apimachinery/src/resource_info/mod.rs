@@ -119,11 +119,15 @@ impl ResourceInfo {
 
     /// The key that an object would have in the real server's store; some messages show it.
     pub fn registry_key(&self, namespace: &str, name: &str) -> String {
-        let name = self.storage_name(namespace, name);
+        format!("/registry/{}/{}", self.registry_path(), self.storage_name(namespace, name))
+    }
+
+    /// Where the objects are in the real server's store, below its prefix.
+    pub fn registry_path(&self) -> String {
         match self.behaviour.key_prefix {
-            Some(prefix) => format!("/registry/{prefix}/{name}"),
-            None if self.is_custom() => format!("/registry/{}/{}/{name}", self.group, self.plural),
-            None => format!("/registry/{}/{name}", self.plural),
+            Some(path) => path.to_owned(),
+            None if self.is_custom() => format!("{}/{}", self.group, self.plural),
+            None => self.plural.to_string(),
         }
     }
 

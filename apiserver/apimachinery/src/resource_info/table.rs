@@ -1,10 +1,10 @@
 //! All resources of one moment: by path, by resource, and in the order of discovery.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
+use hashbrown::HashMap;
 
 use super::ResourceInfo;
 use crate::names::{GroupResource, Text};

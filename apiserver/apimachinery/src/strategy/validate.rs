@@ -14,7 +14,7 @@ pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool, features:
     metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
     behaviour.strategy.validate_gated(&object, None, features, &mut errors);
     behaviour.strategy.validate(&object, &mut errors);
-    metadata::validate_create_generic(&object, namespaced, &mut errors);
+    metadata::validate_create_generic(&object, namespaced, &behaviour.metadata, &mut errors);
     errors
 }
 

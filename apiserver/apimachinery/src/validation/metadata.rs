@@ -139,10 +139,15 @@ pub fn validate_create(
     validate_object_meta(object, identity, validation.finalizers, errors);
 }
 
-/// The generic layer's check of a new object. A kind that validates metadata itself has reported all of these errors
-/// already, so this matters only to the few kinds that do not, and runs only if the kind reported no error.
-pub fn validate_create_generic(object: &Field<'_>, namespaced: bool, errors: &mut Errors) {
-    if errors.is_empty() {
+/// The generic layer's check of a new object, if the kind reported no error. A kind that validates metadata itself has reported
+/// all of these errors already, so it matters only to the few that do not.
+pub fn validate_create_generic(
+    object: &Field<'_>,
+    namespaced: bool,
+    validation: &MetadataValidation,
+    errors: &mut Errors,
+) {
+    if validation.on_create == NONE && errors.is_empty() {
         validate_object_meta(object, generic(namespaced), Finalizers::Qualified, errors);
     }
 }
@@ -156,13 +161,36 @@ pub fn validate_update(
     checks: MetadataChecks,
     errors: &mut Errors,
 ) {
+    let found_before = errors.len();
     validate_object_meta(new, generic(identity.namespaced), Finalizers::Qualified, errors);
     validate_object_meta_update(new, old, Finalizers::Qualified, errors);
+    if errors.len() == found_before {
+        // The kind's own checks would repeat the errors of the generic ones; what is left is where they are stricter.
+        validate_kind(new, identity, finalizers, checks, errors);
+        return;
+    }
     for check in checks {
         match check {
             MetadataCheck::ObjectMeta => validate_object_meta(new, identity, finalizers, errors),
             MetadataCheck::ObjectMetaUpdate => validate_object_meta_update(new, old, finalizers, errors),
         }
+    }
+}
+
+/// What a kind's own checks find in metadata in which the generic layer's found nothing.
+fn validate_kind(
+    object: &Field<'_>,
+    identity: Identity,
+    finalizers: Finalizers,
+    checks: MetadataChecks,
+    errors: &mut Errors,
+) {
+    let metadata = object.get("metadata");
+    for check in checks {
+        if *check == MetadataCheck::ObjectMeta {
+            validate_names(&metadata, identity.name, errors);
+        }
+        validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
     }
 }
 

@@ -113,8 +113,8 @@ fn validate_against_each_other(limit: &Field<'_>, errors: &mut Errors) {
     let lists = LISTS.into_iter().filter(|list| may_have(kind, list)).map(|list| limit.get(list));
     let names: BTreeSet<&str> = lists.flat_map(|list| list.entries().map(|(name, _)| name)).collect();
     for name in names {
-        let at = |list: &str| limit.get(list).entry(name);
-        let amount = |list: &str| {
+        let at = |list: &'static str| limit.get(list).entry(name);
+        let amount = |list: &'static str| {
             let amount = at(list);
             (amount.exists() && may_have(kind, list)).then(|| resource_list::amount(&amount))
         };

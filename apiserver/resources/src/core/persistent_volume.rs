@@ -284,7 +284,8 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
             .walk("spec.persistentvolumesource")
             .forbidden(format!("spec.persistentvolumesource is immutable after creation\n{diff}"))
     });
-    let at_root = |member: &str| volume.get("spec").get(member).with_path(volume.path().child(member));
+    let at_root =
+        |member: &'static str| volume.get("spec").get(member).with_path(volume.path().child(member));
     immutable(&at_root("volumeMode"), &old.walk("spec.volumeMode"), errors);
     let (affinity, old_affinity) = (at_root("nodeAffinity"), old.walk("spec.nodeAffinity"));
     errors.push_if(old_affinity.exists() && !is_same_affinity(&affinity, &old_affinity), || {

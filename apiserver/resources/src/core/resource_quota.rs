@@ -119,7 +119,7 @@ fn validate_scope_selector(spec: &Field<'_>, errors: &mut Errors) {
     let expressions = selector.get("matchExpressions");
     let at = |field: &Field<'_>, name: &str| field.path().child(name);
     for expression in expressions.items() {
-        let member = |name: &str| expression.get(name).with_path(at(&expressions, name));
+        let member = |name: &'static str| expression.get(name).with_path(at(&expressions, name));
         let (scope, operator, values) = (member("scopeName"), member("operator"), member("values"));
         errors.push_if(!SCOPES.contains(&scope.str()), || scope.invalid("unsupported scope"));
         for _ in foreign(spec, scope.str()) {
@@ -157,20 +157,19 @@ fn validate_scope_selector(spec: &Field<'_>, errors: &mut Errors) {
 fn warnings(hard: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for resource in ["cpu", "memory", "storage", "ephemeral-storage"] {
-        let requests = hard.get(&format!("requests.{resource}"));
-        let plain = hard.get(resource);
-        let (name, request) = match requests.exists() {
-            true => (format!("requests.{resource}"), requests),
-            false if ["cpu", "memory"].contains(&resource) => (resource.to_owned(), plain),
+        let (requests, limits) = (format!("requests.{resource}"), format!("limits.{resource}"));
+        let name = match hard.get(&requests).exists() {
+            true => &requests,
+            false if ["cpu", "memory"].contains(&resource) => resource,
             false => continue,
         };
-        let limit = hard.get(&format!("limits.{resource}"));
+        let (request, limit) = (hard.get(name), hard.get(&limits));
         if request.exists()
             && limit.exists()
             && resource_list::amount(&request) > resource_list::amount(&limit)
         {
             warnings.push(format!(
-                "ResourceQuota {name} ({}) should be less than limits.{resource} ({})",
+                "ResourceQuota {name} ({}) should be less than {limits} ({})",
                 request.str(),
                 limit.str()
             ));

@@ -22,7 +22,7 @@ pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Validates a pod's or template's annotations; `path` is where they are reported.
 pub fn validate(annotations: &Field<'_>, spec: &Field<'_>, options: &Options, errors: &mut Errors) {
-    let entry = |key: &str| annotations.get(key).with_path(annotations.path().key(key));
+    let entry = |key: &'static str| annotations.get(key).with_path(annotations.path().key(key));
     let mirror = entry(MIRROR);
     errors.push_if(mirror.exists() && spec.get("nodeName").is_empty(), || {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set")

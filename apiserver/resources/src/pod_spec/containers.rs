@@ -225,7 +225,7 @@ fn validate_host_ports<'a>(containers: impl Iterator<Item = Field<'a>>, errors: 
 }
 
 /// Names and paths of a list's entries; of two with one name, the last.
-fn by_name<'a>(list: &Field<'a>, path: &str) -> BTreeMap<&'a str, &'a str> {
+fn by_name<'a>(list: &Field<'a>, path: &'a str) -> BTreeMap<&'a str, &'a str> {
     list.items().map(|entry| (entry.get("name").str(), entry.get(path).str())).collect()
 }
 

@@ -236,6 +236,6 @@ fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut
 }
 
 /// The entry of a map, reported as an entry (`limits[cpu]`).
-fn entry<'a>(map: &Field<'a>, key: &str) -> Field<'a> {
+fn entry<'a>(map: &Field<'a>, key: &'a str) -> Field<'a> {
     map.get(key).with_path(map.path().key(key))
 }

@@ -14,7 +14,7 @@ use super::{Options, annotations, resources, scheduling, security, volumes};
 /// their path, as the real server does.
 pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &mut Errors) {
     let (metadata, spec) = (template.get("metadata"), template.get("spec"));
-    let part = |member: &str| metadata.get(member).with_path(template.path().child(member));
+    let part = |member: &'static str| metadata.get(member).with_path(template.path().child(member));
     labels::validate_labels(&part("labels"), errors);
     metadata::validate_annotations(&part("annotations"), errors);
     annotations::validate(&part("annotations"), &spec, options, errors);

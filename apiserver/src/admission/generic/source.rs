@@ -3,8 +3,9 @@
 //! Nobody is notified when one changes: whoever is about to use them compares the revision of their last change, which is all
 //! that a request costs where nothing was written since. So a configuration takes effect with the write that stores it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use serde_json::Value;
 
 use crate::Result;
@@ -15,7 +16,7 @@ use crate::names::GroupResource;
 pub struct Source<T> {
     resource: GroupResource,
     read: fn(&Value) -> Vec<T>,
-    cached: Mutex<Option<Cached<T>>>,
+    cached: ArcSwapOption<Cached<T>>,
 }
 
 struct Cached<T> {
@@ -27,7 +28,7 @@ struct Cached<T> {
 impl<T> Source<T> {
     /// - `read`: what one object has of it, in order. Objects come in the order of their names.
     pub fn new(group: &str, resource: &str, read: fn(&Value) -> Vec<T>) -> Source<T> {
-        Source { resource: GroupResource::new(group, resource), read, cached: Mutex::new(None) }
+        Source { resource: GroupResource::new(group, resource), read, cached: ArcSwapOption::empty() }
     }
 
     /// All that is stored now.
@@ -38,7 +39,7 @@ impl<T> Source<T> {
         // The revision is read before the objects: if they change in between, the next request reads them again.
         let revision = cluster.last_change(&self.resource);
         if let Some(revision) = revision
-            && let Some(cached) = &*self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(cached) = &*self.cached.load()
             && cached.revision == revision
         {
             return Ok(cached.parsed.clone());
@@ -46,8 +47,7 @@ impl<T> Source<T> {
         let objects = cluster.list(&self.resource, "")?;
         let parsed: Arc<[T]> = objects.iter().flat_map(self.read).collect();
         if let Some(revision) = revision {
-            let cached = Cached { revision, parsed: parsed.clone() };
-            *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(cached);
+            self.cached.store(Some(Arc::new(Cached { revision, parsed: parsed.clone() })));
         }
         Ok(parsed)
     }

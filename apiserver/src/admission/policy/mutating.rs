@@ -256,15 +256,14 @@ impl AsyncAdmissionPlugin for MutatingAdmissionPolicy {
     }
 
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
-        // What cannot be read is an error of the dispatch.
-        let (Ok(policies), Ok(bindings)) = (self.policies.load(cluster), self.bindings.load(cluster)) else {
-            return true;
-        };
         let mutable =
             matches!(attributes.operation, Operation::Create | Operation::Update | Operation::Connect);
-        if policies.is_empty() || bindings.is_empty() || !mutable || is_exempt(attributes) {
+        // What cannot be read is an error of the dispatch.
+        let Ok(bindings) = self.bindings.load(cluster) else { return mutable };
+        if bindings.is_empty() || !mutable || is_exempt(attributes) {
             return false;
         }
+        let Ok(policies) = self.policies.load(cluster) else { return true };
         let resources = self.context.resources.load();
         let mut criteria = policies.iter().map(|policy| &policy.criteria);
         criteria.any(|criteria| !matches!(criteria.matches(attributes, &resources, cluster), Ok(None)))

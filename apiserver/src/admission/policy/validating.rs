@@ -274,12 +274,11 @@ impl AsyncAdmissionPlugin for ValidatingAdmissionPolicy {
 
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         // What cannot be read is an error of the dispatch.
-        let (Ok(policies), Ok(bindings)) = (self.policies.load(cluster), self.bindings.load(cluster)) else {
-            return true;
-        };
-        if policies.is_empty() || bindings.is_empty() || is_exempt(attributes) {
+        let Ok(bindings) = self.bindings.load(cluster) else { return true };
+        if bindings.is_empty() || is_exempt(attributes) {
             return false;
         }
+        let Ok(policies) = self.policies.load(cluster) else { return true };
         let resources = self.context.resources.load();
         let mut criteria = policies.iter().map(|policy| &policy.criteria);
         criteria.any(|criteria| !matches!(criteria.matches(attributes, &resources, cluster), Ok(None)))

@@ -58,7 +58,10 @@ pub(in crate::registry) fn same_uid(target: &Target, new: &Value, current: &Valu
 
 /// Later owner references of a uid that was named already are dropped, with a warning.
 pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
-    let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") else { return };
+    let metadata = object.get_mut("metadata");
+    let Some(Value::Array(owners)) = metadata.and_then(|metadata| metadata.get_mut("ownerReferences")) else {
+        return;
+    };
     let mut times: HashMap<String, usize> = HashMap::new();
     let mut doubled: Vec<String> = Vec::new();
     owners.retain(|owner| {

@@ -51,6 +51,12 @@ pub(in crate::registry) fn store_failed(error: StoreError) -> Error {
         StoreError::NoSpace => {
             Error::Internal("no space is left on the disk of the data directory".to_owned())
         }
+        // Words of etcd, which kube-apiserver passes on, too.
+        StoreError::Rejected(reason) => Error::Unclassified(reason.to_string()),
+        StoreError::Unknown(reason) => {
+            tracing::warn!(%reason, "it is unknown whether a write is stored");
+            Error::Unclassified("etcdserver: request timed out".to_owned())
+        }
         error => {
             tracing::error!(%error, "the store refused a write");
             Error::Internal("the store cannot take writes".to_owned())

@@ -305,7 +305,13 @@ fn keep_other_parts(info: &ResourceInfo, part: Part, new: &mut Value, old: &Valu
 
 fn restore(members: &mut Map<String, Value>, old: &Value, member: &str) {
     match old.get(member) {
-        Some(value) => members.insert(member.to_owned(), value.clone()),
-        None => members.remove(member),
-    };
+        // A patch of another part leaves it as it was: comparing costs less than copying.
+        Some(value) if members.get(member) == Some(value) => {}
+        Some(value) => {
+            members.insert(member.to_owned(), value.clone());
+        }
+        None => {
+            members.remove(member);
+        }
+    }
 }

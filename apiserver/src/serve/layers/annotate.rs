@@ -27,8 +27,8 @@ impl<B> RequestFilter<ReceivedRequest<B>> for Annotate {
     }
 
     fn response(&self, context: Arc<RequestContext>, mut response: Response<Body>) -> Response<Body> {
-        if let Some(headers) = context.flow_headers.get() {
-            response.headers_mut().extend(headers.iter().cloned().map(|(name, value)| (Some(name), value)));
+        for (name, value) in context.flow_headers.get().into_iter().flatten().cloned() {
+            response.headers_mut().insert(name, value);
         }
         respond::warn(&mut response, context.warnings.take_texts());
         response

@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, Response, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
 
 use crate::Error;
@@ -175,7 +176,9 @@ async fn log_response(
         return response;
     }
     let collects = audited.config.level >= crate::audit::Level::RequestResponse && !is_long_running(&context);
-    let collected = collects.then(|| Arc::new(Mutex::new(Some(BytesMut::new()))));
+    let permit = collects.then(|| auditor.held().clone().try_acquire_many_owned(0).ok()).flatten();
+    let collected =
+        permit.map(|permit| Arc::new(Mutex::new(Some(Beginning { bytes: BytesMut::new(), permit }))));
     let completion = Completion {
         auditor,
         context: context.clone(),
@@ -215,16 +218,33 @@ fn is_long_running(context: &RequestContext) -> bool {
     })
 }
 
-/// The beginning of a body; None once that is too long.
-type Collected = Arc<Mutex<Option<BytesMut>>>;
+/// The beginning of a body; None once it is too long, or all bodies together are.
+type Collected = Arc<Mutex<Option<Beginning>>>;
+
+struct Beginning {
+    bytes: BytesMut,
+    /// For its bytes, of those that the auditor may hold.
+    permit: OwnedSemaphorePermit,
+}
+
+impl Beginning {
+    /// Adds a chunk. False if there is no place for it.
+    fn extend(&mut self, chunk: &Bytes) -> bool {
+        if self.bytes.len().saturating_add(chunk.len()) > MAX_COLLECTED {
+            return false;
+        }
+        let Ok(size) = u32::try_from(chunk.len()) else { return false };
+        let Ok(permit) = self.permit.semaphore().clone().try_acquire_many_owned(size) else { return false };
+        self.permit.merge(permit);
+        self.bytes.extend_from_slice(chunk);
+        true
+    }
+}
 
 fn collect(collected: &Collected, chunk: &Bytes) {
     let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
-    match &mut *collected {
-        Some(bytes) if bytes.len().saturating_add(chunk.len()) <= MAX_COLLECTED => {
-            bytes.extend_from_slice(chunk)
-        }
-        too_long => *too_long = None,
+    if !collected.as_mut().is_some_and(|beginning| beginning.extend(chunk)) {
+        *collected = None;
     }
 }
 
@@ -241,10 +261,10 @@ impl Completion {
     fn log_object(&self) {
         let Some(collected) = &self.collected else { return };
         let collected = collected.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match collected.map(BytesMut::freeze) {
+        match collected.map(|Beginning { bytes, permit }| (bytes.freeze(), permit)) {
             None => self.context.audit.add_annotation("audit.k8s.io/truncated", "true"),
             // What the client did not wait for is not whole.
-            Some(body)
+            Some((body, _permit))
                 if !is_json(&self.headers)
                     || serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() =>
             {
@@ -286,7 +306,7 @@ mod tests {
     use crate::serve::layers::CatchPanic;
     use crate::serve::testing;
 
-    /// An auditor of everything, whose log is in a directory.
+    /// An auditor of everything, with its log in a directory.
     fn auditor(directory: &Path) -> Arc<Auditor> {
         let policy = directory.join("policy.yaml");
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]";
@@ -327,13 +347,19 @@ mod tests {
     async fn a_response_is_complete_when_the_client_has_all_of_it() {
         let list = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}"#;
         let halves = || [&list[..20], &list[20..]].map(Bytes::copy_from_slice).into_iter();
-        for (uri, reads_all, want) in [
-            ("/api/v1/pods", true, &["ResponseComplete"][..]),
-            ("/api/v1/pods", false, &["ResponseComplete"]),
-            ("/api/v1/pods?watch=1", true, &["ResponseStarted", "ResponseComplete"]),
+        for (uri, reads_all, is_full, want) in [
+            ("/api/v1/pods", true, false, &["ResponseComplete"][..]),
+            ("/api/v1/pods", true, true, &["ResponseComplete"]),
+            ("/api/v1/pods", false, false, &["ResponseComplete"]),
+            ("/api/v1/pods?watch=1", true, false, &["ResponseStarted", "ResponseComplete"]),
         ] {
             let directory = tempfile::tempdir().expect("a directory");
             let auditor = auditor(directory.path());
+            // Other responses hold all but a few of the bytes that may be held.
+            let others = u32::try_from(auditor.held().available_permits() - 30).expect("a number");
+            let _others =
+                is_full.then(|| auditor.held().clone().try_acquire_many_owned(others).expect("free"));
+            let free = auditor.held().available_permits();
             let service = service_fn(|request: ReceivedRequest<_>| {
                 begin(&auditor, &request.context, Some(&UserInfo::new("alice", &[])), None);
                 let mut response = Response::new(Body::chunks(list.len(), halves(), false));
@@ -353,7 +379,11 @@ mod tests {
             let events = events(directory.path());
             assert_eq!(stages(&events), want, "{uri}");
             let has_object = events.iter().any(|event| event["responseObject"]["kind"] == "PodList");
-            assert_eq!(has_object, reads_all && want.len() == 1, "{uri} {reads_all}");
+            assert_eq!(has_object, reads_all && !is_full && want.len() == 1, "{uri} {reads_all} {is_full}");
+            let is_truncated =
+                events.iter().any(|event| event["annotations"]["audit.k8s.io/truncated"] == "true");
+            assert_eq!(is_truncated, is_full, "{uri} {reads_all}");
+            assert_eq!(auditor.held().available_permits(), free, "{uri} {reads_all}");
         }
     }
 }

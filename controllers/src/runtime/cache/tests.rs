@@ -1,7 +1,10 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::runtime::watcher::Event;
 
 fn object(namespace: &str, name: &str, revision: u64, owner: Option<&str>) -> ConfigMap {
     let mut object = ConfigMap::default();
@@ -38,9 +41,9 @@ fn objects_are_found_by_namespace_and_index() {
     assert_eq!(names(&cache.in_namespace("a")), ["a/1", "a/2"]);
     assert_eq!(["", "a", "aa", "b"].map(|namespace| cache.any_in(namespace)), [false, true, false, true]);
     assert_eq!(owned(&cache), ["a/1", "b/1"]);
-    cache.apply(object("a", "1", 4, None));
+    cache.observe(object("a", "1", 4, None));
     assert_eq!(owned(&cache), ["b/1"]);
-    cache.remove(&object("b", "1", 5, None));
+    cache.indexer.remove(&object("b", "1", 5, None).metadata);
     assert_eq!(owned(&cache), [""; 0]);
     assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
 }
@@ -54,23 +57,23 @@ fn a_subscriber_receives_what_exists_and_what_changes() {
     };
     let mut next = || changes.recv().now_or_never().flatten().map(revisions);
     assert_eq!(next(), Some((None, Some(1))));
-    cache.apply(object("a", "1", 1, None));
+    cache.observe(object("a", "1", 1, None));
     assert_eq!(next(), None, "nothing new");
-    cache.apply(object("a", "1", 2, None));
+    cache.observe(object("a", "1", 2, None));
     assert_eq!(next(), Some((Some(1), Some(2))));
-    cache.keep(&BTreeSet::new());
+    cache.indexer.keep(&BTreeSet::new());
     assert_eq!(next(), Some((Some(2), None)));
 }
 
 #[test]
 fn a_relist_replaces_what_was_known() {
-    let cache = Cache::empty();
+    let cache = Cache::of(Arc::default());
     let mut relist = None;
-    let mut see = |events: Vec<Event<Read<ConfigMap>>>| {
-        events.into_iter().for_each(|event| cache.handle(event, &mut relist));
+    let mut see = |events: Vec<Event<Arc<dyn Object>>>| {
+        events.into_iter().for_each(|event| cache.indexer.handle(event, &mut relist));
     };
-    let init = |object| Event::InitApply(Read(object));
-    let changes = |receiver: &mut mpsc::UnboundedReceiver<Change<ConfigMap>>| {
+    let init = |object| Event::InitApply(object::erase(object));
+    let changes = |receiver: &mut Changes<ConfigMap>| {
         let uid = |object: &Arc<ConfigMap>| object.metadata.uid.clone().unwrap_or_default();
         std::iter::from_fn(|| receiver.recv().now_or_never().flatten())
             .map(|change| (change.old.as_ref().map(uid), change.new.as_ref().map(uid)))
@@ -86,7 +89,8 @@ fn a_relist_replaces_what_was_known() {
     // A relist that is cut short removes nothing, though history was lost.
     see(vec![Event::Init, init(object("a", "2", 9, None))]);
     assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
-    let seen = |revision| cache.wait_until_observed(&Write::Revision(revision)).now_or_never().is_some();
+    let seen =
+        |revision| cache.indexer().wait_until_observed(Write::Revision(revision)).now_or_never().is_some();
     assert!(!seen(9), "what else has a revision up to 9 is yet to come");
     let mut again = object("a", "2", 9, None);
     again.metadata.uid = some("another");
@@ -111,12 +115,12 @@ fn a_relist_replaces_what_was_known() {
 fn own_writes_are_waited_for() {
     let cache = Cache::with([object("a", "1", 5, None)]);
     let name = NamespacedName::new("a", "1");
-    let seen = |write: Write| cache.wait_until_observed(&write).now_or_never().is_some();
+    let seen = |write: Write| cache.indexer().wait_until_observed(write).now_or_never().is_some();
     assert!(seen(Write::Revision(5)));
     assert!(!seen(Write::Revision(6)));
     assert!(!seen(Write::Deleted(name.clone(), "a-1".to_owned())));
     assert!(seen(Write::Deleted(name.clone(), "another".to_owned())));
-    cache.remove(&object("a", "1", 7, None));
+    cache.indexer.remove(&object("a", "1", 7, None).metadata);
     assert!(seen(Write::Deleted(name, "a-1".to_owned())));
     assert!(seen(Write::Revision(6)), "the deletion had revision 7");
 }

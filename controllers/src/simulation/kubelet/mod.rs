@@ -38,7 +38,8 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, requests,
+    uid_precondition,
 };
 use crate::{Context, Initialize, Settings};
 use admission::{AdmittedPods, Rejection};
@@ -231,12 +232,12 @@ impl Controller for Kubelet {
         if let Some(status) = status {
             let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
             let patch = Patch::Strategic(status);
-            let answer = api.patch_status(&key.name, &PatchParams::apply(NAME), &patch).await;
+            let answer = requests::patch_status(&api, &key.name, &PatchParams::apply(NAME), &patch).await;
             // Deleted, or another pod of the same name: the watch will report it.
-            let Some(pod) = ignore_not_found(ignore_conflict(answer))?.flatten() else {
+            let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() else {
                 return Ok(Action::AwaitChange);
             };
-            ctx.record_write(&self.pods, &pod);
+            ctx.record_revision(&self.pods, written.revision());
         }
         events.into_iter().for_each(|event| record_event(&recorder, &pod, event));
         record.state = Some(state);
@@ -270,9 +271,8 @@ impl Kubelet {
     async fn delete_pod(&self, pod: &Pod) -> Result<(), Error> {
         let name = NamespacedName::of(pod);
         let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        ignore_not_found(ignore_conflict(
-            api.delete(&name.name, &uid_precondition(pod).grace_period(0)).await,
-        ))?;
+        let options = uid_precondition(pod).grace_period(0);
+        ignore_not_found(ignore_conflict(requests::delete(&api, &name.name, &options).await))?;
         Ok(())
     }
 

@@ -1,7 +1,5 @@
 //! Why a pod does not fit a node: the scheduler's filters in its order, with its messages. The first that fails counts.
 
-use std::collections::BTreeMap;
-
 use coracle_kinds::node_affinity::matches_node_affinity;
 use coracle_kinds::pods::{host_ports, host_ports_conflict};
 use coracle_kinds::resources::amount;
@@ -11,6 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
 use super::inter_pod::InterPodConstraints;
 use super::plan::NodeInfo;
+use super::score::CpuAndMemory;
 use super::volume_binding::{Claims, reaches};
 
 /// A pod that is being scheduled.
@@ -18,6 +17,10 @@ pub struct Candidate<'a> {
     pub pod: &'a Pod,
     pub spec: &'a PodSpec,
     pub requests: ResourceList,
+    /// What it requests of CPU and memory.
+    pub requested: CpuAndMemory,
+    /// What it is taken to use of them.
+    pub non_zero_requested: CpuAndMemory,
     pub claims: Claims,
 }
 
@@ -58,12 +61,15 @@ pub fn rejection(
 
 fn unschedulable(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     let is_unschedulable = node.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    if !is_unschedulable {
+        return None;
+    }
     let taint = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    match is_unschedulable && !is_tolerated(&taint, candidate.spec.tolerations.as_deref()) {
+    match !is_tolerated(&taint, candidate.spec.tolerations.as_deref()) {
         true => Rejection::unresolvable("node(s) were unschedulable"),
         false => None,
     }
@@ -125,9 +131,4 @@ fn unreachable_volumes(candidate: &Candidate, node: &NodeInfo) -> Option<Rejecti
         true => None,
         false => Rejection::unresolvable("node(s) didn't find available persistent volumes to bind"),
     }
-}
-
-/// The labels of a pod.
-pub fn labels(pod: &Pod) -> BTreeMap<String, String> {
-    pod.metadata.labels.clone().unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
-use super::filter::{Candidate, Rejection, labels};
+use super::filter::{Candidate, Rejection};
 use super::plan::NodeInfo;
 
 /// The labels of namespaces, by their names.
@@ -169,7 +169,8 @@ pub fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Na
 
 /// Whether a selector selects a pod.
 pub fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
-    is_selected(selector, &labels(pod))
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    is_selected(selector, pod.metadata.labels.as_ref().unwrap_or(&NONE))
 }
 
 /// No selector selects nothing, an empty one everything.

@@ -10,6 +10,7 @@
 //! A pod that could not be placed is tried again after a cluster event that could help it.
 //! Until then the node that it is nominated for is kept free for it from pods of lower priority.
 
+mod executor;
 mod filter;
 mod inter_pod;
 mod plan;
@@ -23,32 +24,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_kinds::pods;
-use coracle_kinds::storage::SELECTED_NODE;
-use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
-};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use kube::Client;
 
 use super::{is_finished, is_ignored};
-use crate::persistentvolume_binder::bind;
 use crate::runtime::batch::execute_all;
-use crate::runtime::cache::{Cache, Cached, NamespacedName};
+use crate::runtime::cache::{Cache, Cached, Index, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
-};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize, Settings};
 use plan::{Decision, NodeInfo, Snapshot, nominated_node};
-use preemption::priority;
-use volume_binding::{Storage, VolumeBinding, selected_node};
+use volume_binding::Storage;
 
 const NAME: &str = "default-scheduler";
-const MANAGER: &str = "kube-scheduler";
 /// How many bindings are under way at once.
 const BINDINGS: usize = 16;
 
@@ -75,6 +65,21 @@ enum PodSchedulingState {
     Assumed { node: String, waits_for_claims: bool },
     /// Rejected in this move request cycle.
     Unschedulable(u64),
+}
+
+/// Finds the pods that are not bound to a node.
+struct Unassigned;
+
+impl Unassigned {
+    fn key() -> NamespacedName {
+        NamespacedName::new("", "")
+    }
+}
+
+impl Index<Pod> for Unassigned {
+    fn keys(pod: &Pod) -> Vec<NamespacedName> {
+        pods::node(pod).is_none().then(Unassigned::key).into_iter().collect()
+    }
 }
 
 /// The one key: all pods that wait are scheduled together, since they compete for nodes.
@@ -140,13 +145,16 @@ impl Controller for Scheduler {
 
     async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {
         let move_request_cycle = self.move_request_cycle.load(Ordering::Relaxed);
-        let (nodes, waiting) = self.observe();
+        let waiting = self.waiting();
+        if !waiting.iter().any(|pod| self.is_undecided(pod, move_request_cycle)) {
+            return Ok(Action::AwaitChange);
+        }
         let namespaces = self.namespaces.all().into_iter().map(|namespace| {
             let meta = namespace.metadata.clone();
             (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
         });
         let mut snapshot = Snapshot {
-            nodes,
+            nodes: self.nodes(),
             namespaces: namespaces.collect(),
             budgets: self.budgets.all(),
             next_start: self.next_start.load(Ordering::Relaxed),
@@ -212,36 +220,48 @@ impl Scheduler {
         });
     }
 
-    /// The nodes with what is on them or will be, and the pods that have no node. Forgets what is known of others.
-    fn observe(&self) -> (Vec<NodeInfo>, Vec<Arc<Pod>>) {
-        let mut nodes: Vec<NodeInfo> = self.nodes.all().into_iter().map(NodeInfo::new).collect();
-        // The cache is ordered by name.
-        let find = |nodes: &[NodeInfo], name: &str| nodes.binary_search_by(|node| node.name().cmp(name));
-        let mut waiting = Vec::new();
+    /// The pods that wait for a node. Forgets what is known of others.
+    fn waiting(&self) -> Vec<Arc<Pod>> {
+        let mut waiting = self.pods.by::<Unassigned>(&Unassigned::key());
+        waiting.retain(|pod| is_waiting(pod));
         let mut known = self.known();
-        let mut still_known = HashMap::new();
+        let still_known = waiting.iter().filter_map(|pod| {
+            let entry = known.remove_entry(uid(pod))?;
+            Some(entry).filter(|(_, known)| self.is_still_valid(pod, known))
+        });
+        let still_known = still_known.collect();
+        *known = still_known;
+        waiting
+    }
+
+    /// Whether there is something to decide or to bind: most changes of pods only show what was decided before.
+    fn is_undecided(&self, pod: &Pod, move_request_cycle: u64) -> bool {
+        match self.known().get(uid(pod)) {
+            Some(PodSchedulingState::Unschedulable(then)) => *then != move_request_cycle,
+            Some(PodSchedulingState::Assumed { waits_for_claims, .. }) => *waits_for_claims,
+            None => true,
+        }
+    }
+
+    /// The nodes with what is on them or will be.
+    fn nodes(&self) -> Vec<NodeInfo> {
+        let mut nodes: Vec<NodeInfo> = self.nodes.all().into_iter().map(NodeInfo::new).collect();
+        let known = self.known();
         for pod in self.pods.all() {
-            let node = match (pods::node(&pod), known.remove_entry(uid(&pod))) {
-                (Some(node), _) => Some(node.to_owned()).filter(|_| occupies_node(&pod)),
-                (None, entry) if is_waiting(&pod) => {
-                    let entry = entry.filter(|(_, known)| self.is_still_valid(&pod, known));
-                    let node = match &entry {
-                        Some((_, PodSchedulingState::Assumed { node, .. })) => Some(node.clone()),
-                        _ => None,
-                    };
-                    still_known.extend(entry);
-                    waiting.push(pod.clone());
-                    node
+            let node = match (pods::node(&pod), known.get(uid(&pod))) {
+                (Some(node), _) => Some(node).filter(|_| occupies_node(&pod)),
+                (None, Some(PodSchedulingState::Assumed { node, .. })) => {
+                    Some(node.as_str()).filter(|_| is_waiting(&pod))
                 }
                 _ => None,
             };
-            let node = node.and_then(|node| find(&nodes, &node).ok());
-            if let Some(node) = node.and_then(|index| nodes.get_mut(index)) {
+            // The cache is ordered by name.
+            let index = node.and_then(|name| nodes.binary_search_by(|node| node.name().cmp(name)).ok());
+            if let Some(node) = index.and_then(|index| nodes.get_mut(index)) {
                 node.add_pod(pod);
             }
         }
-        *known = still_known;
-        (nodes, waiting)
+        nodes
     }
 
     /// A provisioner that cannot serve a node removes its name, and the pod has to be scheduled again.
@@ -267,172 +287,6 @@ impl Scheduler {
             }
         };
         self.known().insert(uid(pod).to_owned(), known);
-    }
-
-    async fn bind(&self, pod: Arc<Pod>, node: String) -> Result<(), Error> {
-        let name = NamespacedName::of(pod.as_ref());
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        let binding = json!({
-            "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"namespace": name.namespace, "name": name.name, "uid": pod.metadata.uid},
-            "target": {"kind": "Node", "name": node},
-        });
-        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let bound = api.create_subresource::<_, Value>("binding", &name.name, &post, &binding).await;
-        match bound {
-            Ok(_) => {
-                let message = format!("Successfully assigned {name} to {node}");
-                self.recorder.normal(pod.as_ref(), "Scheduled", message);
-                Ok(())
-            }
-            Err(error) => {
-                self.known().remove(uid(&pod));
-                match error {
-                    // Deleted, terminating, or bound by another scheduler: the watch will report it.
-                    kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
-                    error => Err(error.into()),
-                }
-            }
-        }
-    }
-
-    /// Binds a volume to a claim from its side, or annotates the claim with the node for the provisioner; the binder does the rest.
-    async fn bind_volume(
-        &self,
-        binding: &VolumeBinding,
-        node: &str,
-        ctx: &ReconcileContext,
-    ) -> Result<(), Error> {
-        let VolumeBinding { claim, volume } = binding;
-        if let Some(volume) = volume {
-            if let Some(changed) = bind::volume_to_claim(volume, claim) {
-                let api = Api::<PersistentVolume>::all(self.client.clone());
-                let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-                ctx.record_write(
-                    &self.storage.volumes,
-                    &api.replace(&volume.name_any(), &post, &changed).await?,
-                );
-            }
-            return Ok(());
-        }
-        if selected_node(claim) == Some(node) {
-            return Ok(());
-        }
-        let name = NamespacedName::of(claim.as_ref());
-        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
-        let patch = Patch::Merge(json!({
-            "metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: node}}
-        }));
-        let claim = api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?;
-        ctx.record_write(&self.storage.claims, &claim);
-        Ok(())
-    }
-
-    /// Deletes the victims of a preemption, and nominates the pod for their node.
-    async fn preempt(
-        &self,
-        pod: &Pod,
-        message: &str,
-        node: &str,
-        victims: &[Arc<Pod>],
-        ctx: &ReconcileContext,
-    ) -> Result<(), Error> {
-        for victim in victims {
-            // Another preemption may have got it.
-            if !pods::is_terminating(victim) {
-                self.evict(pod, node, victim, ctx).await?;
-            }
-        }
-        let reported = self.report_unschedulable(pod, message, Some(node)).await?;
-        reported.iter().for_each(|pod| ctx.record_write(&self.pods, pod));
-        // Those of lower priority that were nominated for the node have to look for another one.
-        for other in self.pods.all() {
-            if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
-            {
-                let name = NamespacedName::of(other.as_ref());
-                let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-                let patch =
-                    json!({"metadata": {"uid": other.metadata.uid}, "status": {"nominatedNodeName": null}});
-                let params = PatchParams::apply(MANAGER);
-                let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-                if let Some(other) = ignore_not_found(ignore_conflict(answer))?.flatten() {
-                    ctx.record_write(&self.pods, &other);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes a pod in favour of another one.
-    async fn evict(
-        &self,
-        preemptor: &Pod,
-        node: &str,
-        victim: &Pod,
-        ctx: &ReconcileContext,
-    ) -> Result<(), Error> {
-        let name = NamespacedName::of(victim);
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        let condition = PodCondition {
-            type_: "DisruptionTarget".to_owned(),
-            status: "True".to_owned(),
-            reason: Some(preemption::REASON.to_owned()),
-            message: Some(format!("{NAME}: preempting to accommodate a higher priority pod")),
-            observed_generation: victim.metadata.generation,
-            last_transition_time: Some(Time(self.clock.now())),
-            ..PodCondition::default()
-        };
-        let patch = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [condition]}});
-        let params = PatchParams::apply(MANAGER);
-        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-        if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
-            return Ok(());
-        }
-        let deleted = api.delete(&name.name, &uid_precondition(victim)).await;
-        if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
-            ctx.record_delete(&self.pods, victim);
-            let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
-            self.recorder.normal(victim, "Preempted", format!("Preempted by pod {uid} on node {node}"));
-        }
-        Ok(())
-    }
-
-    /// Writes the condition and the event of a pod that no node fits, unless it has them; and the node that it is nominated for.
-    async fn report_unschedulable(
-        &self,
-        pod: &Pod,
-        message: &str,
-        nominated: Option<&str>,
-    ) -> Result<Option<Pod>, Error> {
-        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
-        let is_written = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
-        let is_nominated = nominated.is_none_or(|node| nominated_node(pod) == Some(node));
-        if known.is_some_and(is_written) && is_nominated {
-            return Ok(None);
-        }
-        self.recorder.warning(pod, "FailedScheduling", message);
-        let since = known.filter(|condition| condition.status == "False");
-        let since = since.and_then(|condition| condition.last_transition_time.clone());
-        let condition = PodCondition {
-            type_: "PodScheduled".to_owned(),
-            status: "False".to_owned(),
-            reason: Some("Unschedulable".to_owned()),
-            message: Some(message.to_owned()),
-            observed_generation: pod.metadata.generation,
-            last_transition_time: since.or(Some(Time(self.clock.now()))),
-            ..PodCondition::default()
-        };
-        let name = NamespacedName::of(pod);
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        let mut status = json!({"conditions": [condition]});
-        if let Some(node) = nominated {
-            status["nominatedNodeName"] = json!(node);
-        }
-        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-        let params = PatchParams::apply(MANAGER);
-        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-        Ok(ignore_not_found(ignore_conflict(answer))?.flatten())
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, PodSchedulingState>> {

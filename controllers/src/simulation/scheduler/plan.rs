@@ -13,7 +13,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use super::filter::{Candidate, Rejection, rejection};
 use super::inter_pod::{InterPodConstraints, Namespaces, required_anti_affinity_terms};
 use super::preemption::{self, Preemption, is_under_way, preempt};
-use super::score::{has_affinity, non_zero_requests, scores};
+use super::score::{CpuAndMemory, has_affinity, scores};
 use super::volume_binding::{Claims, VolumeBinding};
 
 /// A node, its pods, and what is left of its resources (kube-scheduler: NodeInfo).
@@ -21,8 +21,12 @@ pub struct NodeInfo {
     pub node: Arc<Node>,
     pub allocatable: ResourceList,
     pub used: ResourceList,
-    /// What its pods use for the score, in thousandths of a CPU and in bytes.
-    pub non_zero_used: [i64; 2],
+    /// Its CPU and memory, in the units of the scores.
+    pub capacity: CpuAndMemory,
+    /// What its pods request of them.
+    pub requested: CpuAndMemory,
+    /// What its pods are taken to use of them.
+    pub non_zero_requested: CpuAndMemory,
     pub pods: Vec<Arc<Pod>>,
     /// Those of the pods that do not want to be with certain others.
     pub pods_with_anti_affinity: Vec<Arc<Pod>>,
@@ -33,10 +37,13 @@ pub struct NodeInfo {
 impl NodeInfo {
     pub fn new(node: Arc<Node>) -> NodeInfo {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let allocatable = resource_list(allocatable);
         NodeInfo {
-            allocatable: resource_list(allocatable),
+            capacity: CpuAndMemory::of(&allocatable),
+            allocatable,
             used: ResourceList::new(),
-            non_zero_used: [0; 2],
+            requested: CpuAndMemory::default(),
+            non_zero_requested: CpuAndMemory::default(),
             pods: Vec::new(),
             pods_with_anti_affinity: Vec::new(),
             pods_with_affinity: Vec::new(),
@@ -51,10 +58,11 @@ impl NodeInfo {
     /// Adds a pod to the node.
     pub fn add_pod(&mut self, pod: Arc<Pod>) {
         if let Some(spec) = &pod.spec {
-            add_resource_list(&mut self.used, &requests(spec));
-            for (used, more) in self.non_zero_used.iter_mut().zip(non_zero_requests(spec)) {
-                *used = used.saturating_add(more);
-            }
+            let requests = requests(spec);
+            add_resource_list(&mut self.used, &requests);
+            let requested = CpuAndMemory::of(&requests);
+            self.requested = self.requested.plus(requested);
+            self.non_zero_requested = self.non_zero_requested.plus(requested.with_defaults(spec));
         }
         if required_anti_affinity_terms(&pod).next().is_some() {
             self.pods_with_anti_affinity.push(pod.clone());
@@ -73,13 +81,14 @@ impl NodeInfo {
         self.pods_with_anti_affinity.retain(is_other);
         self.pods_with_affinity.retain(is_other);
         let Some(spec) = pod.spec.as_ref().filter(|_| self.pods.len() < count) else { return };
-        for (name, quantity) in requests(spec) {
+        let requests = requests(spec);
+        let requested = CpuAndMemory::of(&requests);
+        self.requested = self.requested.minus(requested);
+        self.non_zero_requested = self.non_zero_requested.minus(requested.with_defaults(spec));
+        for (name, quantity) in requests {
             if let Some(used) = self.used.get_mut(&name) {
                 *used = used.minus(&quantity);
             }
-        }
-        for (used, less) in self.non_zero_used.iter_mut().zip(non_zero_requests(spec)) {
-            *used = used.saturating_sub(less);
         }
     }
 }
@@ -132,7 +141,10 @@ impl Snapshot {
         };
         let nothing = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&nothing);
-        let candidate = Candidate { pod, spec, requests: requests(spec), claims };
+        let requests = requests(spec);
+        let requested = CpuAndMemory::of(&requests);
+        let non_zero_requested = requested.with_defaults(spec);
+        let candidate = Candidate { pod, spec, requests, requested, non_zero_requested, claims };
         let inter_pod = InterPodConstraints::of(&candidate, &self.nodes, &self.namespaces);
         let (feasible, rejections) = self.filter(&candidate, &inter_pod);
         let Some(best) = self.best(&candidate, &feasible) else {

@@ -1,13 +1,13 @@
 //! Which of the nodes that take a pod suits it best: the scheduler's scores with its default weights. The locality of images is
 //! left out, since all images are everywhere.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use coracle_kinds::node_affinity::{label, matches_node_affinity, term_selects};
-use coracle_kinds::resources::{amount, requests};
+use coracle_kinds::resources::amount;
 use coracle_kinds::taints::{is_tolerated, taints};
 use coracle_pod_resources::ResourceList;
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
+use k8s_openapi::api::core::v1::{Container, Pod, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
 
 use super::filter::Candidate;
 use super::inter_pod::{Namespaces, is_selected_pod, required_affinity_terms, selects};
@@ -18,25 +18,44 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// What a required affinity of an existing pod counts for one that matches it.
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 
-/// What a pod is taken to use of a node for its score, in thousandths of a CPU and in bytes: a container without a request
-/// uses something too.
-pub fn non_zero_requests(spec: &PodSpec) -> [i64; 2] {
-    const DEFAULT: [i64; 2] = [100, 200 << 20];
-    let requested = requests(spec);
-    let own = [amount(&requested, "cpu").milli_value(), amount(&requested, "memory").value()];
-    let without = |resource: &str| {
-        let lacks =
-            |list: &Option<BTreeMap<String, _>>| list.as_ref().is_none_or(|l| !l.contains_key(resource));
-        let lacking = spec.containers.iter().filter(|container| {
-            container.resources.as_ref().is_none_or(|resources| lacks(&resources.requests))
-        });
-        i64::try_from(lacking.count()).unwrap_or(i64::MAX)
-    };
-    let [cpu, memory] = own;
-    [
-        cpu.saturating_add(DEFAULT[0].saturating_mul(without("cpu"))),
-        memory.saturating_add(DEFAULT[1].saturating_mul(without("memory"))),
-    ]
+/// CPU in thousandths and memory in bytes: what the scores compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuAndMemory([i64; 2]);
+
+impl CpuAndMemory {
+    /// Those in a list of resources.
+    pub fn of(list: &ResourceList) -> CpuAndMemory {
+        CpuAndMemory([amount(list, "cpu").milli_value(), amount(list, "memory").value()])
+    }
+
+    /// What a pod with these requests is taken to use: a container without a request uses something too.
+    pub fn with_defaults(self, spec: &PodSpec) -> CpuAndMemory {
+        const DEFAULT: [i64; 2] = [100, 200 << 20];
+        let lacking = |resource: &str| {
+            let lacks = |container: &&Container| {
+                let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+                requests.is_none_or(|requests| !requests.contains_key(resource))
+            };
+            i64::try_from(spec.containers.iter().filter(lacks).count()).unwrap_or(i64::MAX)
+        };
+        let [cpu, memory] = DEFAULT;
+        self.plus(CpuAndMemory([
+            cpu.saturating_mul(lacking("cpu")),
+            memory.saturating_mul(lacking("memory")),
+        ]))
+    }
+
+    /// The sum of two.
+    pub fn plus(self, CpuAndMemory([more_cpu, more_memory]): CpuAndMemory) -> CpuAndMemory {
+        let CpuAndMemory([cpu, memory]) = self;
+        CpuAndMemory([cpu.saturating_add(more_cpu), memory.saturating_add(more_memory)])
+    }
+
+    /// The difference of two.
+    pub fn minus(self, CpuAndMemory([less_cpu, less_memory]): CpuAndMemory) -> CpuAndMemory {
+        let CpuAndMemory([cpu, memory]) = self;
+        CpuAndMemory([cpu.saturating_sub(less_cpu), memory.saturating_sub(less_memory)])
+    }
 }
 
 /// The score of each of these nodes, by their indexes. Higher is better.
@@ -65,36 +84,27 @@ pub fn scores(
 
 /// The more is left of a node the better.
 fn least_allocated(candidate: &Candidate, node: &NodeInfo) -> i64 {
-    let own = non_zero_requests(candidate.spec);
-    let capacity = capacity(&node.allocatable);
-    let parts = own.iter().zip(&node.non_zero_used).zip(&capacity).filter(|(_, capacity)| **capacity > 0);
-    let scores: Vec<i64> = parts
-        .map(|((own, used), capacity)| {
-            let left = capacity.saturating_sub(own.saturating_add(*used)).max(0);
-            left.saturating_mul(HIGHEST) / capacity
-        })
-        .collect();
-    let count = i64::try_from(scores.len()).unwrap_or(1).max(1);
-    scores.iter().sum::<i64>() / count
+    let CpuAndMemory(wanted) = candidate.non_zero_requested.plus(node.non_zero_requested);
+    let CpuAndMemory(capacity) = node.capacity;
+    let (mut sum, mut count) = (0, 0);
+    for (wanted, capacity) in wanted.into_iter().zip(capacity).filter(|(_, capacity)| *capacity > 0) {
+        sum += capacity.saturating_sub(wanted).max(0).saturating_mul(HIGHEST) / capacity;
+        count += 1;
+    }
+    sum / count.max(1)
 }
 
 /// The more evenly CPU and memory of a node are used the better.
 fn balanced_allocation(candidate: &Candidate, node: &NodeInfo) -> i64 {
-    let used = |name: &str| amount(&candidate.requests, name).plus(&amount(&node.used, name));
-    let used = [used("cpu").milli_value(), used("memory").value()];
-    let capacity = capacity(&node.allocatable);
+    let CpuAndMemory(used) = candidate.requested.plus(node.requested);
+    let CpuAndMemory(capacity) = node.capacity;
     #[allow(clippy::cast_precision_loss)]
-    let share = |(used, capacity): (&i64, &i64)| (*used as f64 / *capacity as f64).min(1.0);
-    let shares: Vec<f64> =
-        used.iter().zip(&capacity).filter(|(_, capacity)| **capacity > 0).map(share).collect();
-    match shares.as_slice() {
-        [cpu, memory] => rounded((1.0 - (cpu - memory).abs() / 2.0) * 100.0),
-        _ => HIGHEST,
+    let share = |used: i64, capacity: i64| (used as f64 / capacity as f64).min(1.0);
+    let ([cpu, memory], [all_cpu, all_memory]) = (used, capacity);
+    if all_cpu <= 0 || all_memory <= 0 {
+        return HIGHEST;
     }
-}
-
-fn capacity(allocatable: &ResourceList) -> [i64; 2] {
-    [amount(allocatable, "cpu").milli_value(), amount(allocatable, "memory").value()]
+    rounded((1.0 - (share(cpu, all_cpu) - share(memory, all_memory)).abs() / 2.0) * 100.0)
 }
 
 /// Taints that only prefer that pods stay away: the fewer the better.

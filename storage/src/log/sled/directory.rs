@@ -37,11 +37,7 @@ impl Directory {
         private::create_directory(path).map_err(failed("cannot make the directory"))?;
         let store = private::file_options().open(path.join("store"));
         let mut store = store.map_err(failed("cannot open the store"))?;
-        match store.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LogError::InUse { path: path.into() }),
-            Err(TryLockError::Error(cause)) => return Err(failed("cannot lock the store")(cause)),
-        }
+        lock(&store, path)?;
         if let Err(error) = private::restrict(path) {
             tracing::warn!(%error, path = %path.display(), "cannot take the rights of others to the store");
         }
@@ -110,30 +106,44 @@ impl Directory {
     }
 
     fn checksum(&self) -> io::Result<u32> {
-        let mut sum = crc32fast::Hasher::new();
-        let mut buffer = vec![0; 1 << 20];
-        let mut folders = vec![self.log()];
-        while let Some(folder) = folders.pop() {
-            let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-            entries.sort_by_key(|entry| entry.file_name());
-            for entry in entries {
-                sum.update(entry.file_name().as_encoded_bytes());
-                if entry.file_type()?.is_dir() {
-                    folders.push(entry.path());
-                    continue;
+        checksum(&self.log())
+    }
+}
+
+/// Locks the file `store` of a directory, until it is closed.
+pub(super) fn lock(store: &File, path: &Path) -> Result<(), LogError> {
+    match store.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: path.into() }),
+        Err(TryLockError::Error(cause)) => Err(failed("cannot lock the store", path, cause)),
+    }
+}
+
+/// A checksum of the names and contents of all files below a directory.
+pub(super) fn checksum(log: &Path) -> io::Result<u32> {
+    let mut sum = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut folders = vec![log.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by_key(|entry| entry.file_name());
+        for entry in entries {
+            sum.update(entry.file_name().as_encoded_bytes());
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let mut file = File::open(entry.path())?;
+            loop {
+                let length = file.read(&mut buffer)?;
+                if length == 0 {
+                    break;
                 }
-                let mut file = File::open(entry.path())?;
-                loop {
-                    let length = file.read(&mut buffer)?;
-                    if length == 0 {
-                        break;
-                    }
-                    sum.update(&buffer[..length]);
-                }
+                sum.update(&buffer[..length]);
             }
         }
-        Ok(sum.finalize())
     }
+    Ok(sum.finalize())
 }
 
 #[cfg(test)]

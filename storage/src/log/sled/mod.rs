@@ -25,6 +25,7 @@
 //!   continues above that range, and its compact revision with it: no watch may resume from a revision with a change that
 //!   is lost.
 
+mod check;
 mod directory;
 mod entry;
 mod flusher;
@@ -47,6 +48,7 @@ use std::{
 
 use sled::Db;
 
+pub use self::check::CheckReport;
 use self::{
     directory::Directory,
     flusher::Flusher,
@@ -123,6 +125,26 @@ impl SledLog {
     /// closed, if it ends before what is known to have been on disk, or is not one of ours.
     pub fn open(path: &Path, durability: Durability) -> Result<SledLog, LogError> {
         SledLog::open_with(path, durability, Reserve::available())
+    }
+
+    /// Begins a log in a directory that has none, with a revision as its newest and its compact revision: it continues a
+    /// history that others know up to there. What is appended is on disk when the log is closed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`LogError::Damaged`] if the directory has a log.
+    pub fn begin_at(path: &Path, revision: Revision) -> Result<SledLog, LogError> {
+        let mut log = SledLog::open(path, Durability::None)?;
+        if log.newest > Revision::ZERO {
+            return Err(log.tree()?.damaged("it has a log already"));
+        }
+        let tree = log.tree()?;
+        tree.set_mark(COMPACT_REVISION, revision)?;
+        tree.set_mark(RESERVED, revision)?;
+        tree.flush(revision)?;
+        log.compact_revision = CompactRevision::at(revision);
+        (log.newest, log.reserved) = (revision, revision);
+        log.whole = (revision, revision);
+        Ok(log)
     }
 
     fn open_with(path: &Path, durability: Durability, available: Available) -> Result<SledLog, LogError> {

@@ -91,7 +91,8 @@ impl State {
         }
     }
 
-    fn line(self) -> String {
+    /// The line that means this.
+    pub fn line(self) -> String {
         let (word, synced, sum) = match self {
             State::New => return String::new(),
             State::Open { synced } => ("open", synced.0, 0),

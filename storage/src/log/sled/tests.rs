@@ -23,6 +23,13 @@ fn refused(disk: &Disk) -> LogError {
     }
 }
 
+fn check(disk: &Disk) -> CheckReport {
+    let before = contents(disk.path());
+    let report = SledLog::check(disk.path(), &Marked, Disk::new().path()).unwrap();
+    assert!(contents(disk.path()) == before, "nothing is changed");
+    report
+}
+
 fn no_notifications() -> Notifier {
     Notifier::new(|notification| panic!("{notification:?}"))
 }
@@ -320,6 +327,8 @@ async fn damage_is_reported_with_the_path() {
         wait_for_sled(&directory).unwrap();
         directory.seal(Revision(5)).unwrap();
         drop(directory);
+        let findings = check(&disk).findings;
+        assert!(findings.iter().any(|finding| finding.contains(want)), "{case}: {findings:?}");
         let error = refused(&disk);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
         let message = error.to_string();
@@ -392,9 +401,51 @@ async fn a_lost_file_is_not_an_empty_store() {
             crash(&disk)
         };
         damage(&disk.path().join("log/db"));
+        assert!(!check(&disk).is_sound(), "{case}");
         let error = refused(&disk);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_sound_store_is_found_to_be_sound() {
+    let disk = Disk::new();
+    let refused = SledLog::check(disk.path(), &Marked, Disk::new().path()).unwrap_err();
+    assert!(matches!(refused, LogError::Failed { .. }), "there is no store");
+    let store = open(&disk, Durability::Sync);
+    for name in ["a", "b", "gone"] {
+        put(&store, &key(name), &"x".repeat(5_000)).await;
+    }
+    delete(&store, &key("gone")).await;
+    let in_use = SledLog::check(disk.path(), &Marked, Disk::new().path()).unwrap_err();
+    assert!(matches!(in_use, LogError::InUse { .. }), "{in_use}");
+    let render = |report: CheckReport| {
+        let CheckReport { findings, newest, entries, objects, is_closed, .. } = report;
+        format!("{findings:?} {newest} {entries} {objects} {is_closed}")
+    };
+    assert_eq!(render(check(&crash(&disk))), "[] 4 4 2 false");
+    store.compact(Revision(4)).await.unwrap();
+    store.close().await.unwrap();
+    assert_eq!(render(check(&disk)), "[] 4 2 2 true");
+    assert_eq!(check(&disk).compact_revision, CompactRevision::at(Revision(4)));
+}
+
+#[tokio::test]
+async fn a_transaction_that_a_crash_cut_short_is_no_damage() {
+    let disk = Disk::new();
+    let store = open(&disk, Durability::Sync);
+    put(&store, &key("a"), "1").await;
+    let disk = crash(&disk);
+    drop(store);
+    let directory = Directory::take(disk.path()).unwrap();
+    let tree = Tree::open(&directory).unwrap();
+    let (first, value) =
+        rows::rows(&entries(&[creation("b", 10), creation("c", 10)], Revision(2))).unwrap().swap_remove(0);
+    tree.insert(&first, value).unwrap();
+    tree.flush(Revision(1)).unwrap();
+    drop((tree, directory));
+    let report = check(&disk);
+    assert!(report.is_sound() && report.newest == Revision(1), "{report:?}");
 }
 
 /// Chooses at random, the same for the same seed.
@@ -481,8 +532,15 @@ async fn damage_to_a_crashed_store_is_never_silent() {
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::write(to, bytes).unwrap();
         }
+        let is_sound = check(&after).is_sound();
         let opened =
             SledLog::open(after.path(), Durability::Sync).and_then(|log| Store::open(log, Marked, options()));
+        let error = opened.as_ref().err().map(ToString::to_string);
+        assert_eq!(
+            error.is_none(),
+            is_sound,
+            "case {seed}, {done}: a check says what opening does: {error:?}"
+        );
         match opened {
             Ok(store) => {
                 assert_eq!(store.revision(), revision, "case {seed}, {done}");

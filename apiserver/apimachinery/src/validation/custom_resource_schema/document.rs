@@ -30,23 +30,20 @@ pub(super) fn validate(schema: &Field<'_>, errors: &mut Errors) {
 }
 
 /// Whether a schema has a part that keeps it from being read as a structural one.
-pub(super) fn is_unsupported(schema: &Field<'_>) -> bool {
-    let items = schema.get("items");
-    UNSUPPORTED.iter().any(|name| !schema.get(name).is_empty())
-        || items.value().is_some_and(Value::is_array)
-        || inner(schema).any(|(_, schema)| is_unsupported(&schema))
+pub(super) fn is_unsupported(schema: &Value) -> bool {
+    let is_set = |name| schema.get(name).is_some_and(|part| !Field::root(part).is_empty());
+    UNSUPPORTED.into_iter().any(is_set)
+        || schema.get("items").is_some_and(Value::is_array)
+        || inner(schema).any(is_unsupported)
 }
 
-/// The schemas inside of a schema, with the member in which they are.
-fn inner<'f>(schema: &Field<'f>) -> impl Iterator<Item = (&'static str, Field<'f>)> + use<'f> {
-    let single = ["additionalProperties", "not", "items"].map(|name| (name, schema.get(name)));
-    let lists = COMPOSITIONS.map(|name| (name, schema.get(name)));
-    let properties = schema.get("properties");
-    single
-        .into_iter()
-        .filter(|(_, schema)| schema.value().is_some_and(Value::is_object))
-        .chain(properties.entries().map(|(_, schema)| ("properties", schema)).collect::<Vec<_>>())
-        .chain(lists.into_iter().flat_map(|(name, list)| list.items().map(move |schema| (name, schema))))
+/// The schemas inside of a schema.
+fn inner(schema: &Value) -> impl Iterator<Item = &Value> {
+    let single = ["additionalProperties", "not", "items"].into_iter().filter_map(|name| schema.get(name));
+    let lists = COMPOSITIONS.into_iter().filter_map(|name| schema.get(name)?.as_array());
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let properties = properties.into_iter().flat_map(|properties| properties.values());
+    single.filter(|schema| schema.is_object()).chain(properties).chain(lists.flatten())
 }
 
 fn validate_schema(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {

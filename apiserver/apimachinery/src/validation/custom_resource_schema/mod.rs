@@ -57,7 +57,7 @@ pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
     }
     let nullable = schema.get("nullable");
     errors.push_if(nullable.bool(), || nullable.forbidden("nullable cannot be true at the root"));
-    if !document::is_unsupported(schema) {
+    if !schema.value().is_some_and(document::is_unsupported) {
         let mut found = structural_errors(schema);
         if found.is_empty()
             && let Ok(structural) = StructuralSchema::read(schema.value().cloned().unwrap_or_default())

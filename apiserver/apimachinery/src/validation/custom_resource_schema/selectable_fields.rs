@@ -32,7 +32,7 @@ pub fn validate_selectable_fields(fields: &Field<'_>, schema: &Field<'_>, errors
 }
 
 /// The schema of the value at a path of names: `.spec.color` or `.spec['color']`.
-fn resolve<'f>(schema: &Field<'f>, path: &str) -> Option<Field<'f>> {
+fn resolve<'f>(schema: &Field<'f>, path: &'f str) -> Option<Field<'f>> {
     let mut found = schema.clone();
     let mut rest = path;
     while !rest.is_empty() {

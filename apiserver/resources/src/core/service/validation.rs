@@ -161,7 +161,7 @@ fn validate_affinity(spec: &Field<'_>, errors: &mut Errors) {
 }
 
 /// The values that an old object already has in a list, which are not validated again.
-fn known<'a>(old: Option<&Field<'a>>, list: &str) -> HashSet<&'a str> {
+fn known<'a>(old: Option<&Field<'a>>, list: &'a str) -> HashSet<&'a str> {
     let lists = old.into_iter().map(|old| old.get("spec").get(list));
     lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
 }

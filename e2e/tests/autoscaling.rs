@@ -1,0 +1,190 @@
+//! HorizontalPodAutoscalers: upstream's end-to-end behaviours (`[sig-autoscaling] Horizontal pod autoscaling`).
+//!
+//! The usage of a pod is what its annotations say, so that the load does not spread over more pods as it does upstream: what a
+//! target scales to is its limit.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::json_client::{JsonClient, condition, condition_reason};
+use coracle_e2e::workloads::{apps, name, pods, replicated, replication_controller, template};
+use coracle_e2e::{Cluster, cluster};
+use serde_json::{Value, json};
+
+const DEFAULT: &str = "default";
+const CPU: &str = "sim.coracle.dev/cpu";
+
+async fn start() -> Result<(Cluster, JsonClient)> {
+    let cluster = cluster().flag("--horizontal-pod-autoscaler-sync-period", "1s").start().await?;
+    let client = JsonClient::new(&cluster.endpoint().await?).await?;
+    Ok((cluster, client))
+}
+
+fn autoscalers() -> String {
+    format!("/apis/autoscaling/v2/namespaces/{DEFAULT}/horizontalpodautoscalers")
+}
+
+/// Sets what the pods of a workload request and use.
+fn measured(mut workload: Value, cpu: &str) -> Value {
+    let template = &mut workload["spec"]["template"];
+    template["metadata"]["annotations"] = json!({CPU: cpu, "sim.coracle.dev/memory": "64Mi"});
+    template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    workload
+}
+
+fn cpu(target: Value) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+}
+
+fn utilization(percent: u32) -> Value {
+    json!({"type": "Utilization", "averageUtilization": percent})
+}
+
+fn autoscaler(
+    name: &str,
+    api_version: &str,
+    kind: &str,
+    limit: u32,
+    metric: Value,
+    behavior: Value,
+) -> Value {
+    let target = json!({"apiVersion": api_version, "kind": kind, "name": name});
+    json!({"metadata": {"name": name}, "spec": {
+        "scaleTargetRef": target, "minReplicas": 1, "maxReplicas": limit, "metrics": [metric], "behavior": behavior,
+    }})
+}
+
+/// Changes what the pods of a workload use.
+async fn set_usage(client: &mut JsonClient, app: &str, cpu: &str) -> Result<()> {
+    for pod in client.list(&format!("{}?labelSelector=app%3D{app}", pods(DEFAULT))).await? {
+        let path = format!("{}/{}", pods(DEFAULT), name(&pod));
+        client.patch(&path, json!({"metadata": {"annotations": {CPU: cpu}}})).await?;
+    }
+    Ok(())
+}
+
+/// Upstream: "Should scale from 1 pod to 3 pods and then from 3 pods to 5 pods" and "Should scale from 5 pods to 3 pods and then from 3
+/// pods to 1 pod", for Deployments, ReplicaSets and ReplicationControllers, by Utilization and AverageValue aggregation, and by
+/// container resources; "with short downscale stabilization window should scale down soon after the stabilization period".
+#[tokio::test]
+async fn targets_of_every_kind_follow_the_usage_of_their_pods() -> Result<()> {
+    let (_cluster, mut client) = start().await?;
+    let average = |value: &str| json!({"type": "AverageValue", "averageValue": value});
+    let container = json!({"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "c", "target": utilization(50)}});
+    let controllers = format!("/api/v1/namespaces/{DEFAULT}/replicationcontrollers");
+    let mut stateful = replicated("stateful", 1);
+    stateful["spec"]["podManagementPolicy"] = json!("Parallel");
+    let cases = [
+        ("Deployment", "apps/v1", apps(DEFAULT, "deployments"), replicated("web", 1), cpu(utilization(50))),
+        ("ReplicaSet", "apps/v1", apps(DEFAULT, "replicasets"), replicated("set", 1), cpu(average("100m"))),
+        ("ReplicationController", "v1", controllers, replication_controller("old", 1), container),
+        ("StatefulSet", "apps/v1", apps(DEFAULT, "statefulsets"), stateful, cpu(utilization(50))),
+    ];
+    let soon = json!({"scaleDown": {"stabilizationWindowSeconds": 2}});
+    for (kind, version, path, workload, metric) in &cases {
+        client.create(path, measured(workload.clone(), "250m")).await?;
+        let autoscaler = autoscaler(name(workload), version, kind, 3, metric.clone(), soon.clone());
+        client.create(&autoscalers(), autoscaler).await?;
+    }
+    for (kind, _, path, workload, _) in &cases {
+        let (name, path) = (name(workload), format!("{path}/{}", name(workload)));
+        let has = |wanted: u32| {
+            move |workload: &Value| {
+                workload["spec"]["replicas"] == wanted && workload["status"]["readyReplicas"] == wanted
+            }
+        };
+        client.until(&path, has(3)).await.with_context(|| format!("{kind} up"))?;
+        client.patch(&format!("{}/{name}", autoscalers()), json!({"spec": {"maxReplicas": 5}})).await?;
+        client.until(&path, has(5)).await.with_context(|| format!("{kind} up again"))?;
+        set_usage(&mut client, name, "1m").await?;
+        client.until(&path, has(1)).await.with_context(|| format!("{kind} down"))?;
+    }
+    Ok(())
+}
+
+/// Upstream: "with autoscaling disabled shouldn't scale up", "... shouldn't scale down", "with scale limited by number of Pods rate should
+/// scale up no more than given number of Pods per minute", "with scale limited by percentage should scale up no more than given
+/// percentage of current Pods per minute", "with long upscale stabilization window should scale up only after the stabilization
+/// period".
+#[tokio::test]
+async fn the_behavior_of_an_autoscaler_limits_it() -> Result<()> {
+    const STABILIZATION: Duration = Duration::from_secs(5);
+    let (_cluster, mut client) = start().await?;
+    let deployments = apps(DEFAULT, "deployments");
+    let rate = |r#type: &str, value: u32| json!({"policies": [{"type": r#type, "value": value, "periodSeconds": 600}]});
+    let cases = [
+        ("pinned", 2, "250m", json!({"scaleUp": {"selectPolicy": "Disabled"}}), 2, "ScaleUpLimit"),
+        (
+            "kept",
+            2,
+            "1m",
+            json!({"scaleDown": {"selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}}),
+            2,
+            "ScaleDownLimit",
+        ),
+        ("by-pods", 2, "250m", json!({"scaleUp": rate("Pods", 1)}), 3, "ScaleUpLimit"),
+        ("by-percent", 2, "250m", json!({"scaleUp": rate("Percent", 100)}), 4, "ScaleUpLimit"),
+    ];
+    for (name, replicas, usage, behavior, ..) in &cases {
+        client.create(&deployments, measured(replicated(name, *replicas), usage)).await?;
+        let autoscaler = autoscaler(name, "apps/v1", "Deployment", 8, cpu(utilization(50)), behavior.clone());
+        client.create(&autoscalers(), autoscaler).await?;
+    }
+    client.create(&deployments, measured(replicated("late", 1), "250m")).await?;
+    let late = json!({"scaleUp": {"stabilizationWindowSeconds": STABILIZATION.as_secs()}});
+    let began = Instant::now();
+    let autoscaler = autoscaler("late", "apps/v1", "Deployment", 5, cpu(utilization(50)), late);
+    client.create(&autoscalers(), autoscaler).await?;
+    for (name, .., wanted, reason) in &cases {
+        let path = format!("{}/{name}", autoscalers());
+        let is_limited = |autoscaler: &Value| {
+            autoscaler["status"]["currentReplicas"] == *wanted
+                && condition(autoscaler, "ScalingLimited") == Some("True")
+                && condition_reason(autoscaler, "ScalingLimited") == Some(reason)
+        };
+        client.until(&path, is_limited).await.with_context(|| (*name).to_owned())?;
+    }
+    client.until(&format!("{deployments}/late"), |late| late["spec"]["replicas"] == 5).await?;
+    ensure!(began.elapsed() > STABILIZATION - Duration::from_secs(1), "after {:?}", began.elapsed());
+    // Meanwhile the others were reconciled several times.
+    for (name, .., wanted, _) in &cases {
+        let found = client.get(&format!("{deployments}/{name}")).await?;
+        ensure!(found["spec"]["replicas"] == *wanted, "{name}: {}", found["spec"]["replicas"]);
+    }
+    Ok(())
+}
+
+/// Upstream: "CustomResourceDefinition should scale with a CRD targetRef".
+#[tokio::test]
+async fn a_custom_resource_with_a_scale_is_scaled() -> Result<()> {
+    let (_cluster, mut client) = start().await?;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let scale = json!({
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector",
+    });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    });
+    let definition = json!({"metadata": {"name": "fleets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "fleets", "kind": "Fleet"}, "versions": [version],
+    }});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    client.create(definitions, definition).await?;
+    let is_established = |definition: &Value| condition(definition, "Established") == Some("True");
+    client.until(&format!("{definitions}/fleets.example.com"), is_established).await?;
+    let fleets = format!("/apis/example.com/v1/namespaces/{DEFAULT}/fleets");
+    let fleet = json!({"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "web"}, "spec": {"replicas": 1}});
+    client.create(&fleets, fleet).await?;
+    let web = format!("{fleets}/web");
+    client
+        .patch(&format!("{web}/status"), json!({"status": {"replicas": 1, "selector": "app=fleet"}}))
+        .await?;
+    let mut pod = template("fleet", json!({CPU: "250m"}));
+    pod["metadata"]["name"] = json!("fleet-0");
+    client.until_items(&format!("/api/v1/namespaces/{DEFAULT}/serviceaccounts"), 1).await?;
+    client.create(&pods(DEFAULT), pod).await?;
+    let metric = cpu(json!({"type": "AverageValue", "averageValue": "100m"}));
+    client.create(&autoscalers(), autoscaler("web", "example.com/v1", "Fleet", 5, metric, json!({}))).await?;
+    client.until(&web, |fleet| fleet["spec"]["replicas"] == 3).await.map(drop)
+}

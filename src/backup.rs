@@ -1,0 +1,107 @@
+//! `coracle backup`: the download of a backup from a running control plane.
+
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind, Seek, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use coracle::maintenance::Summary;
+use coracle_apiserver::serve::BACKUP_PATH;
+use coracle_storage::backup;
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tempfile::NamedTempFile;
+
+use crate::run::Signals;
+
+/// How long the server may take to begin, and then for each piece.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How much of an error's text is reported.
+const MAX_ERROR: usize = 2 << 10;
+
+/// Saves a backup in a file, which is replaced if it exists. Until it is complete and checked it has another name, and
+/// only its owner may read it.
+///
+/// # Errors
+/// The control plane cannot be reached or refuses, the file cannot be written, or a signal came. The file is then as it was.
+pub async fn download(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        saved = save(kubeconfig, to) => saved,
+        () = signals.next() => bail!("interrupted"),
+    }
+}
+
+async fn save(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
+    let name = to.display().to_string();
+    let directory = match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    check_target(to).with_context(|| name.clone())?;
+    // Made with mode 0600, and removed unless it is renamed.
+    let mut unfinished =
+        NamedTempFile::with_prefix_in(".coracle-backup-", directory).with_context(|| name.clone())?;
+    receive(&client(kubeconfig).await?, &mut unfinished).await?;
+    unfinished.as_file().sync_all().with_context(|| name.clone())?;
+    unfinished.rewind().with_context(|| name.clone())?;
+    let summary = backup::verify(BufReader::new(unfinished.as_file())).context("the server's response")?;
+    unfinished.persist(to).with_context(|| name.clone())?;
+    File::open(directory).and_then(|directory| directory.sync_all()).with_context(|| name)?;
+    Ok(summary)
+}
+
+/// Refuses to replace what is no regular file: a device, or a link to another place.
+fn check_target(to: &Path) -> Result<()> {
+    match fs::symlink_metadata(to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(metadata) => {
+            ensure!(metadata.is_file(), "it exists and is not a regular file");
+            Ok(())
+        }
+    }
+}
+
+async fn client(file: Option<&Path>) -> Result<Client> {
+    let name = file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string());
+    let kubeconfig = match file {
+        Some(file) => Kubeconfig::read_from(file),
+        None => Kubeconfig::read(),
+    };
+    let kubeconfig = kubeconfig.with_context(|| name.clone())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.with_context(|| name.clone())?;
+    config.read_timeout = Some(STALL_TIMEOUT);
+    Client::try_from(config).context(name)
+}
+
+/// Writes the server's response into a file.
+async fn receive(client: &Client, to: &mut NamedTempFile) -> Result<()> {
+    let request = Request::get(BACKUP_PATH).body(Body::empty())?;
+    let response = tokio::time::timeout(STALL_TIMEOUT, client.send(request));
+    let (head, mut body) = response.await.context("the server does not answer")??.into_parts();
+    let mut refusal = Vec::new();
+    while let Some(frame) =
+        tokio::time::timeout(STALL_TIMEOUT, body.frame()).await.context("the server does not continue")?
+    {
+        let Ok(data) = frame.context("the backup is cut short")?.into_data() else { continue };
+        if head.status.is_success() {
+            to.write_all(&data)?;
+        } else if refusal.len() < MAX_ERROR {
+            refusal.extend_from_slice(&data);
+        }
+    }
+    if !head.status.is_success() {
+        let text = String::from_utf8_lossy(&refusal);
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let message = status["message"].as_str().unwrap_or(text.trim()).to_owned();
+        bail!("the server refuses the backup: {} {message}", head.status.as_u16());
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What is done to a store while no server uses it: checking it, and making it of a backup.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::registry::ObjectIndex;
+pub use coracle_storage::backup::Summary;
+use coracle_storage::backup::{self, BackupError, RestoreError};
+pub use coracle_storage::log::CheckReport;
+use coracle_storage::log::SledLog;
+use coracle_storage::{Index, Revision};
+use tempfile::TempDir;
+
+use crate::{Error, data_dir};
+
+/// By how much revisions continue above those of a restored backup, unless something else is asked for: more than a server
+/// gives in months, as Kubernetes' documentation has it for etcd.
+pub const BUMP_REVISION: u64 = 1_000_000_000;
+
+/// The name of a store in its data directory.
+pub(crate) const STORE: &str = "store";
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The number of objects.
+    pub objects: u64,
+    /// The revision of the backup.
+    pub backup: Revision,
+    /// The newest revision of the store.
+    pub store: Revision,
+}
+
+/// Checks the store in a data directory without changing it. A copy of it is made among the temporary files.
+///
+/// # Errors
+/// [`Error::Log`] if a server uses it or if it cannot be read, [`Error::File`] if it cannot be copied. Damage is in the
+/// report.
+pub fn check(data_dir: &Path) -> Result<CheckReport, Error> {
+    let copy = scratch("coracle-check-", &std::env::temp_dir())?;
+    let report = SledLog::check(&data_dir.join(STORE), &index(), copy.path())?;
+    copy.close().map_err(|cause| file_error(&std::env::temp_dir(), cause))?;
+    Ok(report)
+}
+
+/// Makes a store of a backup in a data directory that has none.
+///
+/// - `bump_revision`: by how much revisions continue above the backup's, so that those which clients have seen never come
+///   again. Watches from before are told that they are too old.
+///
+/// # Errors
+/// [`Error::Backup`] if the file is not a sound backup, [`Error::HasStore`], or what failed. There is no store then.
+pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64) -> Result<Restored, Error> {
+    let store = data_dir.join(STORE);
+    if fs::symlink_metadata(&store).is_ok() {
+        return Err(Error::HasStore(data_dir.to_owned()));
+    }
+    let mut source = open_regular(file).map_err(|cause| file_error(file, cause))?;
+    let damaged = |cause| Error::Backup { path: file.to_owned(), cause };
+    let index = index();
+    let summary = verify(BufReader::new(&source), &index).map_err(damaged)?;
+    let too_high =
+        || damaged(BackupError::Damaged { objects: summary.objects, reason: "its revision is too high" });
+    let newest = summary.revision.0.checked_add(bump_revision).filter(|newest| *newest <= MAX_REVISION);
+    let newest = Revision(newest.ok_or_else(too_high)?);
+    source.rewind().map_err(|cause| file_error(file, cause))?;
+
+    data_dir::prepare(data_dir).map_err(|cause| file_error(data_dir, cause))?;
+    // Complete before it has the name by which a server finds it.
+    let scratch = scratch(".restore-", data_dir)?;
+    let unfinished = scratch.path().join(STORE);
+    let log = SledLog::begin_at(&unfinished, newest)?;
+    let summary = backup::restore(BufReader::new(source), Box::new(log)).map_err(|error| match error {
+        RestoreError::Backup(cause) => damaged(cause),
+        RestoreError::Log(error) => Error::Log(error),
+        error => Error::Restore(error),
+    })?;
+    fs::rename(&unfinished, &store).map_err(|cause| file_error(&store, cause))?;
+    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(|cause| file_error(data_dir, cause))?;
+    let Summary { revision: backup, objects } = summary;
+    Ok(Restored { objects, backup, store: Revision(newest.0.saturating_add(objects)) })
+}
+
+/// Clients read revisions as signed numbers of 64 bits; half of these are left to the store.
+const MAX_REVISION: u64 = 1 << 62;
+
+/// Reads all of a backup, and each object as a server will read it.
+fn verify(source: impl Read, index: &ObjectIndex) -> Result<Summary, BackupError> {
+    let mut reader = backup::Reader::new(source)?;
+    let mut objects = 0;
+    while let Some(object) = reader.next_object()? {
+        if index.index(&object.key, &object.stored).is_err() {
+            return Err(BackupError::Damaged { objects, reason: "an object cannot be read" });
+        }
+        objects += 1;
+    }
+    Ok(reader.summary())
+}
+
+/// Opens a regular file. A symbolic link is not followed, and a pipe is not waited for.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match opened {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(io::Error::other("it is a symbolic link"));
+        }
+        opened => opened?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(file)
+}
+
+fn index() -> ObjectIndex {
+    ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in()))
+}
+
+fn scratch(prefix: &str, within: &Path) -> Result<TempDir, Error> {
+    tempfile::Builder::new().prefix(prefix).tempdir_in(within).map_err(|cause| file_error(within, cause))
+}
+
+fn file_error(path: &Path, cause: io::Error) -> Error {
+    Error::File { path: PathBuf::from(path), cause }
+}

@@ -1,0 +1,71 @@
+//! Leases of what expires. Writes of about the same time share one, as kube-apiserver's do.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    client::Client,
+    proto::{LeaseGrantRequest, to_wire},
+};
+
+/// For how long writes share a lease, at most; and no longer than a twentieth of their time to live.
+const LONGEST_REUSE: Duration = Duration::from_secs(60);
+
+/// How many writes share a lease, at most.
+const MAX_WRITES: u32 = 1000;
+
+/// The leases that are shared now, by the time to live.
+pub(crate) struct Leases {
+    client: Arc<Client>,
+    shared: Mutex<HashMap<Duration, Lease>>,
+}
+
+#[derive(Clone, Copy)]
+struct Lease {
+    id: i64,
+    shared_until: Instant,
+    writes: u32,
+}
+
+impl Leases {
+    pub fn new(client: Arc<Client>) -> Leases {
+        Leases { client, shared: Mutex::default() }
+    }
+
+    /// A lease that lasts at least so long from now, and hardly longer.
+    ///
+    /// # Errors
+    /// etcd's message, if it grants none.
+    pub async fn get(&self, ttl: Duration) -> Result<i64, String> {
+        if let Some(id) = self.shared(ttl, Instant::now()) {
+            return Ok(id);
+        }
+        let reuse = LONGEST_REUSE.min(ttl / 20);
+        let now = Instant::now();
+        // etcd counts whole seconds.
+        let lifetime = ttl + reuse;
+        let seconds = lifetime.as_secs() + u64::from(lifetime.subsec_nanos() > 0);
+        let request = LeaseGrantRequest { ttl: to_wire(seconds) };
+        let granted =
+            self.client.lease_grant(&request).await.map_err(|status| status.message().to_owned())?;
+        if !granted.error.is_empty() {
+            return Err(granted.error);
+        }
+        let lease = Lease { id: granted.id, shared_until: now + reuse, writes: 1 };
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).insert(ttl, lease);
+        Ok(lease.id)
+    }
+
+    fn shared(&self, ttl: Duration, now: Instant) -> Option<i64> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let lease =
+            shared.get_mut(&ttl).filter(|lease| now < lease.shared_until && lease.writes < MAX_WRITES)?;
+        lease.writes += 1;
+        Some(lease.id)
+    }
+}

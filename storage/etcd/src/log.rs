@@ -1,0 +1,365 @@
+//! The log: what the store's thread calls, and the tasks that serve it on a runtime of their own.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use coracle_storage::{
+    CompactRevision, EntryId, Key, Revision,
+    log::{
+        Change, Entry, Linearizer, Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction,
+        UnreadableEntry,
+    },
+};
+use futures::{StreamExt, stream};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Instant,
+};
+use tonic::Status;
+
+use crate::{
+    Compaction, Endpoints, EtcdError, Layout,
+    client::{Client, is_transient},
+    compaction::{compact, compact_at_intervals, find_compact_revision},
+    error::failed,
+    lease::Leases,
+    linearizer::ReadIndex,
+    proto::{KeyValue, RangeRequest, header_revision, prefix_end, revision, to_wire},
+    tail::{NUDGE, Tail, WatchEvent},
+    txn::{Executor, Txn},
+    watch::Watch,
+};
+
+/// How long a start waits for the cluster.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long the store's thread waits for a change that etcd has committed. After that the log has failed.
+const TAIL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many revisions of the past are loaded, so that watches go on where they were after a restart.
+const HISTORY: u64 = 10_000;
+
+/// How long etcd may take to show what its watch is sure to show, before it is asked how far it is: the past, which it begins
+/// with after a tenth of a second, and what this store has committed.
+const SURE_NUDGE: Duration = Duration::from_secs(2);
+
+/// How many transactions of a batch are on their way at once.
+const IN_FLIGHT: usize = 128;
+
+/// A page of a load: the first, and what the next ones should have, by the sizes of the values before.
+const FIRST_PAGE: i64 = 100;
+const LARGEST_PAGE: i64 = 500;
+const PAGE_BYTES: usize = 4 << 20;
+
+/// An etcd cluster as the log of a store. It may be that of other stores, too, and of kube-apiservers.
+pub struct EtcdLog {
+    /// None once it is closed.
+    runtime: Option<Runtime>,
+    client: Arc<Client>,
+    layout: Arc<dyn Layout>,
+    compaction: Compaction,
+    tail: Arc<Tail>,
+    executor: Arc<Executor>,
+    linearizer: Arc<ReadIndex>,
+    prefix: Bytes,
+    bounds: LogBounds,
+    /// What this store has put and the tail has not returned yet, so that it need not be decoded.
+    own: HashMap<(Revision, Key), Bytes>,
+    /// The newest revision at which this store has committed anything.
+    committed: Revision,
+    /// All changes up to here were returned by the tail.
+    progress: Revision,
+}
+
+impl EtcdLog {
+    /// Prepares the client. Nothing is connected before the store is opened.
+    ///
+    /// # Errors
+    /// The URLs or the files of the endpoints cannot be used.
+    pub fn new(
+        endpoints: &Endpoints,
+        layout: impl Layout,
+        compaction: Compaction,
+    ) -> Result<EtcdLog, EtcdError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("coracle-etcd")
+            .enable_all()
+            .build()
+            .map_err(EtcdError::Runtime)?;
+        let guard = runtime.enter();
+        let client = Arc::new(Client::new(endpoints)?);
+        drop(guard);
+        let layout: Arc<dyn Layout> = Arc::new(layout);
+        let prefix = Bytes::copy_from_slice(layout.prefix().as_bytes());
+        let tail = Arc::new(Tail::new(layout.clone(), client.servers.clone()));
+        let (linearizer, work) = ReadIndex::new(client.clone(), tail.clone(), prefix.clone());
+        runtime.spawn(work);
+        let executor = Arc::new(Executor {
+            client: client.clone(),
+            tail: tail.clone(),
+            leases: Leases::new(client.clone()),
+        });
+        Ok(EtcdLog {
+            runtime: Some(runtime),
+            client,
+            layout,
+            compaction,
+            tail,
+            executor,
+            linearizer: Arc::new(linearizer),
+            prefix,
+            bounds: LogBounds { compact_revision: CompactRevision::default(), newest: Revision::ZERO },
+            own: HashMap::new(),
+            committed: Revision::ZERO,
+            progress: Revision::ZERO,
+        })
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(task);
+        }
+    }
+
+    /// Blocks this thread until work on the runtime is done.
+    fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, LogError> {
+        let (done, result) = mpsc::sync_channel(1);
+        self.spawn(async move { drop(done.send(work.await)) });
+        result.recv().map_err(|_| self.failed("cannot go on", "the log is closed"))
+    }
+
+    /// Waits until all changes up to a revision were received; false if those before have to be read first.
+    fn reached_or_full(&self, until: u64, nudge: Duration) -> Result<bool, LogError> {
+        let tail = self.tail.clone();
+        let wait =
+            async move { tokio::time::timeout(TAIL_TIMEOUT, tail.reached_or_full(until, nudge)).await };
+        match self.wait(wait)? {
+            Ok(reached) => reached,
+            Err(_) => Err(self.tail.failed("the watch does not show what was committed")),
+        }
+    }
+
+    fn failed(
+        &self,
+        action: &'static str,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> LogError {
+        failed(action, &self.client.servers, cause)
+    }
+
+    /// A change as the store knows it. None for what is not the store's.
+    fn record(&mut self, event: WatchEvent) -> Option<Record> {
+        let WatchEvent { revision, index, created, name, value } = event;
+        let key = self.layout.key(std::str::from_utf8(&name).ok()?)?;
+        let id = EntryId { revision: Revision(revision), index };
+        let Some(value) = value else {
+            return Some(Record::Entry(Entry { id, key, change: Change::Delete }));
+        };
+        let stored = match self.own.remove(&(id.revision, key.clone())) {
+            Some(stored) => Ok(stored),
+            None => self.layout.decode(&key, &value),
+        };
+        Some(match stored {
+            Ok(stored) => {
+                let created = (created != revision).then_some(Revision(created));
+                Record::Entry(Entry { id, key, change: Change::Put { created, stored } })
+            }
+            Err(reason) => Record::Unreadable(UnreadableEntry { id, key, reason }),
+        })
+    }
+
+    /// Passes on every live object at the compact revision, page by page.
+    fn load_objects(
+        &mut self,
+        visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let at = self.bounds.compact_revision.revision().0;
+        let mut start = self.prefix.clone();
+        let mut limit = FIRST_PAGE;
+        loop {
+            let request = RangeRequest {
+                key: start,
+                range_end: prefix_end(&self.prefix),
+                limit,
+                revision: to_wire(at),
+                ..RangeRequest::default()
+            };
+            let client = self.client.clone();
+            let page = self.wait(async move { client.range(&request).await })?;
+            let page = page.map_err(|status| self.failed("cannot load", status))?;
+            let Some(last) = page.kvs.last() else { return Ok(()) };
+            // The key after the last one.
+            start = [&last.key[..], b"\0"].concat().into();
+            limit = next_page(&page.kvs);
+            for kv in page.kvs {
+                let event = WatchEvent {
+                    revision: revision(kv.mod_revision),
+                    index: 0,
+                    created: revision(kv.create_revision),
+                    name: kv.key,
+                    value: Some(kv.value),
+                };
+                if let Some(record) = self.record(event) {
+                    visit(record)?;
+                }
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// How many values the next page should have, to be of the right size.
+fn next_page(kvs: &[KeyValue]) -> i64 {
+    let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+    let average = (bytes / kvs.len().max(1)).max(1);
+    i64::try_from(PAGE_BYTES / average).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
+}
+
+/// The compact revision to load from, and the newest one, as soon as the cluster responds.
+async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let request = RangeRequest { key: prefix, count_only: true, ..RangeRequest::default() };
+    loop {
+        let found = async {
+            let newest = header_revision(client.range(&request).await?.header.as_ref());
+            Ok((find_compact_revision(client, newest.saturating_sub(HISTORY), newest).await?, newest))
+        };
+        match found.await {
+            Err(status) if is_transient(&status) && Instant::now() + START_PAUSE < deadline => {
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+impl Log for EtcdLog {
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
+        let (client, prefix) = (self.client.clone(), self.prefix.clone());
+        let found = self.wait(async move { bounds(&client, prefix).await })?;
+        let (compact_revision, newest) =
+            found.map_err(|status| self.failed("cannot reach the cluster", status))?;
+        self.bounds = LogBounds {
+            compact_revision: CompactRevision::at(Revision(compact_revision)),
+            newest: Revision(newest),
+        };
+        self.tail.start(compact_revision, notifier);
+        let watch = Watch {
+            client: self.client.clone(),
+            tail: self.tail.clone(),
+            prefix: self.prefix.clone(),
+            progress_name: [&self.prefix[..], b"coracle/progress"].concat().into(),
+        };
+        self.spawn(watch.run());
+        if let Compaction::Interval(interval) = self.compaction
+            && !interval.is_zero()
+        {
+            self.spawn(compact_at_intervals(self.client.clone(), interval));
+        }
+        Ok(self.bounds)
+    }
+
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
+        self.load_objects(visit)?;
+        let newest = self.bounds.newest.0;
+        loop {
+            let is_over = self.reached_or_full(newest, SURE_NUDGE)?;
+            for event in self.tail.drain(newest) {
+                if let Some(record) = self.record(event) {
+                    visit(record)?;
+                }
+            }
+            if is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        let txns: Vec<Txn> = batch.iter().map(|transaction| Txn::new(&*self.layout, transaction)).collect();
+        let executor = self.executor.clone();
+        let commit = async move {
+            let commits = txns.into_iter().map(|txn| {
+                let executor = executor.clone();
+                async move { executor.commit(&txn).await }
+            });
+            stream::iter(commits).buffered(IN_FLIGHT).collect::<Vec<_>>().await
+        };
+        let outcomes = self.wait(commit)?;
+        for (transaction, outcome) in batch.iter().zip(&outcomes) {
+            let Outcome::Committed(revision) = outcome else { continue };
+            self.committed = self.committed.max(*revision);
+            for proposal in transaction {
+                if let Change::Put { stored, .. } = &proposal.change {
+                    self.own.insert((*revision, proposal.key.clone()), stored.clone());
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError> {
+        let nudge = if until <= self.committed { SURE_NUDGE } else { NUDGE };
+        let mut records = Vec::new();
+        loop {
+            let is_over = self.tail.progress() >= until.0 || self.reached_or_full(until.0, nudge)?;
+            // In this order: what was received before is drained.
+            let progress = self.tail.progress();
+            let events = self.tail.drain(u64::MAX);
+            let last = events.last().map_or(progress, |event| event.revision.max(progress));
+            self.progress = self.progress.max(Revision(last));
+            records.extend(events.into_iter().filter_map(|event| self.record(event)));
+            if is_over {
+                self.own.clear();
+                return Ok(records);
+            }
+        }
+    }
+
+    fn progress(&self) -> Option<Revision> {
+        Some(self.progress)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn linearizer(&self) -> Option<Arc<dyn Linearizer>> {
+        Some(self.linearizer.clone())
+    }
+
+    fn compact(&mut self, compact_revision: CompactRevision, _: &[EntryId]) -> Result<(), LogError> {
+        let up_to = compact_revision.revision().0;
+        if self.compaction != Compaction::WithHistory || up_to == 0 {
+            return Ok(());
+        }
+        let client = self.client.clone();
+        let compacted = self.wait(async move { compact(&client, up_to).await })?;
+        compacted.map_err(|status| self.failed("cannot compact", status))
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("etcd at {}", self.client.servers))
+    }
+
+    fn close(self: Box<Self>) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+impl Drop for EtcdLog {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

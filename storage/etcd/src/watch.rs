@@ -1,0 +1,261 @@
+//! The one watch of the prefix: whenever it ends, it is resumed after the last revision that it has shown whole.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, channel::mpsc};
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::{
+    client::Client,
+    proto::{
+        Event, EventType, KeyValue, PutRequest, Request, RequestOp, TxnRequest, WatchCommand,
+        WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, header_revision, prefix_end,
+        revision, to_wire,
+    },
+    tail::{Tail, WatchEvent},
+};
+
+/// The pauses between attempts to resume the watch.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// More failures than this to resume the watch are an outage: a member that restarts, or an election, is none.
+const OUTAGE: u32 = 3;
+
+/// How long the watch may take to be created.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the progress is found out by a change, at most.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The watch ID in the response to a progress request.
+const PROGRESS_RESPONSE: i64 = -1;
+
+/// Why a stream ended.
+enum End {
+    /// It can be resumed, perhaps with another member.
+    Interrupted(String),
+    /// The revision to resume from is compacted.
+    Compacted(u64),
+}
+
+/// The watch of a prefix.
+pub(crate) struct Watch {
+    pub client: Arc<Client>,
+    pub tail: Arc<Tail>,
+    pub prefix: Bytes,
+    /// Is written where etcd cannot be asked how far its watch is; within the prefix.
+    pub progress_name: Bytes,
+}
+
+impl Watch {
+    /// Watches until the revision to resume from is compacted.
+    pub async fn run(self) {
+        let mut pause = FIRST_PAUSE;
+        let mut failures = 0;
+        loop {
+            let before = self.tail.progress();
+            match self.stream().await {
+                End::Compacted(compact_revision) => {
+                    let next = self.tail.progress() + 1;
+                    return self.tail.fail(&format!(
+                        "the changes from revision {next} on are compacted up to {compact_revision}"
+                    ));
+                }
+                End::Interrupted(reason) => {
+                    if self.tail.progress() > before {
+                        pause = FIRST_PAUSE;
+                        failures = 0;
+                    }
+                    failures += 1;
+                    // An outage is reported once.
+                    if failures <= OUTAGE + 1 {
+                        let after = self.tail.progress();
+                        tracing::warn!(%reason, after, "the watch of etcd was interrupted and is resumed");
+                    }
+                    if failures > OUTAGE {
+                        self.tail.set_interruption(Some(reason));
+                    }
+                    self.client.leave_current();
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Follows one stream to its end.
+    async fn stream(&self) -> End {
+        let reports_progress = match self.client.status().await {
+            Ok(status) => reports_progress(&status.version),
+            Err(status) => return interrupted(&status),
+        };
+        // As many commands as there are senders may wait besides.
+        let (mut commands, requests) = mpsc::channel(1);
+        let create = WatchCreateRequest {
+            key: self.prefix.clone(),
+            range_end: prefix_end(&self.prefix),
+            start_revision: to_wire(self.tail.progress() + 1),
+            progress_notify: true,
+            fragment: true,
+        };
+        if commands.try_send(WatchRequest { command: Some(WatchCommand::Create(create)) }).is_err() {
+            return End::Interrupted("no request can be sent".to_owned());
+        }
+        let mut responses = match self.client.watch(requests).await {
+            Ok(responses) => responses,
+            Err(status) => return interrupted(&status),
+        };
+        let mut pending = Vec::new();
+        let mut is_created = false;
+        let mut last_written = None;
+        loop {
+            let next = async {
+                match is_created {
+                    true => responses.next().await,
+                    false => tokio::time::timeout(CREATE_TIMEOUT, responses.next()).await.unwrap_or(None),
+                }
+            };
+            let response = tokio::select! {
+                response = next => response,
+                () = self.tail.nudged() => {
+                    if reports_progress {
+                        let progress = WatchCommand::Progress(WatchProgressRequest {});
+                        // If one is on its way already, its response comes soon.
+                        drop(commands.try_send(WatchRequest { command: Some(progress) }));
+                    } else if last_written.is_none_or(|at: Instant| at.elapsed() >= PROGRESS_INTERVAL) {
+                        last_written = Some(Instant::now());
+                        tokio::spawn(write_progress(self.client.clone(), self.progress_name.clone()));
+                    }
+                    continue;
+                }
+            };
+            match response {
+                None => return End::Interrupted("the stream has ended".to_owned()),
+                Some(Err(status)) => return interrupted(&status),
+                Some(Ok(response)) => {
+                    if !is_created {
+                        is_created = true;
+                        self.tail.set_interruption(None);
+                    }
+                    if let Some(end) = self.receive(response, &mut pending, reports_progress).await {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes one response. A revision is never split between responses, but for fragments, which are put together.
+    async fn receive(
+        &self,
+        response: WatchResponse,
+        pending: &mut Vec<Event>,
+        reports_progress: bool,
+    ) -> Option<End> {
+        if response.compact_revision > 0 {
+            return Some(End::Compacted(revision(response.compact_revision)));
+        }
+        if response.canceled {
+            return Some(End::Interrupted(format!("the watch was canceled: {}", response.cancel_reason)));
+        }
+        if !response.events.is_empty() || !pending.is_empty() {
+            pending.extend(response.events);
+            if !response.fragment {
+                let known = self.tail.progress();
+                let events = watch_events(std::mem::take(pending));
+                self.tail.push(events.into_iter().filter(|event| event.revision > known).collect()).await;
+            }
+        } else if !response.created && (response.watch_id != PROGRESS_RESPONSE || reports_progress) {
+            // What a watch reports of itself comes after the changes before.
+            self.tail.advance(header_revision(response.header.as_ref()));
+        }
+        None
+    }
+}
+
+/// Makes a change within the prefix, which the watch shows after all changes before.
+async fn write_progress(client: Arc<Client>, name: Bytes) {
+    let put = PutRequest { key: name, ..PutRequest::default() };
+    let success = vec![RequestOp { request: Some(Request::Put(put)) }];
+    if let Err(status) = client.txn(&TxnRequest { success, ..TxnRequest::default() }).await {
+        tracing::warn!(%status, "the progress of the watch of etcd is unknown");
+    }
+}
+
+fn interrupted(status: &Status) -> End {
+    End::Interrupted(format!("{}: {}", status.code(), status.message()))
+}
+
+/// Numbers the changes of each revision.
+fn watch_events(events: Vec<Event>) -> Vec<WatchEvent> {
+    let mut last = (0, 0);
+    let number = |event: Event| {
+        let is_delete = event.r#type == EventType::Delete as i32;
+        let KeyValue { key, create_revision, mod_revision, value, .. } = event.kv?;
+        let at = revision(mod_revision);
+        last = if last.0 == at { (at, last.1 + 1) } else { (at, 0) };
+        Some(WatchEvent {
+            revision: at,
+            index: last.1,
+            created: revision(create_revision),
+            name: key,
+            value: (!is_delete).then_some(value),
+        })
+    };
+    events.into_iter().filter_map(number).collect()
+}
+
+/// Does a version of etcd report progress only after the changes before it? Earlier ones may report it too soon, so that
+/// Kubernetes does not rely on it either.
+fn reports_progress(version: &str) -> bool {
+    let numbers: Vec<u64> =
+        version.split(['.', '-', '+']).take(3).map_while(|number| number.parse().ok()).collect();
+    match numbers[..] {
+        [3, 4, patch] => patch >= 25,
+        [3, 5, patch] => patch >= 8,
+        [3, minor, _] => minor > 5,
+        [major, _, _] => major > 3,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_trusted_from_the_versions_that_order_it() {
+        for (version, want) in [
+            ("3.4.23", false),
+            ("3.4.25", true),
+            ("3.5.7", false),
+            ("3.5.8", true),
+            ("3.6.0-rc.1", true),
+            ("3.3.99", false),
+            ("4.0.0", true),
+            ("", false),
+            ("unknown", false),
+        ] {
+            assert_eq!(reports_progress(version), want, "{version}");
+        }
+    }
+
+    #[test]
+    fn changes_of_one_revision_are_numbered() {
+        let event = |revision, name: &'static str| Event {
+            r#type: EventType::Put as i32,
+            kv: Some(KeyValue {
+                key: Bytes::from_static(name.as_bytes()),
+                mod_revision: revision,
+                ..KeyValue::default()
+            }),
+        };
+        let events =
+            watch_events(vec![event(3, "b"), event(3, "a"), event(4, "c"), event(6, "a"), event(6, "d")]);
+        let ids: Vec<_> = events.iter().map(|event| (event.revision, event.index)).collect();
+        assert_eq!(ids, [(3, 0), (3, 1), (4, 0), (6, 0), (6, 1)]);
+    }
+}

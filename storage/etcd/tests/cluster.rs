@@ -1,0 +1,324 @@
+//! What a log over a cluster keeps when its members fail, its history is compacted, or others write to it.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use coracle_storage::{
+    Expect, Key, Options, Put, Revision, Store, Watcher,
+    log::{Change, Conflict, Log, Notifier, Outcome, Proposal},
+    testing::Marked,
+};
+use coracle_storage_etcd::{
+    Compaction, Endpoints, EtcdLog,
+    testing::{EtcdCluster, start_or_skip},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::broadcast,
+    time::Instant,
+};
+
+mod support;
+
+use support::{Plain, endpoints};
+
+const NEVER: Compaction = Compaction::Interval(Duration::ZERO);
+
+fn log(cluster: &EtcdCluster) -> EtcdLog {
+    EtcdLog::new(&endpoints(cluster), Plain, NEVER).expect("a log")
+}
+
+fn open(cluster: &EtcdCluster, compaction: Compaction) -> Store<Marked> {
+    let log = EtcdLog::new(&endpoints(cluster), Plain, compaction).expect("a log");
+    Store::open(log, Marked, Options::default()).expect("a store")
+}
+
+fn late() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+fn key(name: &str) -> Key {
+    Key::new("things", name)
+}
+
+fn creation(name: &str) -> Proposal {
+    Proposal { key: key(name), previous: None, change: Change::Put { created: None, stored: "@".into() } }
+}
+
+async fn put(store: &Store<Marked>, name: &str, text: &str) -> Revision {
+    match store.put(key(name), Expect::Any, format!("{text}@")).await.expect("a put") {
+        Put::Stored(object) => object.revision,
+        Put::Conflict { .. } => panic!("a conflict with nothing"),
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_stops_its_own_transaction_only() -> io::Result<()> {
+    let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
+    let (mut ours, mut theirs) = (log(&cluster), log(&cluster));
+    ours.start(Notifier::new(|_| ())).expect("started");
+    theirs.start(Notifier::new(|_| ())).expect("started");
+    let outcomes = theirs.append(&[vec![creation("a"), creation("b")]]).expect("appended");
+    let [Outcome::Committed(first)] = outcomes[..] else { panic!("{outcomes:?}") };
+    let late = Proposal { previous: Some(Revision(9)), ..creation("c") };
+    let batch = [
+        vec![creation("d")],
+        vec![creation("e"), creation("b")],
+        vec![late],
+        vec![Proposal { previous: Some(first), ..creation("a") }, creation("f")],
+    ];
+    let outcomes = ours.append(&batch).expect("appended");
+    let [
+        Outcome::Committed(d),
+        Outcome::Conflict(Conflict { index: 1, found: Some(found), newest }),
+        Outcome::Conflict(Conflict { index: 0, found: None, .. }),
+        Outcome::Committed(a),
+    ] = outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(found, first);
+    assert!(newest >= first && d > first && a > first && a != d);
+    let mut seen: Vec<_> = ours
+        .tail(a.max(d))
+        .expect("a tail")
+        .iter()
+        .map(|record| match record {
+            coracle_storage::log::Record::Entry(entry) => entry.key.name().to_string(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    seen.sort();
+    assert_eq!(seen, ["a", "a", "b", "d", "f"], "nothing of the others, and all that another writer wrote");
+    Ok(())
+}
+
+#[tokio::test]
+async fn reads_are_linearizable_on_the_other_store() -> io::Result<()> {
+    let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
+    let (one, two) = (open(&cluster, NEVER), open(&cluster, NEVER));
+    for n in 0..200 {
+        put(&one, "a", &n.to_string()).await;
+        two.linearize(late()).await.expect("a linearizable read");
+        assert_eq!(two.get(&key("a")).expect("an object").meta, n.to_string());
+    }
+    // A change outside the prefix is never shown by the watch.
+    let mut foreign = EtcdLog::new(&endpoints(&cluster), Elsewhere, NEVER).expect("a log");
+    foreign.start(Notifier::new(|_| ())).expect("started");
+    foreign.append(&[vec![creation("x")]]).expect("appended");
+    let outcomes = foreign.append(&[vec![creation("y")]]).expect("appended");
+    let [Outcome::Committed(newest)] = outcomes[..] else { panic!("{outcomes:?}") };
+    two.linearize(late()).await.expect("a linearizable read");
+    assert_eq!(two.snapshot().len("things"), 1);
+    assert!(two.revision() >= newest, "{} {newest}", two.revision());
+    Ok(())
+}
+
+/// What is not the store's.
+struct Elsewhere;
+
+impl coracle_storage_etcd::Layout for Elsewhere {
+    fn prefix(&self) -> &str {
+        "/elsewhere/"
+    }
+
+    fn name(&self, key: &Key) -> String {
+        format!("/elsewhere/{key}")
+    }
+
+    fn key(&self, _: &str) -> Option<Key> {
+        None
+    }
+
+    fn encode(&self, _: &Key, stored: &bytes::Bytes) -> bytes::Bytes {
+        stored.clone()
+    }
+
+    fn decode(&self, _: &Key, value: &bytes::Bytes) -> Result<bytes::Bytes, coracle_storage::Unreadable> {
+        Ok(value.clone())
+    }
+}
+
+/// Counts in an object of its own, each step expecting the revision of the one before, and returns the revisions that were
+/// acknowledged. A step that is lost or done twice is a conflict with nobody.
+async fn count(store: Store<Marked>, name: String, is_over: Arc<AtomicBool>) -> Vec<Revision> {
+    let mut acknowledged = Vec::new();
+    let mut held = Expect::Absent;
+    while !is_over.load(Ordering::Relaxed) {
+        let step = acknowledged.len();
+        match store.put(key(&name), held, format!("{step}@")).await {
+            Ok(Put::Stored(object)) => {
+                held = Expect::Revision(object.revision);
+                acknowledged.push(object.revision);
+            }
+            Ok(Put::Conflict { current }) => {
+                panic!("{name} is written by nobody else: {:?}", current.map(|object| object.revision))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    acknowledged
+}
+
+/// Writers on both stores, and a watch on the second.
+struct Load {
+    stores: [Store<Marked>; 2],
+    watcher: Watcher<Marked>,
+    is_over: Arc<AtomicBool>,
+    writers: Vec<tokio::task::JoinHandle<Vec<Revision>>>,
+}
+
+impl Load {
+    fn start(one: Store<Marked>, two: Store<Marked>) -> Load {
+        let watcher = two.watch(&"things".into(), two.revision()).expect("a watch");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let writer = |n: usize| {
+            let store = if n.is_multiple_of(2) { &one } else { &two };
+            tokio::spawn(count(store.clone(), format!("n{n}"), is_over.clone()))
+        };
+        let writers = (0..16).map(writer).collect();
+        Load { stores: [one, two], watcher, is_over, writers }
+    }
+
+    /// Waits for so many more revisions.
+    async fn goes_on(&self, revisions: u64) {
+        let [_, two] = &self.stores;
+        let now = two.revision();
+        two.wait_for(Revision(now.0 + revisions), late()).await.expect("writes go on");
+    }
+
+    /// Ends the writers. What they were told is what the watch has shown, once and in order, and what both stores have.
+    async fn check(mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut acknowledged = Vec::new();
+        for writer in self.writers {
+            acknowledged.extend(writer.await.expect("a writer"));
+        }
+        acknowledged.sort();
+        let newest = *acknowledged.last().expect("writes");
+        let [one, two] = &self.stores;
+        two.wait_for(newest, late()).await.expect("all of it");
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|last| *last < newest) {
+            seen.extend(self.watcher.next().await.expect("no compaction").iter().map(|event| event.revision));
+        }
+        assert_eq!(seen, acknowledged);
+        one.linearize(late()).await.expect("a linearizable read");
+        for n in 0..16 {
+            let last =
+                |store: &Store<Marked>| store.get(&key(&format!("n{n}"))).map(|object| object.revision);
+            assert_eq!(last(one), last(two));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_a_member_is_killed() -> io::Result<()> {
+    let Some(mut cluster) = start_or_skip(3)? else { return Ok(()) };
+    let load = Load::start(open(&cluster, NEVER), open(&cluster, NEVER));
+    for member in 0..3 {
+        load.goes_on(50).await;
+        cluster.kill(member)?;
+        load.goes_on(50).await;
+        cluster.restart(member)?;
+    }
+    load.check().await;
+    Ok(())
+}
+
+/// Connections are cut again and again, with requests and responses on their way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_responses_are_found_out() -> io::Result<()> {
+    let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
+    let (proxy, cut) = proxy(cluster.urls().remove(0).trim_start_matches("http://").to_owned()).await?;
+    let endpoints = Endpoints { servers: vec![proxy], ..Endpoints::default() };
+    let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");
+    let behind_proxy = Store::open(log, Marked, Options::default()).expect("a store");
+    let load = Load::start(behind_proxy, open(&cluster, NEVER));
+    for _ in 0..30 {
+        load.goes_on(20).await;
+        // Nobody may be connected at the moment.
+        drop(cut.send(()));
+    }
+    load.check().await;
+    Ok(())
+}
+
+/// Passes connections on to a server. Returns its URL, and what cuts all connections.
+async fn proxy(server: String) -> io::Result<(String, broadcast::Sender<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let (cut, _) = broadcast::channel(1);
+    let cuts = cut.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (server, mut cut) = (server.clone(), cuts.subscribe());
+            tokio::spawn(async move {
+                let Ok(mut server) = TcpStream::connect(server).await else { return };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = cut.recv() => {}
+                }
+            });
+        }
+    });
+    Ok((url, cut))
+}
+
+/// A store whose cluster does not respond is not ready, and has not failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_reported_and_ends() -> io::Result<()> {
+    let Some(mut cluster) = start_or_skip(1)? else { return Ok(()) };
+    let store = open(&cluster, NEVER);
+    put(&store, "a", "1").await;
+    store.readiness().expect("ready");
+    let until = async |is_ready: bool| {
+        let began = Instant::now();
+        while store.readiness().is_ok() != is_ready {
+            assert!(began.elapsed() < Duration::from_secs(30), "{:?}", store.readiness());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    cluster.kill(0)?;
+    until(false).await;
+    store.health().expect("an outage is no failure");
+    let soon = Instant::now() + Duration::from_millis(100);
+    store.linearize(soon).await.expect_err("nobody can say what was written");
+    cluster.restart(0)?;
+    until(true).await;
+    let newest = put(&store, "a", "2").await;
+    assert_eq!(store.get(&key("a")).expect("an object").revision, newest);
+    Ok(())
+}
+
+/// As kube-apiserver: at each interval up to where the cluster was at the interval before, by one of the servers.
+#[tokio::test]
+async fn history_in_the_cluster_is_compacted_at_intervals() -> io::Result<()> {
+    let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
+    let interval = Compaction::Interval(Duration::from_millis(200));
+    let (one, two) = (open(&cluster, interval), open(&cluster, interval));
+    let first = put(&one, "a", "1").await;
+    let began = Instant::now();
+    loop {
+        put(&two, "b", "x").await;
+        let mut late = log(&cluster);
+        let bounds = late.start(Notifier::new(|_| ())).expect("started");
+        if bounds.compact_revision.revision() > first {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "compacted at {}", bounds.compact_revision);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let third = open(&cluster, interval);
+    assert_eq!(third.get(&key("a")).expect("an object").bytes, format!("1@{first}"));
+    for store in [one, two, third] {
+        store.health().expect("healthy");
+    }
+    Ok(())
+}

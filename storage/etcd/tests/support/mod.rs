@@ -1,0 +1,35 @@
+//! What the tests share: a layout that keeps keys and values as they are.
+
+use bytes::Bytes;
+use coracle_storage::{Key, Unreadable};
+use coracle_storage_etcd::{Endpoints, Layout, testing::EtcdCluster};
+
+/// `/test/BUCKET/NAME`, and the bytes of the store.
+pub struct Plain;
+
+impl Layout for Plain {
+    fn prefix(&self) -> &str {
+        "/test/"
+    }
+
+    fn name(&self, key: &Key) -> String {
+        format!("/test/{}/{}", key.bucket(), key.name())
+    }
+
+    fn key(&self, name: &str) -> Option<Key> {
+        let (bucket, name) = name.strip_prefix("/test/")?.split_once('/')?;
+        (bucket != "coracle").then(|| Key::new(bucket, name))
+    }
+
+    fn encode(&self, _: &Key, stored: &Bytes) -> Bytes {
+        stored.clone()
+    }
+
+    fn decode(&self, _: &Key, value: &Bytes) -> Result<Bytes, Unreadable> {
+        Ok(value.clone())
+    }
+}
+
+pub fn endpoints(cluster: &EtcdCluster) -> Endpoints {
+    Endpoints { servers: cluster.urls(), ..Endpoints::default() }
+}

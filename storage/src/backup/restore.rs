@@ -1,0 +1,102 @@
+//! Restoring a backup into an empty log.
+
+use std::{io::Read, path::PathBuf};
+
+use super::{BackupError, BackupObject, Reader, Summary};
+use crate::log::{Change, Log, LogError, Notifier, Outcome, Proposal};
+
+/// Objects that are appended at once, and their bytes.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Why a backup is not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The file is not a sound backup.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The log cannot be written.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log has something already.
+    #[error("{path} is not empty", path = .0.display())]
+    NotEmpty(PathBuf),
+    /// The log's revisions do not begin above those of the backup: clients would see revisions go back.
+    #[error("the revisions of {path} begin at {newest}, which is below the backup's {revision}", path = .path.display())]
+    Below {
+        /// Where the log is.
+        path: PathBuf,
+        /// The log's newest revision.
+        newest: crate::Revision,
+        /// The backup's revision.
+        revision: crate::Revision,
+    },
+    /// The log does not take an object.
+    #[error("{key} is not taken: {outcome:?}")]
+    NotTaken {
+        /// The object's key.
+        key: crate::Key,
+        /// What the log says.
+        outcome: Outcome,
+    },
+}
+
+/// Appends the objects of a backup to a log that has none, each as a transaction of its own, and closes the log.
+///
+/// Every object gets a new revision, so the log's newest revision must be at or above the backup's: then what a client
+/// has seen is older than what it sees after the restoration.
+///
+/// # Errors
+/// See [`RestoreError`]. After one, a part of the objects may be in the log.
+pub fn restore(source: impl Read, mut log: Box<dyn Log>) -> Result<Summary, RestoreError> {
+    let mut reader = Reader::new(source)?;
+    let bounds = log.start(Notifier::new(|_| ()))?;
+    let mut is_empty = true;
+    log.load(&mut |_| {
+        is_empty = false;
+        Ok(())
+    })?;
+    if !is_empty {
+        return Err(RestoreError::NotEmpty(log.path()));
+    }
+    let (newest, revision) = (bounds.newest, reader.summary().revision);
+    if newest < revision {
+        return Err(RestoreError::Below { path: log.path(), newest, revision });
+    }
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    while let Some(BackupObject { key, created, stored, .. }) = reader.next_object()? {
+        bytes += stored.len();
+        let change = Change::Put { created: Some(created), stored };
+        batch.push(vec![Proposal { key, previous: None, change }]);
+        if batch.len() >= BATCH || bytes >= BATCH_BYTES {
+            append(&mut *log, &batch)?;
+            batch.clear();
+            bytes = 0;
+        }
+    }
+    if !batch.is_empty() {
+        append(&mut *log, &batch)?;
+    }
+    log.close()?;
+    Ok(reader.summary())
+}
+
+fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<(), RestoreError> {
+    let outcomes = log.append(batch)?;
+    let mut newest = None;
+    for (outcome, transaction) in outcomes.into_iter().zip(batch) {
+        match (outcome, transaction.first()) {
+            (Outcome::Committed(revision), _) => newest = Some(revision),
+            (outcome, Some(proposal)) => {
+                return Err(RestoreError::NotTaken { key: proposal.key.clone(), outcome });
+            }
+            (_, None) => {}
+        }
+    }
+    // What nobody reads from the tail would stay in memory.
+    if let Some(newest) = newest {
+        log.tail(newest)?;
+    }
+    Ok(())
+}

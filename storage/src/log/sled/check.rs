@@ -1,0 +1,254 @@
+//! Checking a store without changing it: a copy of its files is opened, and every row of it is read.
+//!
+//! sled has no way to open its files without mending them, so what is checked is a copy. The original is only read, and
+//! locked meanwhile.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, OpenOptions},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    COMPACT_REVISION, RESERVED, SledLog, Tree, catch,
+    directory::{self, Directory},
+    failed,
+    rows::{self, Assembler, Header},
+    state::State,
+};
+use crate::{
+    CompactRevision, Index, Key, Revision,
+    index::read,
+    log::{Change, Entry, LogError},
+};
+
+/// So many findings are described; the others are counted.
+const MAX_FINDINGS: usize = 1000;
+
+/// What a check of a store found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// What is wrong, a line each: the first thousand. None in a sound store.
+    pub findings: Vec<String>,
+    /// How many more there are.
+    pub more_findings: u64,
+    /// The newest revision that is there.
+    pub newest: Revision,
+    /// The compact revision.
+    pub compact_revision: CompactRevision,
+    /// The entries that were read.
+    pub entries: u64,
+    /// The live objects.
+    pub objects: u64,
+    /// Was the store closed when it was used last? Otherwise its process crashed, which is no damage.
+    pub is_closed: bool,
+}
+
+impl CheckReport {
+    /// Is the store sound?
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn add(&mut self, finding: impl Into<String>) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding.into());
+        } else {
+            self.more_findings += 1;
+        }
+    }
+
+    /// Notes damage as a finding.
+    ///
+    /// # Errors
+    /// What is no damage.
+    fn note<T>(&mut self, result: Result<T, LogError>) -> Result<Option<T>, LogError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(LogError::Damaged { reason, .. }) => {
+                self.add(reason);
+                Ok(None)
+            }
+            // sled's own errors, but for those of the system, are about what it reads.
+            Err(LogError::Failed { cause, .. }) if cause.is::<sled::Error>() => {
+                self.add(cause.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl SledLog {
+    /// Checks the log in a directory without changing it: every entry is decoded and read by the index, and the
+    /// revisions above the compact revision must be without a gap.
+    ///
+    /// - `copy`: an empty directory for a copy of the log's files, as large as these.
+    ///
+    /// # Errors
+    /// [`LogError::InUse`] if another process has it, or why it cannot be read or copied. What is wrong with it is no error
+    /// but in the report.
+    pub fn check(path: &Path, index: &impl Index, copy: &Path) -> Result<CheckReport, LogError> {
+        let failed = |action| move |cause: io::Error| failed(action, path, cause);
+        let mut line = Vec::new();
+        let mut options = OpenOptions::new();
+        options.read(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::custom_flags(
+            &mut options,
+            rustix::fs::OFlags::NOFOLLOW.bits().cast_signed(),
+        );
+        let mut store = options.open(path.join("store")).map_err(failed("cannot open the store"))?;
+        directory::lock(&store, path)?;
+        store.read_to_end(&mut line).map_err(failed("cannot read the store"))?;
+        let mut report = CheckReport::default();
+        let Some(state) = State::parse(&line) else {
+            report.add("its file `store` is not of this format");
+            return Ok(report);
+        };
+        report.is_closed = matches!(state, State::Sealed { .. } | State::New);
+        copy_directory(&path.join("log"), &copy.join("log"), &mut report).map_err(failed("cannot copy"))?;
+        if state == State::New && !copy.join("log/db").exists() {
+            return Ok(report);
+        }
+        if let State::Sealed { sum, .. } = state
+            && directory::checksum(&copy.join("log")).map_err(failed("cannot read the log"))? != sum
+        {
+            report.add("its files are not those that were closed");
+        }
+        // What the seal says is known; from here on the copy is a store that was not closed.
+        let line = State::Open { synced: state.synced() }.line();
+        fs::write(copy.join("store"), line).map_err(failed("cannot copy"))?;
+        let Some(directory) = report.note(Directory::take(copy))? else { return Ok(report) };
+        let checked = catch(copy, || check_tree(&directory, state, index, &mut report));
+        report.note(checked)?;
+        Ok(report)
+    }
+}
+
+fn check_tree(
+    directory: &Directory,
+    state: State,
+    index: &impl Index,
+    report: &mut CheckReport,
+) -> Result<(), LogError> {
+    let tree = Tree::open(directory)?;
+    let reserved = tree.mark(RESERVED);
+    let reserved = report.note(reserved)?.flatten();
+    if reserved.is_none() && state != State::New {
+        report.add("its log is empty, or its mark of reserved revisions is missing");
+    }
+    let floor = tree.mark(COMPACT_REVISION);
+    let floor = report.note(floor)?.flatten().unwrap_or_default();
+    report.compact_revision = CompactRevision::at(floor);
+    let last = report.note(tree.last_revision(report.compact_revision))?;
+    let newest = last.unwrap_or_default().max(floor);
+    report.newest = newest;
+    let synced = state.synced();
+    if newest < synced {
+        report
+            .add(format!("it ends at revision {newest}, but everything up to revision {synced} was on disk"));
+    }
+    match state {
+        State::Sealed { .. } if reserved.is_some_and(|reserved| reserved > newest) => {
+            report.add(format!("nothing after revision {newest}"));
+        }
+        State::New if newest > Revision::ZERO => report.add("its file `store` is empty"),
+        _ => {}
+    }
+    // Where no whole transaction is at the end, all rows are looked at.
+    check_rows(&tree, index, floor, last, report)
+}
+
+/// Reads every row up to the last whole transaction: what a crash cut short after it is no damage.
+fn check_rows(
+    tree: &Tree,
+    index: &impl Index,
+    floor: Revision,
+    last: Option<Revision>,
+    report: &mut CheckReport,
+) -> Result<(), LogError> {
+    let mut live: HashSet<Key> = HashSet::new();
+    let mut known = floor;
+    let mut previous: Option<Header> = None;
+    let mut assembler = Assembler::default();
+    for row in tree.db.scan_prefix(rows::PREFIX) {
+        let (key, value) = row.map_err(|cause| tree.sled_failed("cannot read", cause))?;
+        tree.touch(&key)?;
+        let Some(header) = rows::read(&key, &value) else {
+            report.add(format!("unreadable after revision {known}"));
+            continue;
+        };
+        let id = header.id;
+        if last.is_some_and(|last| id.revision > last) {
+            break;
+        }
+        if id.revision > floor {
+            report.note(tree.check_order(previous, header, floor))?;
+            previous = Some(header);
+        } else if header.part > 0 && !assembler.is_incomplete() {
+            // A crash came between the deletion of its first row and of this one.
+            continue;
+        }
+        match assembler.take(&key, &value) {
+            Ok(None) => {}
+            Ok(Some(entry)) => {
+                known = known.max(entry.id.revision);
+                check_entry(entry, index, &mut live, report);
+            }
+            Err(_) => report.add(format!("the entry at {id} cannot be decoded")),
+        }
+    }
+    if assembler.is_incomplete() || known != report.newest {
+        report.add(format!("nothing after revision {known}"));
+    }
+    report.objects = live.len() as u64;
+    Ok(())
+}
+
+fn check_entry(entry: Entry, index: &impl Index, live: &mut HashSet<Key>, report: &mut CheckReport) {
+    report.entries += 1;
+    let Entry { id, key, change } = entry;
+    match change {
+        Change::Delete => {
+            live.remove(&key);
+        }
+        Change::Put { created, stored } => {
+            if let Err(reason) = read(index, &key, &stored) {
+                report.add(format!("{key} at revision {}: {reason}", id.revision));
+            }
+            if let Some(created) = created.filter(|created| *created >= id.revision) {
+                report.add(format!(
+                    "{key} at revision {}: an update of what was created later, at revision {created}",
+                    id.revision
+                ));
+            }
+            live.insert(key);
+        }
+    }
+}
+
+/// Copies the regular files of a directory and of those in it.
+fn copy_directory(from: &Path, to: &Path, report: &mut CheckReport) -> io::Result<()> {
+    let mut rest: Vec<(PathBuf, PathBuf)> = vec![(from.into(), to.into())];
+    while let Some((from, to)) = rest.pop() {
+        let entries = match fs::read_dir(&from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        fs::create_dir(&to)?;
+        for entry in entries {
+            let entry = entry?;
+            let (kind, to) = (entry.file_type()?, to.join(entry.file_name()));
+            if kind.is_dir() {
+                rest.push((entry.path(), to));
+            } else if kind.is_file() {
+                io::copy(&mut File::open(entry.path())?, &mut File::create_new(to)?)?;
+            } else {
+                report.add(format!("{} is neither a file nor a directory", entry.path().display()));
+            }
+        }
+    }
+    Ok(())
+}
