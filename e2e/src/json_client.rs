@@ -26,12 +26,13 @@ impl JsonClient {
         Ok(JsonClient(endpoint.connect().await?))
     }
 
-    /// Sends a request and returns the status code of the response and its body.
+    /// Sends a request and returns the status code of the response and its body. That of an error may be plain text, as of
+    /// a path that is not served: a string.
     ///
     /// - `body`: an object. That of a PATCH is a JSON merge patch.
     ///
     /// # Errors
-    /// There is no response, or it is not JSON.
+    /// There is no response, or it is a success and not JSON.
     pub async fn send(
         &mut self,
         method: &'static str,
@@ -42,7 +43,11 @@ impl JsonClient {
         let patch = [("content-type", Some("application/merge-patch+json"))];
         let headers = if method == "PATCH" { &patch[..] } else { &[] };
         let response = self.0.call(method, path, headers, body).await?;
-        Ok((response.status, serde_json::from_slice(&response.body)?))
+        let value = match serde_json::from_slice(&response.body) {
+            Err(_) if response.status >= 400 => json!(String::from_utf8_lossy(&response.body)),
+            decoded => decoded?,
+        };
+        Ok((response.status, value))
     }
 
     /// Sends a request that must succeed, and returns the object in the response.
