@@ -33,7 +33,7 @@ fn main() -> Result<()> {
             println!("the peer:");
             return scenarios(&Endpoint::new(&http::config(Path::new(&file)).await?)?).await;
         }
-        let cluster = cluster().start().await?;
+        let cluster = cluster().durable().start().await?;
         let endpoint = cluster.endpoint().await?;
         JsonClient::new(&endpoint).await?.until_ready().await?;
         println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", cluster.resident()?);

@@ -39,7 +39,7 @@ fn main() -> Result<()> {
             println!("the peer:");
             return scenarios(&Endpoint::new(&http::config(Path::new(&file)).await?)?, &is_selected).await;
         }
-        let cluster = cluster().start().await?;
+        let cluster = cluster().durable().start().await?;
         scenarios(&cluster.endpoint().await?, &is_selected).await?;
         drop(cluster);
         if is_selected("rest") {
@@ -159,7 +159,7 @@ async fn until_ready_endpoints(client: &mut JsonClient, namespace: &str, wanted:
 async fn at_rest() -> Result<()> {
     let (deployments, replicas) = AT_REST;
     // A node has room for fewer pods.
-    let cluster = cluster().flag("--nodes", deployments.to_string()).start().await?;
+    let cluster = cluster().durable().flag("--nodes", deployments.to_string()).start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
     let namespace = client.namespace().await?;
     let path = apps(&namespace, "deployments");
@@ -179,7 +179,7 @@ async fn at_rest() -> Result<()> {
 /// Measures the time until pods are scheduled to many nodes, and the memory then.
 async fn nodes() -> Result<()> {
     let (nodes, replicas) = NODES;
-    let cluster = cluster().flag("--nodes", nodes.to_string()).start().await?;
+    let cluster = cluster().durable().flag("--nodes", nodes.to_string()).start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
     let began = Instant::now();
     client.until_within("/api/v1/nodes", DEADLINE, |list| count(list) == nodes).await?;

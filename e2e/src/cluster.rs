@@ -21,13 +21,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control plane with its data in memory, on any free port, without further flags.
 pub fn cluster() -> Builder {
-    Builder { data_dir: None, flags: Vec::new(), listen: "127.0.0.1:0".to_owned() }
+    Builder { data_dir: None, durable: false, flags: Vec::new(), listen: "127.0.0.1:0".to_owned() }
 }
 
 /// The configuration of a control plane that has not been started.
 #[derive(Clone, Debug)]
 pub struct Builder {
     data_dir: Option<PathBuf>,
+    durable: bool,
     flags: Vec<OsString>,
     listen: String,
 }
@@ -36,6 +37,12 @@ impl Builder {
     /// Keeps the data in this directory.
     pub fn data_dir(mut self, directory: &Path) -> Builder {
         self.data_dir = Some(directory.to_owned());
+        self
+    }
+
+    /// Keeps the data on disk, in a directory that is removed together with the control plane: the cost of the defaults.
+    pub fn durable(mut self) -> Builder {
+        self.durable = true;
         self
     }
 
@@ -57,7 +64,7 @@ impl Builder {
         let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(binary::coracle());
         command.arg("serve").args(["--listen", &self.listen]).arg("--kubeconfig").arg(&kubeconfig);
-        match &self.data_dir {
+        match self.data_dir.or_else(|| self.durable.then(|| directory.path().join("data"))) {
             Some(directory) => command.arg("--data-dir").arg(directory),
             None => command.arg("--ephemeral"),
         };

@@ -2,7 +2,7 @@
 //!
 //! - A server of hyper and rustls that answers every request with the same bytes, in a process of its own, as this program
 //!   with [`SERVE`] in its environment.
-//! - sled with as many versions a batch as requests are in flight, flushed as the server flushes it.
+//! - sled with as many versions a batch as requests are in flight, flushed as the server flushes it: at an interval, or each.
 
 use std::convert::Infallible;
 use std::process::Stdio;
@@ -83,12 +83,13 @@ pub async fn serve(answer: String) -> Result<()> {
 }
 
 /// Versions a second that sled takes.
-pub fn raw_sled(value: &[u8]) -> Result<Figure> {
+///
+/// - `flush_ms`: how often sled flushes; after each batch if none.
+pub fn raw_sled(value: &[u8], flush_ms: Option<u64>) -> Result<Figure> {
     const TIME: Duration = Duration::from_secs(3);
     const BATCH: u64 = 32;
-    const FLUSH_MS: u64 = 50;
     let directory = tempfile::tempdir()?;
-    let store = sled::Config::new().path(directory.path()).flush_every_ms(Some(FLUSH_MS)).open()?;
+    let store = sled::Config::new().path(directory.path()).flush_every_ms(flush_ms).open()?;
     let (began, mut count, mut slowest) = (Instant::now(), 0_u64, Vec::new());
     while began.elapsed() < TIME {
         let sent = Instant::now();
@@ -98,6 +99,9 @@ pub fn raw_sled(value: &[u8]) -> Result<Figure> {
             batch.insert(&count.to_be_bytes(), value);
         }
         store.apply_batch(batch)?;
+        if flush_ms.is_none() {
+            store.flush()?;
+        }
         slowest.push(sent.elapsed());
     }
     let per_second = count as f64 / began.elapsed().as_secs_f64();

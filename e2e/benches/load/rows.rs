@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::drive::{Figure, Request, drive};
 use crate::watching::watching;
 
-const IN_FLIGHT: usize = 32;
+pub const IN_FLIGHT: usize = 32;
 const LISTED: usize = 5000;
 
 pub type Row = (&'static str, Figure);
@@ -29,12 +29,25 @@ pub async fn get(endpoint: &Endpoint, path: &str) -> Result<Figure> {
     drive(endpoint, IN_FLIGHT, |_| Some(Request::new("GET", path.to_owned()))).await
 }
 
-/// All rows, in a namespace of their own.
-pub async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
+/// A new namespace.
+pub async fn namespace(endpoint: &Endpoint) -> Result<String> {
     let mut connection = endpoint.connect().await?;
     let namespace = format!("load-{}", uuid::Uuid::new_v4().simple());
     let body = json!({"metadata": {"name": namespace}}).to_string();
     Request::new("POST", "/api/v1/namespaces".into()).body(body.into()).send(&mut connection).await?;
+    Ok(namespace)
+}
+
+/// Creates alone.
+pub async fn create(endpoint: &Endpoint) -> Result<Figure> {
+    let maps = format!("/api/v1/namespaces/{}/configmaps", namespace(endpoint).await?);
+    let create = |i| Request::new("POST", maps.clone()).body(config_map(&format!("c{i}"), 'x'));
+    drive(endpoint, IN_FLIGHT, |i| Some(create(i))).await
+}
+
+/// All rows, in a namespace of their own.
+pub async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
+    let namespace = namespace(endpoint).await?;
     let mut rows = config_maps(endpoint, &namespace).await?;
     rows.extend(custom_resources(endpoint, &namespace).await?);
     Ok(rows)
@@ -86,7 +99,7 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
         Some(Request::patch("application/apply-patch+yaml", path, object.to_string()))
     };
     rows.push(("server-side apply", drive(endpoint, IN_FLIGHT, apply).await?));
-    rows.push(("watch: 100 x 500 events", watching(endpoint, namespace).await?));
+    rows.push(("watch: 100 x 500 events", watching(endpoint, namespace, 100, 500).await?));
     let deleted = AtomicUsize::new(0);
     let delete = |i: usize| {
         (i < there).then(|| {

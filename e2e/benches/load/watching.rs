@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 
 use crate::drive::{Figure, Request, figure};
 
-const WATCHERS: usize = 100;
-const EVENTS: usize = 500;
-
-/// Events a second over all watchers, and their latency.
-pub async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
+/// Events a second over all watchers of a namespace's Leases, and their latency.
+pub async fn watching(
+    endpoint: &Endpoint,
+    namespace: &str,
+    watchers: usize,
+    events: usize,
+) -> Result<Figure> {
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
     let mut connection = endpoint.connect().await?;
     let list: Value =
@@ -23,7 +25,7 @@ pub async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
     let revision = list["metadata"]["resourceVersion"].as_str().context("a revision")?.to_owned();
     let path = format!("{leases}?watch=1&resourceVersion={revision}");
     let mut streams = Vec::new();
-    for _ in 0..WATCHERS {
+    for _ in 0..watchers {
         let mut connection = endpoint.connect().await?;
         let response = connection.open("GET", &path, &[], None).await?;
         streams.push((connection, response));
@@ -32,13 +34,13 @@ pub async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
     let watchers = streams.into_iter().map(|(connection, response)| {
         tokio::spawn(async move {
             let _connection = connection;
-            arrivals(response.into_body()).await
+            arrivals(response.into_body(), events).await
         })
     });
     let watchers: Vec<_> = watchers.collect();
     let mut sent = HashMap::new();
-    for i in 0..EVENTS {
-        let name = format!("l{i}");
+    for i in 0..events {
+        let name = format!("l{watchers}-{i}");
         let lease = json!({"metadata": {"name": name}, "spec": {}}).to_string();
         sent.insert(name, Instant::now());
         Request::new("POST", leases.clone()).body(lease.into()).send(&mut connection).await?;
@@ -47,7 +49,7 @@ pub async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
     let mut latencies = Vec::new();
     for watcher in watchers {
         let seen = watcher.await??;
-        ensure!(seen.len() == EVENTS, "a watcher saw {} of {EVENTS} events", seen.len());
+        ensure!(seen.len() == events, "a watcher saw {} of {events} events", seen.len());
         for (name, at) in seen {
             latencies.push(at - *sent.get(&name).context("an event of nobody's")?);
         }
@@ -56,10 +58,10 @@ pub async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
 }
 
 /// The names of the first events, and their times of arrival.
-async fn arrivals(mut body: hyper::body::Incoming) -> Result<Vec<(String, Instant)>> {
+async fn arrivals(mut body: hyper::body::Incoming, events: usize) -> Result<Vec<(String, Instant)>> {
     let mut seen = Vec::new();
     let mut rest = Vec::new();
-    while seen.len() < EVENTS {
+    while seen.len() < events {
         let frame = body.frame().await.context("the watch ended")??;
         let now = Instant::now();
         rest.extend_from_slice(&frame.into_data().unwrap_or_default());
