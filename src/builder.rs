@@ -56,6 +56,9 @@ pub struct Builder {
     pub(crate) audit: AuditOptions,
 }
 
+/// How long Events are kept, unless something else is asked for; as upstream's `--event-ttl`.
+pub(crate) const EVENT_TTL: Duration = Duration::from_secs(3600);
+
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
@@ -77,7 +80,7 @@ impl Default for Builder {
             nodes: 1,
             durability: Durability::Interval(Duration::from_millis(50)),
             max_store_bytes: ControlPlane::MAX_STORE_BYTES,
-            event_ttl: Duration::from_secs(3600),
+            event_ttl: EVENT_TTL,
             horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
             default_storage_class: Some("standard".to_owned()),
             audit: AuditOptions::default(),

@@ -53,15 +53,17 @@ pub enum Command {
         #[command(flatten)]
         log: Log,
     },
-    /// Makes a store of a backup in a data directory that has none.
+    /// Makes a store of a backup in a data directory that has none, or in an empty etcd cluster.
     Restore {
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+        #[arg(long, value_name = "DIR", default_value = DATA_DIR, conflicts_with = "etcd_servers")]
         data_dir: PathBuf,
-        /// By how much revisions continue above the backup's: more than were given since the backup.
-        #[arg(long, value_name = "N", default_value_t = coracle::maintenance::BUMP_REVISION)]
+        /// By how much revisions continue above the backup's: more than were given since the backup. Those of etcd are its own.
+        #[arg(long, value_name = "N", default_value_t = coracle::maintenance::BUMP_REVISION, conflicts_with = "etcd_servers")]
         bump_revision: u64,
+        #[command(flatten)]
+        etcd: etcd::EtcdFlags,
     },
     /// Makes a folder for envtest's KUBEBUILDER_ASSETS, and prints its path.
     EnvtestAssets {
@@ -87,7 +89,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     data_dir: Option<PathBuf>,
     /// Keep nothing: all data is in memory.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "etcd_servers")]
     ephemeral: bool,
     #[command(flatten)]
     etcd: etcd::EtcdFlags,

@@ -6,6 +6,7 @@ mod controller_manager;
 mod envtest;
 mod run;
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -60,7 +61,11 @@ fn main() -> ExitCode {
             println!("{objects} objects at revision {revision} are saved in {}", file.display());
             Ok(ExitCode::SUCCESS)
         }),
-        Command::Restore { file, data_dir, bump_revision } => restore(&file, &data_dir, bump_revision),
+        Command::Restore { file, data_dir, bump_revision, etcd } => match etcd.options() {
+            Ok(None) => restored(maintenance::restore(&file, &data_dir, bump_revision), &data_dir.display()),
+            Ok(Some(etcd)) => restored(maintenance::restore_to_etcd(&file, &etcd), &etcd.servers.join(",")),
+            Err(line) => report_failure(&line, USAGE_ERROR),
+        },
         Command::EnvtestAssets { directory } => envtest_assets(directory.as_deref()),
         Command::Version => {
             println!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
@@ -111,13 +116,10 @@ fn check(data_dir: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn restore(file: &Path, data_dir: &Path, bump_revision: u64) -> ExitCode {
-    match maintenance::restore(file, data_dir, bump_revision) {
+fn restored(result: Result<Restored, coracle::Error>, place: &dyn Display) -> ExitCode {
+    match result {
         Ok(Restored { objects, backup, store }) => {
-            println!(
-                "{objects} objects of revision {backup} are restored in {}, at revision {store}",
-                data_dir.display()
-            );
+            println!("{objects} objects of revision {backup} are restored in {place}, at revision {store}");
             ExitCode::SUCCESS
         }
         Err(error) => report_failure(&error_line(&error.into()), 1),

@@ -4,16 +4,19 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::registry::ObjectIndex;
 pub use coracle_storage::backup::Summary;
-use coracle_storage::backup::{self, BackupError, RestoreError};
+use coracle_storage::backup::{self, BackupError, Monotonicity, RestoreError};
 pub use coracle_storage::log::CheckReport;
-use coracle_storage::log::SledLog;
+use coracle_storage::log::{Log, SledLog};
 use coracle_storage::{Index, Revision};
 use tempfile::TempDir;
 
+use crate::builder::EVENT_TTL;
+use crate::etcd::Etcd;
 use crate::{Error, data_dir};
 
 /// By how much revisions continue above those of a restored backup, unless something else is asked for: more than a server
@@ -58,30 +61,59 @@ pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64) -> Result<Resto
     if fs::symlink_metadata(&store).is_ok() {
         return Err(Error::HasStore(data_dir.to_owned()));
     }
-    let mut source = open_regular(file).map_err(|cause| file_error(file, cause))?;
-    let damaged = |cause| Error::Backup { path: file.to_owned(), cause };
-    let index = index();
-    let summary = verify(BufReader::new(&source), &index).map_err(damaged)?;
-    let too_high =
-        || damaged(BackupError::Damaged { objects: summary.objects, reason: "its revision is too high" });
+    let (source, summary) = open_backup(file)?;
+    let too_high = || Error::Backup {
+        path: file.to_owned(),
+        cause: BackupError::Damaged { objects: summary.objects, reason: "its revision is too high" },
+    };
     let newest = summary.revision.0.checked_add(bump_revision).filter(|newest| *newest <= MAX_REVISION);
     let newest = Revision(newest.ok_or_else(too_high)?);
-    source.rewind().map_err(|cause| file_error(file, cause))?;
 
     data_dir::prepare(data_dir).map_err(|cause| file_error(data_dir, cause))?;
     // Complete before it has the name by which a server finds it.
     let scratch = scratch(".restore-", data_dir)?;
     let unfinished = scratch.path().join(STORE);
     let log = SledLog::begin_at(&unfinished, newest)?;
-    let summary = backup::restore(BufReader::new(source), Box::new(log)).map_err(|error| match error {
-        RestoreError::Backup(cause) => damaged(cause),
+    let restored = append(file, source, Box::new(log), Monotonicity::Required)?;
+    fs::rename(&unfinished, &store).map_err(|cause| file_error(&store, cause))?;
+    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(|cause| file_error(data_dir, cause))?;
+    Ok(restored)
+}
+
+/// Stores the objects of a backup in an etcd cluster that has none below the prefix. Its revisions are the cluster's own, which
+/// may be below those of the backup: clients have to list again, as after any restoration of etcd.
+///
+/// # Errors
+/// [`Error::Backup`] if the file is not a sound backup, or what failed. A part of the objects may be in the cluster then.
+pub fn restore_to_etcd(file: &Path, etcd: &Etcd) -> Result<Restored, Error> {
+    let (source, _) = open_backup(file)?;
+    let log = etcd.log(resources(), EVENT_TTL)?;
+    append(file, source, Box::new(log), Monotonicity::Waived)
+}
+
+/// Opens a backup, and reads it once to see that it is sound.
+fn open_backup(file: &Path) -> Result<(File, Summary), Error> {
+    let read_error = |cause| file_error(file, cause);
+    let mut source = open_regular(file).map_err(read_error)?;
+    let damaged = |cause| Error::Backup { path: file.to_owned(), cause };
+    let summary = verify(BufReader::new(&source), &index()).map_err(damaged)?;
+    source.rewind().map_err(read_error)?;
+    Ok((source, summary))
+}
+
+fn append(
+    file: &Path,
+    source: File,
+    log: Box<dyn Log>,
+    monotonicity: Monotonicity,
+) -> Result<Restored, Error> {
+    let restored = backup::restore(BufReader::new(source), log, monotonicity);
+    let (Summary { revision: backup, objects }, store) = restored.map_err(|error| match error {
+        RestoreError::Backup(cause) => Error::Backup { path: file.to_owned(), cause },
         RestoreError::Log(error) => Error::Log(error),
         error => Error::Restore(error),
     })?;
-    fs::rename(&unfinished, &store).map_err(|cause| file_error(&store, cause))?;
-    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(|cause| file_error(data_dir, cause))?;
-    let Summary { revision: backup, objects } = summary;
-    Ok(Restored { objects, backup, store: Revision(newest.0.saturating_add(objects)) })
+    Ok(Restored { objects, backup, store })
 }
 
 /// Clients read revisions as signed numbers of 64 bits; half of these are left to the store.
@@ -116,8 +148,12 @@ fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+fn resources() -> Arc<SharedResourceTable> {
+    SharedResourceTable::new(coracle_resources::built_in())
+}
+
 fn index() -> ObjectIndex {
-    ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in()))
+    ObjectIndex::new(resources())
 }
 
 fn scratch(prefix: &str, within: &Path) -> Result<TempDir, Error> {

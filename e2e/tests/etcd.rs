@@ -2,6 +2,7 @@
 //! Skipped, and said so, where there is no etcd.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::wait::DEADLINE;
-use coracle_e2e::{Cluster, cluster};
+use coracle_e2e::{Cluster, binary, cluster};
 use coracle_storage_etcd::testing::{EtcdCluster, start_or_skip};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
@@ -17,6 +18,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::time::timeout;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -287,5 +289,73 @@ async fn another_server_takes_over_the_controllers() -> Result<()> {
         .until_within(&web, Duration::from_secs(10), |set| set["status"]["replicas"] == 1)
         .await
         .context("the lease was not released")?;
+    Ok(())
+}
+
+/// A backup of a server with a data directory goes to a cluster, and one of the cluster goes to a data directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_move_between_stores() -> Result<()> {
+    let Some(shared) = Shared::start(1).await? else { return Ok(()) };
+    let directory = TempDir::new()?;
+    let run = async |arguments: &[&str]| {
+        let mut command = Command::new(binary::coracle());
+        command.args(arguments).current_dir(directory.path()).stdin(Stdio::null()).kill_on_drop(true);
+        anyhow::Ok(timeout(DEADLINE, command.output()).await.context("it does not end")??)
+    };
+    let succeed = async |arguments: &[&str]| {
+        let output = run(arguments).await?;
+        ensure!(output.status.success(), "{arguments:?}: {output:?}");
+        anyhow::Ok(())
+    };
+    let objects = async |server: &Cluster| {
+        let mut objects = json(server).await?.list("/api/v1/configmaps").await?;
+        objects.extend(json(server).await?.list("/apis/example.com/v1/widgets").await?);
+        for object in &mut objects {
+            object["metadata"]["resourceVersion"] = Value::Null;
+        }
+        anyhow::Ok(objects)
+    };
+    let local = cluster().data_dir(&directory.path().join("data")).flag("--controllers", "").start().await?;
+    let mut client = json(&local).await?;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let names = json!({"plural": "widgets", "kind": "Widget"});
+    let spec = json!({"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    client.create(definitions, json!({"metadata": {"name": "widgets.example.com"}, "spec": spec})).await?;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    client.until(widgets, |list| list["kind"] == "WidgetList").await?;
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "size": 7,
+    });
+    client.create(widgets, widget).await?;
+    for count in 0..600 {
+        client.create(CONFIG_MAPS, config_map(&format!("m{count}"), count)).await?;
+    }
+    let before = objects(&local).await?;
+    let kubeconfig = |server: &Cluster| server.kubeconfig().display().to_string();
+    succeed(&["backup", "local", "--kubeconfig", &kubeconfig(&local)]).await?;
+    assert!(local.stop().await?.success());
+
+    let servers = shared.etcd.urls().join(",");
+    succeed(&["restore", "local", "--etcd-servers", &servers]).await?;
+    let server = shared.server("").await?;
+    json(&server).await?.until(widgets, |list| list["kind"] == "WidgetList").await?;
+    assert_eq!(objects(&server).await?, before);
+    succeed(&["backup", "cluster", "--kubeconfig", &kubeconfig(&server)]).await?;
+    // Not into what is there already, which stays as it is.
+    for arguments in
+        [&["restore", "local", "--etcd-servers", &servers][..], &["restore", "local", "--data-dir", "data"]]
+    {
+        let refused = run(arguments).await?;
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}: {refused:?}");
+    }
+    assert_eq!(objects(&server).await?, before);
+
+    succeed(&["restore", "cluster", "--data-dir", "moved"]).await?;
+    let moved = cluster().data_dir(&directory.path().join("moved")).flag("--controllers", "").start().await?;
+    json(&moved).await?.until(widgets, |list| list["kind"] == "WidgetList").await?;
+    assert_eq!(objects(&moved).await?, before);
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::duration;
 pub struct EtcdFlags {
     /// Store all objects in this etcd cluster instead, which other servers may share: URL,URL. Keys and volumes stay in the data
     /// directory; servers that share a cluster need the same keys, so copy `pki/`.
-    #[arg(long, value_name = "URLS", value_delimiter = ',', conflicts_with = "ephemeral")]
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
     etcd_servers: Vec<String>,
     /// The authorities that signed the certificates of the etcd servers.
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]

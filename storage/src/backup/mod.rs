@@ -21,7 +21,7 @@
 //!
 //! - [`Chunks`] writes the file of a [`Snapshot`](crate::Snapshot), piece by piece.
 //! - [`Reader`] reads it and trusts nothing in it; [`verify`] reads all of it.
-//! - [`restore`] appends its objects to an empty log.
+//! - [`restore`] appends its objects to an empty log, which may be of another kind.
 
 mod read;
 mod restore;
@@ -30,7 +30,7 @@ mod tests;
 mod write;
 
 pub use read::{BackupError, BackupObject, Reader, Summary, verify};
-pub use restore::{RestoreError, restore};
+pub use restore::{Monotonicity, RestoreError, restore};
 pub use write::Chunks;
 
 use crate::limits::MAX_STORED_BYTES;

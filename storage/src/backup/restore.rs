@@ -4,6 +4,7 @@ use std::{io::Read, path::PathBuf};
 
 use super::{BackupError, BackupObject, Reader, Summary};
 use crate::log::{Change, Log, LogError, Notifier, Outcome, Proposal};
+use crate::{Key, Revision};
 
 /// Objects that are appended at once, and their bytes.
 const BATCH: usize = 256;
@@ -27,28 +28,40 @@ pub enum RestoreError {
         /// Where the log is.
         path: PathBuf,
         /// The log's newest revision.
-        newest: crate::Revision,
+        newest: Revision,
         /// The backup's revision.
-        revision: crate::Revision,
+        revision: Revision,
     },
     /// The log does not take an object.
     #[error("{key} is not taken: {outcome:?}")]
     NotTaken {
         /// The object's key.
-        key: crate::Key,
+        key: Key,
         /// What the log says.
         outcome: Outcome,
     },
 }
 
-/// Appends the objects of a backup to a log that has none, each as a transaction of its own, and closes the log.
-///
-/// Every object gets a new revision, so the log's newest revision must be at or above the backup's: then what a client
-/// has seen is older than what it sees after the restoration.
+/// Whether revisions may go back with a restoration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Monotonicity {
+    /// The log's newest revision must be at or above the backup's: what a client has seen is older than what it sees after
+    /// the restoration.
+    Required,
+    /// The log gives its own revisions, wherever they begin, as a new etcd cluster does. Clients have to begin anew.
+    Waived,
+}
+
+/// Appends the objects of a backup to a log that has none, each as a transaction of its own with a new revision, and closes
+/// the log. The newest of the revisions is returned.
 ///
 /// # Errors
 /// See [`RestoreError`]. After one, a part of the objects may be in the log.
-pub fn restore(source: impl Read, mut log: Box<dyn Log>) -> Result<Summary, RestoreError> {
+pub fn restore(
+    source: impl Read,
+    mut log: Box<dyn Log>,
+    monotonicity: Monotonicity,
+) -> Result<(Summary, Revision), RestoreError> {
     let mut reader = Reader::new(source)?;
     let bounds = log.start(Notifier::new(|_| ()))?;
     let mut is_empty = true;
@@ -59,8 +72,8 @@ pub fn restore(source: impl Read, mut log: Box<dyn Log>) -> Result<Summary, Rest
     if !is_empty {
         return Err(RestoreError::NotEmpty(log.path()));
     }
-    let (newest, revision) = (bounds.newest, reader.summary().revision);
-    if newest < revision {
+    let (mut newest, revision) = (bounds.newest, reader.summary().revision);
+    if newest < revision && monotonicity == Monotonicity::Required {
         return Err(RestoreError::Below { path: log.path(), newest, revision });
     }
     let mut batch = Vec::new();
@@ -70,24 +83,25 @@ pub fn restore(source: impl Read, mut log: Box<dyn Log>) -> Result<Summary, Rest
         let change = Change::Put { created: Some(created), stored };
         batch.push(vec![Proposal { key, previous: None, change }]);
         if batch.len() >= BATCH || bytes >= BATCH_BYTES {
-            append(&mut *log, &batch)?;
+            newest = append(&mut *log, &batch)?.unwrap_or(newest);
             batch.clear();
             bytes = 0;
         }
     }
     if !batch.is_empty() {
-        append(&mut *log, &batch)?;
+        newest = append(&mut *log, &batch)?.unwrap_or(newest);
     }
     log.close()?;
-    Ok(reader.summary())
+    Ok((reader.summary(), newest))
 }
 
-fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<(), RestoreError> {
+/// Returns the newest revision of the batch.
+fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<Option<Revision>, RestoreError> {
     let outcomes = log.append(batch)?;
     let mut newest = None;
     for (outcome, transaction) in outcomes.into_iter().zip(batch) {
         match (outcome, transaction.first()) {
-            (Outcome::Committed(revision), _) => newest = Some(revision),
+            (Outcome::Committed(revision), _) => newest = newest.max(Some(revision)),
             (outcome, Some(proposal)) => {
                 return Err(RestoreError::NotTaken { key: proposal.key.clone(), outcome });
             }
@@ -98,5 +112,5 @@ fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<(), RestoreError
     if let Some(newest) = newest {
         log.tail(newest)?;
     }
-    Ok(())
+    Ok(newest)
 }

@@ -57,7 +57,9 @@ async fn a_restored_log_continues_above_the_backup() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let log = SledLog::begin_at(&path, Revision(1000)).unwrap();
-    assert_eq!(restore(&file[..], Box::new(log)).unwrap(), Summary { revision: Revision(6), objects: 3 });
+    let (summary, newest) = restore(&file[..], Box::new(log), Monotonicity::Required).unwrap();
+    assert_eq!(summary, Summary { revision: Revision(6), objects: 3 });
+    assert!(newest > summary.revision);
     let restored =
         Store::open(SledLog::open(&path, Durability::Sync).unwrap(), Marked, Default::default()).unwrap();
     assert_eq!(render_bucket(&restored.snapshot().bucket("things")), "a=a@1002 b=again@1001");
@@ -68,7 +70,8 @@ async fn a_restored_log_continues_above_the_backup() {
     assert!(matches!(conflict, crate::Put::Conflict { .. }), "what a client has seen is old");
     restored.close().await.unwrap();
 
-    let refused = |log: Box<dyn Log>| restore(&file[..], log).unwrap_err().to_string();
+    let refused =
+        |log: Box<dyn Log>| restore(&file[..], log, Monotonicity::Required).unwrap_err().to_string();
     let log = || Box::new(SledLog::open(&path, Durability::Sync).unwrap());
     assert!(refused(log()).ends_with("is not empty"));
     let low = SledLog::begin_at(&dir.path().join("low"), Revision(5)).unwrap();
