@@ -308,7 +308,7 @@ async fn backups_move_between_stores() -> Result<()> {
         anyhow::Ok(())
     };
     let objects = async |server: &Cluster| {
-        let mut objects = json(server).await?.list("/api/v1/configmaps").await?;
+        let mut objects = json(server).await?.list(CONFIG_MAPS).await?;
         objects.extend(json(server).await?.list("/apis/example.com/v1/widgets").await?);
         for object in &mut objects {
             object["metadata"]["resourceVersion"] = Value::Null;
