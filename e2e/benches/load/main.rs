@@ -82,9 +82,9 @@ async fn requests() -> Result<()> {
 fn table(own: &[Row], peer: Option<&[Row]>) {
     println!("\n| {:<30} | a second | p99 ms | peer | p99 ms | ratio |", "under load");
     println!("| {} | ---: | ---: | ---: | ---: | ---: |", "-".repeat(30));
-    for (i, (name, figure)) in own.iter().enumerate() {
+    for (name, figure) in own {
         print!("| {name:<30} | {:.0} | {:.2} |", figure.per_second, figure.p99_ms);
-        match peer.and_then(|rows| rows.get(i)) {
+        match peer.and_then(|rows| rows.iter().find(|(other, _)| other == name)) {
             Some((_, theirs)) => {
                 let ratio = figure.per_second / theirs.per_second;
                 println!(" {:.0} | {:.2} | {ratio:.1}x |", theirs.per_second, theirs.p99_ms);

@@ -49,8 +49,17 @@ pub async fn create(endpoint: &Endpoint) -> Result<Figure> {
 pub async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
     let namespace = namespace(endpoint).await?;
     let mut rows = config_maps(endpoint, &namespace).await?;
-    rows.extend(custom_resources(endpoint, &namespace).await?);
+    let custom = custom_resources(endpoint, &namespace).await;
+    skip_refused(&mut rows, custom);
     Ok(rows)
+}
+
+/// A server that does not know what is asked is measured by the rest.
+fn skip_refused(rows: &mut Vec<Row>, measured: Result<Vec<Row>>) {
+    match measured {
+        Ok(measured) => rows.extend(measured),
+        Err(error) => eprintln!("left out: {error}"),
+    }
 }
 
 async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
@@ -98,7 +107,10 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
         let path = format!("{maps}/{name}?fieldManager=load");
         Some(Request::patch("application/apply-patch+yaml", path, object.to_string()))
     };
-    rows.push(("server-side apply", drive(endpoint, IN_FLIGHT, apply).await?));
+    skip_refused(
+        &mut rows,
+        drive(endpoint, IN_FLIGHT, apply).await.map(|row| vec![("server-side apply", row)]),
+    );
     rows.push(("watch: 100 x 500 events", watching(endpoint, namespace, 100, 500).await?));
     let deleted = AtomicUsize::new(0);
     let delete = |i: usize| {
