@@ -40,7 +40,7 @@ pub async fn watching(
     let watchers: Vec<_> = watchers.collect();
     let mut sent = HashMap::new();
     for i in 0..events {
-        let name = format!("l{watchers}-{i}");
+        let name = format!("l{i}");
         let lease = json!({"metadata": {"name": name}, "spec": {}}).to_string();
         sent.insert(name, Instant::now());
         Request::new("POST", leases.clone()).body(lease.into()).send(&mut connection).await?;
