@@ -9,6 +9,7 @@ use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::admission::PluginSelection;
 use coracle_apiserver::audit::AuditOptions;
+use coracle_apiserver::serve::GoawayChance;
 use coracle_apiserver::webhook::ServiceUrl;
 use coracle_storage::log::Durability;
 
@@ -35,6 +36,7 @@ pub struct Builder {
     pub(crate) location: DataLocation,
     pub(crate) etcd: Option<Etcd>,
     pub(crate) listen: SocketAddr,
+    pub(crate) goaway_chance: GoawayChance,
     pub(crate) mode: Mode,
     pub(crate) anonymous_auth: bool,
     pub(crate) webhook_service_urls: Vec<ServiceUrl>,
@@ -65,6 +67,7 @@ impl Default for Builder {
             location: DataLocation::Memory,
             etcd: None,
             listen: ([127, 0, 0, 1], 0).into(),
+            goaway_chance: GoawayChance::default(),
             mode: Mode::Rbac,
             anonymous_auth: true,
             webhook_service_urls: Vec::new(),
@@ -112,6 +115,13 @@ impl Builder {
     /// The address to serve on; port 0, the default, is any free one.
     pub fn listen(mut self, address: SocketAddr) -> Builder {
         self.listen = address;
+        self
+    }
+
+    /// The chance that a request over HTTP/2 makes its connection end, so that clients spread over the servers behind a load balancer
+    /// (`--goaway-chance`); never by default.
+    pub fn goaway_chance(mut self, chance: GoawayChance) -> Builder {
+        self.goaway_chance = chance;
         self
     }
 

@@ -9,7 +9,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use coracle::{Builder, ControlPlane, Durability, FeatureGates, Mode, PluginSelection, ServiceUrl};
+use coracle::{
+    Builder, ControlPlane, Durability, FeatureGates, GoawayChance, Mode, PluginSelection, ServiceUrl,
+};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -143,6 +145,13 @@ pub struct Serve {
     /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     horizontal_pod_autoscaler_sync_period: Duration,
+    /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients spread over the servers behind a load
+    /// balancer.
+    #[arg(long, value_name = "CHANCE", default_value = "0", value_parser = goaway_chance)]
+    goaway_chance: GoawayChance,
+    /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub shutdown_delay_duration: Duration,
     #[command(flatten)]
     audit: audit::AuditFlags,
     #[command(flatten)]
@@ -237,6 +246,13 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+/// A chance from 0 to 0.02, with kube-apiserver's message for any other.
+pub fn goaway_chance(text: &str) -> Result<GoawayChance, String> {
+    let chance = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let out_of_range = || "--goaway-chance can not be less than 0 or greater than 0.02".to_owned();
+    GoawayChance::new(chance).ok_or_else(out_of_range)
+}
+
 /// A duration in Go's notation; none below zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());
@@ -266,6 +282,7 @@ impl Serve {
             .durability(self.durability)
             .max_store_bytes(self.max_store_bytes)
             .event_ttl(self.event_ttl)
+            .goaway_chance(self.goaway_chance)
             .horizontal_pod_autoscaler_sync_period(self.horizontal_pod_autoscaler_sync_period)
             .audit(self.audit.options()?)
             .default_storage_class(

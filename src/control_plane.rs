@@ -12,6 +12,7 @@ use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
+use coracle_apiserver::telemetry::health::Hook;
 use coracle_storage::{Store, StoreError};
 use http::header::{HeaderValue, USER_AGENT};
 use tokio::sync::oneshot;
@@ -52,6 +53,8 @@ pub struct ControlPlane {
     pub(crate) api: Api,
     pub(crate) certificates: Certificates,
     pub(crate) address: SocketAddr,
+    /// Finished when the shutdown begins.
+    pub(crate) shutdown: Hook,
     /// None while it is being stopped.
     pub(crate) running: Option<Running>,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -183,11 +186,19 @@ impl ControlPlane {
         }
     }
 
-    /// Stops accepting connections, lets requests finish, and flushes the store to disk.
+    /// Makes `/readyz` fail, by its check `shutdown`, while everything is served as before. That is the first step of a shutdown
+    /// behind a load balancer, which needs some time to choose other servers (`--shutdown-delay-duration`).
+    pub fn fail_readiness(&self) {
+        self.shutdown.finish();
+    }
+
+    /// Stops accepting connections, ends watches, lets requests finish, and flushes the store to disk. Clients that watch can go on from
+    /// their last revision at the next start.
     ///
     /// # Errors
     /// The store could not be closed: the last writes may not be on disk.
     pub async fn shutdown(mut self) -> Result<(), StoreError> {
+        self.fail_readiness();
         match self.running.take() {
             Some(running) => running.stop().await,
             None => Ok(()),

@@ -5,8 +5,17 @@ use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_controllers::Readiness;
 use coracle_storage::Store;
 
-/// The checks of the server's health, and the steps of its start.
-pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<Hook>) {
+/// The checks of the server's health, and what decides them besides the store and the controllers.
+pub struct ServerHealth {
+    pub health: Health,
+    /// The steps of the start.
+    pub start_hooks: Vec<Hook>,
+    /// Finished when the shutdown begins: the server is not ready then.
+    pub shutdown: Hook,
+}
+
+/// The checks of a server with this store and these controllers.
+pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> ServerHealth {
     const HOOKS: [&str; 3] =
         ["start-apiserver-admission-initializer", "rbac/bootstrap-roles", "bootstrap-controller"];
     let mut health = Health::new();
@@ -22,6 +31,7 @@ pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, V
         missing if missing.is_empty() => Ok(()),
         missing => Err(format!("not synced yet: {}", missing.join(", "))),
     });
-    let hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
-    (health, hooks)
+    let start_hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
+    let shutdown = health.shutdown();
+    ServerHealth { health, start_hooks, shutdown }
 }

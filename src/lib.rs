@@ -32,6 +32,7 @@ pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_apiserver::admission::{PluginError, PluginSelection};
 pub use coracle_apiserver::audit;
+pub use coracle_apiserver::serve::GoawayChance;
 pub use coracle_apiserver::webhook::{ServiceUrl, ServiceUrlError};
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;

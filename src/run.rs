@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use coracle::{Builder, ControlPlane};
@@ -23,13 +24,27 @@ pub async fn serve(builder: Builder, flags: &Serve) -> Result<()> {
     };
     control_plane.write_kubeconfig(&kubeconfig).with_context(|| kubeconfig.display().to_string())?;
     announce(&control_plane, flags, &kubeconfig);
-    tokio::select! {
-        () = signals.next() => {}
+    let delay = tokio::select! {
+        () = signals.next() => flags.shutdown_delay_duration,
         // On a disk of our own, reads go on. In a cluster others go on, and what is read here is soon outdated.
         error = control_plane.failed(), if flags.uses_etcd() => {
             // It is reported with its cause when the store does not close.
             tracing::error!(%error, "the process ends, since the store has failed");
+            Duration::ZERO
         }
+    };
+    stop(control_plane, delay, &mut signals).await
+}
+
+/// Stops a control plane: it serves for a while without being ready, which another signal ends, and then shuts down.
+///
+/// # Errors
+/// The store cannot be closed.
+pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Signals) -> Result<()> {
+    control_plane.fail_readiness();
+    tokio::select! {
+        () = tokio::time::sleep(delay) => {}
+        () = signals.next() => {}
     }
     control_plane.shutdown().await.context("the store did not close")
 }

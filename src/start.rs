@@ -38,7 +38,7 @@ use tokio::task::JoinSet;
 
 use crate::builder::{DataLocation, ServiceAccountIssuer};
 use crate::control_plane::{Elected, Running, client, scratch};
-use crate::health::health;
+use crate::health::{ServerHealth, health};
 use crate::maintenance::STORE;
 use crate::{Builder, ControlPlane, Error, controllers, data_dir};
 
@@ -66,7 +66,8 @@ impl Builder {
         let auditor = Auditor::new(&self.audit, metrics.registry(), clock.clone())?;
         let listener = Listener::bind(self.listen)
             .await
-            .map_err(|cause| Error::Listen { address: self.listen, cause })?;
+            .map_err(|cause| Error::Listen { address: self.listen, cause })?
+            .with_goaway_chance(self.goaway_chance);
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let store = self.open_store(resources.clone()).await?;
         let certificates = self.certificates()?;
@@ -102,7 +103,7 @@ impl Builder {
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
         let (data, scratch) = self.data_directory()?;
         let readiness = Readiness::default();
-        let (health, start_hooks) = health(&store, &readiness);
+        let ServerHealth { health, start_hooks, shutdown } = health(&store, &readiness);
         let other_paths = health.paths().chain(["/metrics".to_owned()]);
         let remote_groups = Arc::new(RemoteGroups::default());
         let remote_documents = Arc::new(RemoteDocuments::default());
@@ -168,6 +169,7 @@ impl Builder {
             api,
             certificates,
             address,
+            shutdown,
             running: Some(Running { store, stop, serving, tasks, elected, auditor, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),

@@ -115,3 +115,25 @@ async fn a_head_has_no_body_and_is_recorded_as_what_it_would_have() {
     let counted = r#"subresource="/healthz",verb="GET",version=""} 2"#;
     assert!(text.lines().any(|line| line.contains(r#"code="200""#) && line.ends_with(counted)), "{text}");
 }
+
+#[tokio::test]
+async fn a_server_that_shuts_down_ends_watches_and_refuses_new_ones() {
+    let server = api().await;
+    let root = server.for_peer(known("root", &[MASTERS]));
+    let watch = send(&root, "GET /api/v1/configmaps?watch=true", &[], "").await;
+    assert_eq!(watch.status(), 200);
+    server.close();
+    assert!(watch.into_body().collect().await.is_ok(), "the body ends, and is whole");
+
+    let refused = send(&root, "GET /api/v1/configmaps?watch=true", &[], "").await;
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["retry-after"]),
+        (503, &"1".parse().expect("text"))
+    );
+    let body = refused.into_body().collect().await.expect("a body").to_bytes();
+    let status: serde_json::Value = serde_json::from_slice(&body).expect("a Status");
+    assert_eq!([&status["reason"], &status["message"]], ["ServiceUnavailable", "apiserver is shutting down"]);
+
+    let read = send(&root, "GET /api/v1/configmaps", &[], "").await;
+    assert_eq!(read.status(), 200, "what does not last is served");
+}

@@ -176,10 +176,21 @@ impl Cluster {
         Ok(kilobytes / 1024.0)
     }
 
-    /// Sends SIGTERM, and waits until the process has exited.
-    pub async fn stop(mut self) -> Result<ExitStatus> {
+    /// Sends SIGTERM.
+    pub fn terminate(&self) -> Result<()> {
         let id = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
+        Ok(())
+    }
+
+    /// Sends SIGTERM, and waits until the process has exited.
+    pub async fn stop(self) -> Result<ExitStatus> {
+        self.terminate()?;
+        self.exited().await
+    }
+
+    /// Waits until the process has exited.
+    pub async fn exited(mut self) -> Result<ExitStatus> {
         timeout(START_TIMEOUT, self.child.wait())
             .await
             .context("it does not stop")?

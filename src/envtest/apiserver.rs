@@ -5,15 +5,16 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use coracle::audit::AuditOptions;
 use coracle::{Builder, Cidr, ControlPlane, Mode, PluginSelection};
 
 use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
 use crate::cli::FeatureGate;
 use crate::cli::audit::AuditFlags;
-use crate::run::Signals;
+use crate::run::{Signals, stop};
 
 /// The program's name.
 pub const NAME: &str = "kube-apiserver";
@@ -107,7 +108,7 @@ const TABLE: &[Flag] = &[
     used("event-ttl", Kind::Text),
     without_effect("external-hostname", Kind::Text),
     used("feature-gates", Kind::List),
-    without_effect("goaway-chance", Kind::Text),
+    used("goaway-chance", Kind::Text),
     without_effect("http2-max-streams-per-connection", Kind::Int),
     without_effect("kubelet-certificate-authority", Kind::Text),
     without_effect("kubelet-client-certificate", Kind::Text),
@@ -151,7 +152,7 @@ const TABLE: &[Flag] = &[
     used("service-account-signing-key-file", Kind::Text),
     used("service-cluster-ip-range", Kind::List),
     without_effect("service-node-port-range", Kind::Text),
-    without_effect("shutdown-delay-duration", Kind::Text),
+    used("shutdown-delay-duration", Kind::Text),
     without_effect("shutdown-send-retry-after", Kind::Bool),
     without_effect("storage-backend", Kind::Text),
     without_effect("storage-media-type", Kind::Text),
@@ -173,7 +174,7 @@ const TABLE: &[Flag] = &[
 ///
 /// # Errors
 /// One line about the flag or variable that is wrong.
-pub fn builder(values: &Values) -> Result<Builder, String> {
+fn builder(values: &Values) -> Result<Builder, String> {
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let controllers: Vec<String> = match environment(CONTROLLERS_VARIABLE) {
         Some(selection) => selection.split(',').map(str::to_owned).collect(),
@@ -200,9 +201,11 @@ pub fn builder(values: &Values) -> Result<Builder, String> {
         .audit(audit(values)?)
         // kube-apiserver creates none.
         .default_storage_class(None);
-    if let Some(ttl) = values.text("event-ttl") {
-        builder =
-            builder.event_ttl(crate::cli::duration(ttl).map_err(|why| invalid("event-ttl", ttl, &why))?);
+    if let Some(ttl) = duration(values, "event-ttl")? {
+        builder = builder.event_ttl(ttl);
+    }
+    if let Some(chance) = values.text("goaway-chance") {
+        builder = builder.goaway_chance(crate::cli::goaway_chance(chance)?);
     }
     if let Some(block) = service_cidr(&values.list("service-cluster-ip-range"))? {
         builder = builder.service_cidr(block);
@@ -220,6 +223,12 @@ pub fn builder(values: &Values) -> Result<Builder, String> {
         builder = builder.token_auth_file(file);
     }
     Ok(builder)
+}
+
+/// The value of a flag in Go's notation of durations.
+fn duration(values: &Values, flag: &str) -> Result<Option<Duration>, String> {
+    let parse = |text: &str| crate::cli::duration(text).map_err(|why| invalid(flag, text, &why));
+    values.text(flag).map(parse).transpose()
 }
 
 /// How the server audits.
@@ -352,21 +361,38 @@ fn service_cidr(blocks: &[String]) -> Result<Option<Cidr>, String> {
     }
 }
 
-/// Serves until SIGTERM or SIGINT.
-///
-/// # Errors
-/// The control plane does not start, or the store cannot be closed.
-pub async fn run(builder: Builder) -> Result<ExitCode> {
-    let mut signals = Signals::new()?;
-    let control_plane = builder.start().await?;
-    tracing::info!(
-        url = control_plane.url(),
-        version = env!("CARGO_PKG_VERSION"),
-        "serving, with all data in memory"
-    );
-    signals.next().await;
-    control_plane.shutdown().await.context("the store did not close")?;
-    Ok(ExitCode::SUCCESS)
+/// A server that has not been started.
+pub struct Server {
+    builder: Builder,
+    shutdown_delay: Duration,
+}
+
+impl Server {
+    /// The server that the flags and the environment describe.
+    ///
+    /// # Errors
+    /// One line about the flag or variable that is wrong.
+    pub fn new(values: &Values) -> Result<Server, String> {
+        let shutdown_delay = duration(values, "shutdown-delay-duration")?.unwrap_or_default();
+        Ok(Server { builder: builder(values)?, shutdown_delay })
+    }
+
+    /// Serves until SIGTERM or SIGINT.
+    ///
+    /// # Errors
+    /// The control plane does not start, or the store cannot be closed.
+    pub async fn run(self) -> Result<ExitCode> {
+        let mut signals = Signals::new()?;
+        let control_plane = self.builder.start().await?;
+        tracing::info!(
+            url = control_plane.url(),
+            version = env!("CARGO_PKG_VERSION"),
+            "serving, with all data in memory"
+        );
+        signals.next().await;
+        stop(control_plane, self.shutdown_delay, &mut signals).await?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 #[cfg(test)]
@@ -464,6 +490,7 @@ mod tests {
             ("--audit-log-maxage=-1", "--audit-log-maxage -1 can't be a negative number"),
             ("--audit-log-format=xml", "invalid audit log format xml, allowed formats are \"legacy,json\""),
             ("--event-ttl=x", "for \"--event-ttl\" flag: "),
+            ("--goaway-chance=0.03", "--goaway-chance can not be less than 0 or greater than 0.02"),
         ] {
             let error = builder(&values(&[argument])).expect_err(argument);
             assert!(error.contains(want) && !error.contains('\n'), "{argument}: {error}");

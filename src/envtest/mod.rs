@@ -57,10 +57,10 @@ impl Program {
             }
         };
         let outcome = match self {
-            Program::ApiServer => match apiserver::builder(values) {
-                Ok(builder) => crate::run_to_end(log, async {
+            Program::ApiServer => match apiserver::Server::new(values) {
+                Ok(server) => crate::run_to_end(log, async {
                     report();
-                    apiserver::run(builder).await
+                    server.run().await
                 }),
                 Err(line) => Err(line),
             },

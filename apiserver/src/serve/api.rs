@@ -82,7 +82,7 @@ pub(super) struct Shared {
     /// Turns at working on a large request.
     pub large_turns: Arc<Semaphore>,
     pub renderers: Arc<Semaphore>,
-    /// Turns true when the server is about to go: watches end.
+    /// Turns true when the server shuts down: watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
 }
@@ -137,7 +137,7 @@ impl Api {
         &self.shared.metrics
     }
 
-    /// Ends every watch, now and from now on: the server is about to go.
+    /// Ends every watch, and refuses new ones: the server shuts down.
     pub fn close(&self) {
         self.shared.close.send_replace(true);
     }

@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use super::body::Body;
 use super::connections::{Connection, Connections, Limits};
+use super::goaway::{self, GoawayChance};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
@@ -46,13 +47,14 @@ const SWEEP: Duration = Duration::from_secs(1);
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 /// Failures to accept are logged once in so much time.
 const ACCEPT_LOG: Duration = Duration::from_secs(60);
-/// How long connections may take to finish once the server is going.
+/// How long requests may take that are under way when the server stops.
 const DRAIN: Duration = Duration::from_millis(1500);
 
 /// A bound socket.
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    goaway_chance: GoawayChance,
 }
 
 impl Listener {
@@ -61,7 +63,13 @@ impl Listener {
     pub async fn bind(address: SocketAddr) -> io::Result<Listener> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        Ok(Listener { socket, address })
+        Ok(Listener { socket, address, goaway_chance: GoawayChance::default() })
+    }
+
+    /// Sends a GOAWAY to clients of HTTP/2 with this chance for each request; never unless set.
+    pub fn with_goaway_chance(mut self, chance: GoawayChance) -> Listener {
+        self.goaway_chance = chance;
+        self
     }
 
     /// Where it listens.
@@ -69,16 +77,19 @@ impl Listener {
         self.address
     }
 
-    /// Serves until `stop` is done; then lets what is under way finish, for a while.
+    /// Serves until `stop` is done. Then no connection is accepted, watches end, each connection gets a GOAWAY or a response with
+    /// `Connection: close`, and requests that are under way have a second and a half to finish.
     pub async fn serve(self, api: Api, tls: Arc<Tls>, stop: impl Future<Output = ()>) {
+        let (drain, draining) = watch::channel(false);
         let server = Arc::new(Server {
             acceptor: TlsAcceptor::from(tls.config.clone()),
             connections: Connections::new(Limits::for_open_files(max_open_files())),
             transfers: Arc::default(),
+            goaway_chance: self.goaway_chance,
+            draining,
             api,
             tls,
         });
-        let graceful = Arc::new(GracefulShutdown::new());
         // Dropped at the end, which ends the connections that are left.
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
@@ -96,8 +107,7 @@ impl Listener {
                 accepted = self.socket.accept() => match accepted {
                     // Where no connection can go for it, the new one is closed at once.
                     Ok((stream, remote)) => if let Some(connection) = server.connections.admit() {
-                        let watcher = graceful.watcher();
-                        connections.spawn(server.clone().run(stream, remote.ip(), connection, watcher));
+                        connections.spawn(server.clone().run(stream, remote.ip(), connection));
                     },
                     Err(error) => {
                         failures.record(&error, Instant::now());
@@ -108,9 +118,10 @@ impl Listener {
         }
         drop(self.socket);
         server.api.close();
-        let Some(graceful) = Arc::into_inner(graceful) else { return };
-        if timeout(DRAIN, graceful.shutdown()).await.is_err() {
-            tracing::info!("some connections were still open");
+        drain.send_replace(true);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if timeout(DRAIN, drained).await.is_err() {
+            tracing::info!(connections = connections.len(), "some requests did not finish in time");
         }
     }
 }
@@ -153,17 +164,14 @@ struct Server {
     acceptor: TlsAcceptor,
     connections: Arc<Connections>,
     transfers: Arc<Transfers>,
+    goaway_chance: GoawayChance,
+    /// Turns true when connections have to end.
+    draining: watch::Receiver<bool>,
 }
 
 impl Server {
-    async fn run(
-        self: Arc<Self>,
-        stream: TcpStream,
-        remote: IpAddr,
-        connection: Arc<Connection>,
-        watcher: Watcher,
-    ) {
-        let served = cuttable(self.serve(stream, remote, connection.clone(), watcher));
+    async fn run(self: Arc<Self>, stream: TcpStream, remote: IpAddr, connection: Arc<Connection>) {
+        let served = cuttable(self.serve(stream, remote, connection.clone()));
         tokio::select! {
             biased;
             () = connection.closed() => tracing::debug!("connection closed for a new one"),
@@ -173,12 +181,17 @@ impl Server {
         }
     }
 
-    async fn serve(&self, stream: TcpStream, remote: IpAddr, connection: Arc<Connection>, watcher: Watcher) {
+    async fn serve(&self, stream: TcpStream, remote: IpAddr, connection: Arc<Connection>) {
+        let mut draining = self.draining.clone();
         // Answers are written whole; waiting to fill packets only delays them.
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(STALL_TIMEOUT));
-        let stream = match timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))).await {
+        let accepted = tokio::select! {
+            accepted = timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))) => accepted,
+            _ = draining.wait_for(|draining| *draining) => return,
+        };
+        let stream = match accepted {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 self.api.metrics().tls_handshake_error();
@@ -195,7 +208,16 @@ impl Server {
             tunnel::detach(websocket::detach(response, &transfers))
                 .map(|body| body.on_socket(&transfers, super::deadline::REQUEST_TIMEOUT))
         };
+        let (chance, chosen) = (self.goaway_chance, Arc::new(Notify::new()));
+        let goaway = chosen.clone();
+        let choose = move |request: Request<Incoming>| {
+            if request.version() == Version::HTTP_2 && chance.decide(goaway::random) {
+                chosen.notify_one();
+            }
+            request
+        };
         let service = ServiceExt::<Request<Incoming>>::map_response(api, on_socket);
+        let service = ServiceExt::<Request<Incoming>>::map_request(service, choose);
         let service = TowerToHyperService::new(service);
         let mut builder = auto::Builder::new(Streams);
         builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
@@ -209,7 +231,8 @@ impl Server {
             .keep_alive_interval(KEEP_ALIVE[0])
             .keep_alive_timeout(KEEP_ALIVE[1]);
         let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let mut served = pin!(watcher.watch(served.into_owned()));
+        let mut served = pin!(served.into_owned());
+        let mut is_ending = false;
         let mut look = interval(HEADERS);
         look.tick().await;
         loop {
@@ -221,6 +244,10 @@ impl Server {
                     }
                     return;
                 }
+                () = must_end(&goaway, &mut draining), if !is_ending => {
+                    is_ending = true;
+                    served.as_mut().graceful_shutdown();
+                }
                 _ = look.tick() => {
                     if connection.is_silent() || connection.idle().is_some_and(|time| time >= IDLE) {
                         tracing::debug!("connection closed: no request");
@@ -229,6 +256,15 @@ impl Server {
                 }
             }
         }
+    }
+}
+
+/// Waits until a connection has to end: by chance, or with the server.
+async fn must_end(goaway: &Notify, draining: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        () = goaway.notified() => {}
+        // A sender that is dropped ends the connections too.
+        _ = draining.wait_for(|draining| *draining) => {}
     }
 }
 

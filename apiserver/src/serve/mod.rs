@@ -29,6 +29,7 @@ mod body;
 mod connections;
 mod deadline;
 mod exchange;
+mod goaway;
 mod incoming;
 mod layers;
 pub mod listener;
@@ -47,6 +48,7 @@ mod websocket;
 pub use api::{Api, Config};
 pub use backup::BACKUP_PATH;
 pub use body::Body;
+pub use goaway::GoawayChance;
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;

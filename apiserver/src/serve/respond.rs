@@ -68,6 +68,19 @@ pub fn too_many_requests() -> Response<Body> {
     response
 }
 
+/// The response to a request that would last, from a server that is shutting down: the client shall try again, and will find
+/// another server. As upstream has it in `filters/waitgroup.go`.
+pub fn shutting_down() -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "apiserver is shutting down", "reason": "ServiceUnavailable", "code": 503,
+    });
+    let mut response = plain(503, "application/json", format!("{status}\n").into());
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
 /// Keeps browsers from guessing the type of a refusal.
 pub fn unsniffed(mut response: Response<Body>) -> Response<Body> {
     if response.status() == StatusCode::FORBIDDEN {

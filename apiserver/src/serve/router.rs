@@ -41,6 +41,9 @@ pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<R
         }
     };
     let is_long_running = context.is_long_running();
+    if is_long_running && *shared.closing.borrow() {
+        return Ok(respond::shutting_down());
+    }
     let is_mutating = !matches!(request.verb, Verb::Get | Verb::List);
     let _in_flight = (!is_long_running).then(|| shared.metrics.inflight(is_mutating));
     let labels = if is_long_running { labels(&context, &shared.registry.resources) } else { None };

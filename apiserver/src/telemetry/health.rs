@@ -55,7 +55,7 @@ pub struct Health {
     checks: Vec<Check>,
 }
 
-/// A step of the start-up; the server is unhealthy until it has finished.
+/// A step of the start-up, and the server is unhealthy until it has finished; or the beginning of the shutdown.
 #[derive(Clone, Debug, Default)]
 pub struct Hook(Arc<AtomicBool>);
 
