@@ -15,6 +15,7 @@ use crate::Result;
 use crate::access::authorize::Authorizer;
 use crate::cluster::Cluster;
 use crate::features::FeatureGates;
+use crate::telemetry::latency::{Phase, measure};
 
 const RESOURCE_QUOTA: &str = "ResourceQuota";
 
@@ -119,6 +120,7 @@ impl AdmissionChain {
     /// # Errors
     /// That of the first plugin that rejects the request.
     pub async fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let _timer = measure(Phase::Admission);
         self.admit_once(attributes, cluster).await?;
         if attributes.reinvocation.begin_reinvoke() {
             self.admit_once(attributes, cluster).await?;
@@ -148,6 +150,7 @@ impl AdmissionChain {
     /// # Errors
     /// That of the first plugin that rejects the request.
     pub async fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let _timer = measure(Phase::Admission);
         for link in &self.links {
             match link {
                 Link::Sync(plugin) => plugin.validate(attributes, cluster)?,

@@ -21,6 +21,7 @@ use crate::allocation::{Allocate, Allocators, family_of};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::resource_info::{Part, ResourceInfo};
+use crate::telemetry::latency::{Phase, measure};
 use crate::validation::ip::{self, Cidr};
 use crate::{Error, Result};
 
@@ -181,8 +182,9 @@ impl Registry {
         let mut writes = vec![object];
         writes.extend(allocation.writes);
         let Some(reservation) = allocation.reservation else {
-            return self.store.commit(writes).await.map_err(store_failed);
+            return self.commit(writes).await;
         };
+        let _timer = measure(Phase::Store);
         let store = self.store.clone();
         let commit = tokio::spawn(async move {
             let commit = store.commit(writes).await;

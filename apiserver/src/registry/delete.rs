@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::deletion::{self, Deletion};
 use super::read::{Filter, Page};
-use super::write::{Writing, store_failed, stored_bytes};
+use super::write::{Writing, stored_bytes};
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Operation, OperationOptions};
 use crate::names::GroupResource;
@@ -194,7 +194,7 @@ impl Registry {
     ) -> Result<Option<Arc<Stored>>> {
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
-        Ok(match self.store.commit(vec![write]).await.map_err(store_failed)? {
+        Ok(match self.commit(vec![write]).await? {
             Commit::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
             Commit::Conflict { .. } => None,
         })
@@ -244,7 +244,7 @@ impl Registry {
     ) -> Result<Option<Revision>> {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
         writes.extend(self.release(info, &current.key, old)?);
-        Ok(match self.store.commit(writes).await.map_err(store_failed)? {
+        Ok(match self.commit(writes).await? {
             Commit::Done(events) => events.first().map(|event| event.revision),
             Commit::Conflict { .. } => None,
         })

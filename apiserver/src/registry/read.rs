@@ -20,6 +20,7 @@ use crate::codec;
 use crate::request::options::{ListOptions, VersionMatch, parse_revision};
 use crate::resource_info::ResourceInfo;
 use crate::selector::{LabelSelector, SelectableFields, Selection};
+use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
 /// How long a read waits for a revision that is yet to come.
@@ -126,6 +127,7 @@ impl Registry {
         if !self.store.is_shared() {
             return Ok(());
         }
+        let _timer = measure(Phase::Store);
         self.store.linearize(Instant::now() + LINEARIZE_WAIT).await.map_err(|error| {
             tracing::warn!(%error, "the store does not show what others wrote");
             Error::Unclassified("etcdserver: request timed out".to_owned())

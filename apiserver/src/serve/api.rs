@@ -28,6 +28,7 @@ use crate::flow_control::{FlowControlMetrics, FlowController, QueueSet};
 use crate::registry::Registry;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::slow_requests::SlowRequests;
 
 /// How many responses are rendered at once, chunk by chunk, whose rendering takes more than copying.
 const RENDERED_AT_ONCE: usize = 2;
@@ -74,6 +75,7 @@ pub(super) struct Shared {
     pub health: Health,
     pub remote_apis: RemoteApis,
     pub metrics: Metrics,
+    pub slow_requests: SlowRequests,
     pub auditor: Option<Arc<Auditor>>,
     pub flow_controller: FlowController,
     pub shares: Arc<Shares>,
@@ -106,6 +108,7 @@ impl Api {
             health,
             remote_apis: RemoteApis::default(),
             metrics,
+            slow_requests: SlowRequests::default(),
             auditor,
             shares: Arc::default(),
             large: QueueSet::with(LARGE_LIMITS),

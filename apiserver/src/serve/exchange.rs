@@ -33,6 +33,7 @@ use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
 use crate::request::options::Query;
 use crate::request::{Verb, Warnings};
+use crate::telemetry::latency::LatencyTrackers;
 use crate::{Error, Result};
 
 /// The header of a request and its response that identifies their audit events.
@@ -53,6 +54,10 @@ pub struct RequestContext {
     pub audit_id: HeaderValue,
     /// The audit event of the request.
     pub audit: AuditContext,
+    /// Who makes the request, once that is known.
+    pub user: OnceLock<Arc<UserInfo>>,
+    /// Where its time goes.
+    pub latency: Arc<LatencyTrackers>,
     /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
 }
@@ -157,6 +162,8 @@ impl<B> ReceivedRequest<B> {
             warnings: Warnings::default(),
             audit_id,
             audit: AuditContext::default(),
+            user: OnceLock::new(),
+            latency: Arc::default(),
             flow_headers: OnceLock::new(),
         };
         ReceivedRequest { context: Arc::new(context), body }

@@ -31,7 +31,7 @@ pub fn stack<'a, B: Incoming + 'a>(
     let Api { shared, peer, connection, remote } = api;
     let connection = connection.as_ref();
     let on_socket = connection.is_some();
-    let Shared { registry, authorizer, impersonator, metrics, .. } = &**shared;
+    let Shared { registry, authorizer, impersonator, metrics, slow_requests, .. } = &**shared;
     let (auditor, remote) = (shared.auditor.as_ref(), *remote);
     ServiceBuilder::new()
         // First and last, so that the connection is active as long as anything of the request or its response is left.
@@ -41,7 +41,7 @@ pub fn stack<'a, B: Incoming + 'a>(
         // What is recorded is the body that a GET would have.
         .layer(filter(OmitBody))
         // Records what the client gets, whoever responds: refusals, panics and handshakes too.
-        .layer(filter(RecordRequest { metrics, resources: &registry.resources }))
+        .layer(filter(RecordRequest { metrics, resources: &registry.resources, slow_requests, remote }))
         // After all that makes the body; a body keeps the size that is recorded.
         .layer(filter(Compress))
         // Sees the outcome, whoever decides it, with the body as it was before any compression.

@@ -17,6 +17,7 @@ use crate::audit::Level;
 use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::patch::json::{self as json_patch};
+use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
 const NAME: &str = "MutatingAdmissionWebhook";
@@ -65,6 +66,7 @@ impl MutatingAdmissionWebhook {
                     Ok(false) => continue,
                     Ok(true) => {
                         let began = Instant::now();
+                        let _timer = measure(Phase::Webhooks);
                         let outcome = self.invoke(webhook, attributes, &objects, &annotation, cluster).await;
                         observe(context, webhook, labels, began, &outcome);
                         outcome

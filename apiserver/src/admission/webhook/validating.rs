@@ -14,6 +14,7 @@ use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt}
 use crate::admission::metrics::WebhookLabels;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
+use crate::telemetry::latency::{Phase, measure};
 
 pub struct ValidatingAdmissionWebhook {
     context: WebhookContext,
@@ -44,7 +45,10 @@ impl ValidatingAdmissionWebhook {
         }
         let calls =
             relevant.iter().map(|(webhook, invocation)| self.ask(webhook, invocation, attributes, cluster));
-        let outcomes = join_all(calls).await;
+        let outcomes = {
+            let _timer = measure(Phase::Webhooks);
+            join_all(calls).await
+        };
         for (index, ((webhook, _), outcome)) in relevant.iter().zip(outcomes).enumerate() {
             let Err(failure) = outcome else { continue };
             match failure.into_error(webhook) {

@@ -1,13 +1,15 @@
 //! The bytes of an object in the store, and the errors of the store.
 
 use bytes::Bytes;
-use coracle_storage::StoreError;
+use coracle_storage::{Commit, StoreError, Write};
 use serde_json::Value;
 
 use crate::object_meta::ObjectMeta;
-use crate::registry::index::STAMP_SITE;
+use crate::registry::Registry;
+use crate::registry::index::{ObjectIndex, STAMP_SITE};
 use crate::resource_info::ResourceInfo;
-use crate::{Error, codec};
+use crate::telemetry::latency::{Phase, measure};
+use crate::{Error, Result, codec};
 
 /// What stands in stored bytes for the revision, until it is cut out.
 const MARK: &str = "@";
@@ -33,6 +35,17 @@ pub(in crate::registry) fn stored_bytes(info: &ResourceInfo, mut object: Value) 
         bytes.drain(at + STAMP_SITE.len()..at + site.len());
     }
     bytes.into()
+}
+
+impl Registry {
+    /// Commits writes, on the time of the request that is executed.
+    ///
+    /// # Errors
+    /// See [`store_failed`].
+    pub(in crate::registry) async fn commit(&self, writes: Vec<Write>) -> Result<Commit<ObjectIndex>> {
+        let _timer = measure(Phase::Store);
+        self.store.commit(writes).await.map_err(store_failed)
+    }
 }
 
 /// What kube-apiserver's etcd client sends at most; etcd itself accepts less.

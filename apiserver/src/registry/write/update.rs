@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::create::{CreatedBy, Make};
 use super::metadata::{dedup_owners, fit_name, fit_namespace, same_uid};
-use super::stored::{store_failed, stored_bytes};
+use super::stored::stored_bytes;
 use super::{Writing, context, default_within_limits};
 use crate::admission::{Operation, OperationOptions};
 use crate::field::Field;
@@ -251,7 +251,7 @@ impl Registry {
             }
             let expect = Expect::Revision(current.revision);
             let write = Write::put(current.key.clone(), expect, stored_bytes(info, new));
-            if let Commit::Done(_) = self.store.commit(vec![write]).await.map_err(store_failed)? {
+            if let Commit::Done(_) = self.commit(vec![write]).await? {
                 return Ok(());
             }
         }

@@ -49,8 +49,9 @@ where
         let Execute { turns, on_socket, inner } = self.clone();
         Box::pin(async move {
             let (deadline, is_large) = (request.deadline, request.is_large);
+            let latency = request.context.latency.clone();
             // It is pinned before it is passed on: each move would copy all the room that it may need.
-            let response = pin!(inner.oneshot(request));
+            let response = pin!(latency.scope(inner.oneshot(request)));
             let response = deadline.run(response);
             let response = match is_large && on_socket {
                 true => in_background(turns, response).await,

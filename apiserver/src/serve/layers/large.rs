@@ -15,6 +15,7 @@ use crate::request::Verb;
 use crate::request::info::ResourceRequest;
 use crate::serve::Body;
 use crate::serve::exchange::{BufferedRequest, MeasuredRequest, RequestRefusal};
+use crate::telemetry::latency::Phase;
 
 /// Work on bodies and objects of this many bytes and more is done in the background, and takes turns: decoded, a
 /// hostile body can be hundreds of times its size.
@@ -74,7 +75,10 @@ where
         }
         let (turns, inner) = (self.turns, self.inner.clone());
         Either::Left(Box::pin(async move {
-            let _turn = turns.acquire(&request.user.name, request.deadline.of_queue()).await?;
+            let _turn = {
+                let _timer = request.context.latency.measure(Phase::Queue);
+                turns.acquire(&request.user.name, request.deadline.of_queue()).await?
+            };
             inner.oneshot(request).await
         }))
     }

@@ -11,6 +11,7 @@ use crate::serve::Body;
 use crate::serve::exchange::{BufferedRequest, RequestRefusal, TimedRequest};
 use crate::serve::incoming::{self, Incoming};
 use crate::serve::shares::Shares;
+use crate::telemetry::latency::Phase;
 
 /// Reads the body of a request whose verb has one. The request is part of its user's share until the client has all of the
 /// response; its body only until there is a response. Flows that are exempt from flow control have no share to use up.
@@ -58,7 +59,10 @@ where
             let has_body = context.resource().is_some_and(|request| request.verb.has_body());
             // A body that is not read stays until there is a response.
             let (body, _unread) = match has_body {
-                true => (Some(deadline.run(incoming::read(body, share.as_mut())).await), None),
+                true => {
+                    let _timer = context.latency.measure(Phase::Body);
+                    (Some(deadline.run(incoming::read(body, share.as_mut())).await), None)
+                }
                 false => (None, Some(body)),
             };
             let response = inner.oneshot(BufferedRequest { context, user, flow, deadline, body }).await;

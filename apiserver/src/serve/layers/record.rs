@@ -1,23 +1,30 @@
 //! Record: what the server keeps of each request, written when its response begins.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Response, header};
+use http::{HeaderValue, Response, header};
 
 use super::RequestFilter;
+use crate::audit::user_agent;
 use crate::request::RequestInfo;
 use crate::resource_info::SharedResourceTable;
 use crate::serve::Body;
 use crate::serve::exchange::{ReceivedRequest, RequestContext};
+use crate::telemetry::latency::Phase;
 use crate::telemetry::metrics::{Metrics, RequestLabels};
+use crate::telemetry::slow_requests::{self, SlowRequest, SlowRequests};
 
-/// Counts and times requests, records the status code in their span, and logs them.
+/// Counts and times requests, records the status code in their span, and logs those that are slow.
 #[derive(Clone, Copy)]
 pub struct RecordRequest<'a> {
     pub metrics: &'a Metrics,
     pub resources: &'a SharedResourceTable,
+    pub slow_requests: &'a SlowRequests,
+    /// The other end of the connection, where there is one.
+    pub remote: Option<IpAddr>,
 }
 
 impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
@@ -38,10 +45,32 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
         context.span.record("code", code);
         let took = context.received_at.elapsed();
         if let Some(labels) = labels(&context, self.resources) {
-            self.metrics.request(&labels, code, took, Duration::ZERO, response.body().size());
+            let webhooks = context.latency.get(Phase::Webhooks);
+            self.metrics.request(&labels, code, took, webhooks, response.body().size());
+        }
+        if took >= slow_requests::THRESHOLD && !context.is_long_running() {
+            self.log_slow(&context, code, took);
         }
         tracing::debug!(parent: &context.span, ?took, "answered");
         response
+    }
+}
+
+impl RecordRequest<'_> {
+    fn log_slow(&self, context: &RequestContext, status: u16, took: Duration) {
+        let RequestContext { parts, audit_id, user, latency, .. } = context;
+        let agent = parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
+        self.slow_requests.log(&SlowRequest {
+            audit_id: &String::from_utf8_lossy(audit_id.as_bytes()),
+            verb: context.attributes().verb,
+            path: parts.uri.path(),
+            user: user.get().map_or("", |user| &user.name),
+            user_agent: &user_agent(&String::from_utf8_lossy(agent)),
+            client: self.remote,
+            status,
+            took,
+            latency,
+        });
     }
 }
 
@@ -81,7 +110,13 @@ mod tests {
         ] {
             let (metrics, resources) =
                 (Metrics::new(), SharedResourceTable::new(coracle_resources::built_in()));
-            let record = RecordRequest { metrics: &metrics, resources: &resources };
+            let slow_requests = SlowRequests::default();
+            let record = RecordRequest {
+                metrics: &metrics,
+                resources: &resources,
+                slow_requests: &slow_requests,
+                remote: None,
+            };
             let stack = ServiceBuilder::new().layer(filter(record)).service_fn(|_: ReceivedRequest<_>| {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::IM_A_TEAPOT;

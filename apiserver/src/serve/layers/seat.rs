@@ -5,6 +5,7 @@ use tower::{Service, ServiceExt, service_fn};
 
 use crate::serve::Body;
 use crate::serve::exchange::{MeasuredRequest, RequestRefusal};
+use crate::telemetry::latency::Phase;
 
 /// A service whose requests wait for a seat of their priority level, and keep it until there is a response: not while the
 /// client reads that.
@@ -24,7 +25,10 @@ where
     S: Service<MeasuredRequest, Response = Response<Body>, Error = RequestRefusal>,
 {
     let _seat = match &request.flow {
-        Some(flow) => Some(flow.admit(request.deadline.of_queue()).await?),
+        Some(flow) => {
+            let _timer = request.context.latency.measure(Phase::Queue);
+            Some(flow.admit(request.deadline.of_queue()).await?)
+        }
         None => None,
     };
     inner.oneshot(request).await

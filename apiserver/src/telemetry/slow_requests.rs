@@ -1,0 +1,104 @@
+//! Slow requests: which ones are logged, with where their time went.
+//!
+//! Source: kube-apiserver's traces of requests that take longer than half a second (`k8s.io/utils/trace`).
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::latency::{LatencyTrackers, Phase};
+
+/// Requests that take as long are logged: upstream's threshold, for which it has no flag either.
+pub const THRESHOLD: Duration = Duration::from_millis(500);
+/// So many are logged in a second; the others are counted.
+const PER_SECOND: u32 = 10;
+
+/// What is logged of a request. Of its URL only the path is: a query may have secrets.
+#[derive(Clone, Debug)]
+pub struct SlowRequest<'a> {
+    /// Its `Audit-ID`.
+    pub audit_id: &'a str,
+    /// The verb of the API, such as `list`, or the method in lower case.
+    pub verb: &'a str,
+    /// The path.
+    pub path: &'a str,
+    /// The user who authenticated; "" if nobody did.
+    pub user: &'a str,
+    /// The `User-Agent`.
+    pub user_agent: &'a str,
+    /// The address of the client, if it is not in this process.
+    pub client: Option<IpAddr>,
+    /// The status code of the response.
+    pub status: u16,
+    /// The time until the response began.
+    pub took: Duration,
+    /// Where the time went.
+    pub latency: &'a LatencyTrackers,
+}
+
+/// The log of slow requests.
+#[derive(Debug, Default)]
+pub struct SlowRequests {
+    window: Mutex<Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    began: Option<Instant>,
+    logged: u32,
+    suppressed: u64,
+}
+
+impl SlowRequests {
+    /// Logs a request that has been slow, unless too many were within a second. The next one that is logged has their number.
+    pub fn log(&self, request: &SlowRequest<'_>) {
+        let Some(suppressed) = self.admit(Instant::now()) else { return };
+        let SlowRequest { audit_id, verb, path, user, user_agent, client, status, took, latency } = request;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let phase = |phase| millis(latency.get(phase));
+        let client = client.map(tracing::field::display);
+        tracing::warn!(
+            // The request's own span says less.
+            parent: None,
+            audit_id, verb, path, user, user_agent, client, status,
+            took_ms = millis(*took),
+            body_ms = phase(Phase::Body),
+            queue_ms = phase(Phase::Queue),
+            admission_ms = phase(Phase::Admission),
+            webhooks_ms = phase(Phase::Webhooks),
+            store_ms = phase(Phase::Store),
+            suppressed,
+            "slow request"
+        );
+    }
+
+    /// Whether another request may be logged now, and how many were not since the last one.
+    fn admit(&self, now: Instant) -> Option<u64> {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {
+            (window.began, window.logged) = (Some(now), 0);
+        }
+        if window.logged == PER_SECOND {
+            window.suppressed += 1;
+            return None;
+        }
+        window.logged += 1;
+        Some(std::mem::take(&mut window.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_requests_a_second_are_logged_and_the_others_counted() {
+        let (slow_requests, began) = (SlowRequests::default(), Instant::now());
+        let admit = |millis| slow_requests.admit(began + Duration::from_millis(millis));
+        for request in 0..10 {
+            assert_eq!(admit(request * 90), Some(0), "{request}");
+        }
+        assert_eq!([admit(900), admit(950), admit(999)], [None; 3]);
+        assert_eq!([admit(1000), admit(1001)], [Some(3), Some(0)]);
+    }
+}
