@@ -56,6 +56,7 @@ pub struct Builder {
     pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
     pub(crate) default_storage_class: Option<String>,
     pub(crate) audit: AuditOptions,
+    pub(crate) tracing_config_file: Option<PathBuf>,
 }
 
 /// How long Events are kept, unless something else is asked for; as upstream's `--event-ttl`.
@@ -87,6 +88,7 @@ impl Default for Builder {
             horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
             default_storage_class: Some("standard".to_owned()),
             audit: AuditOptions::default(),
+            tracing_config_file: None,
         }
     }
 }
@@ -246,6 +248,12 @@ impl Builder {
     /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither. `standard` by default.
     pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
         self.default_storage_class = name;
+        self
+    }
+
+    /// A file with a `TracingConfiguration`: the collector to which spans of requests are exported (`--tracing-config-file`).
+    pub fn tracing_config_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.tracing_config_file = Some(file.into());
         self
     }
 

@@ -152,6 +152,9 @@ pub struct Serve {
     /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
+    /// A TracingConfiguration: the collector to which spans of requests are exported, over OTLP, and how many.
+    #[arg(long, value_name = "FILE")]
+    tracing_config_file: Option<PathBuf>,
     #[command(flatten)]
     audit: audit::AuditFlags,
     #[command(flatten)]
@@ -294,6 +297,9 @@ impl Serve {
         };
         if let Some(etcd) = self.etcd.options()? {
             builder = builder.etcd(etcd);
+        }
+        if let Some(file) = &self.tracing_config_file {
+            builder = builder.tracing_config_file(file);
         }
         if let Some(file) = &self.token_auth_file {
             builder = builder.token_auth_file(file);

@@ -13,6 +13,7 @@ use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_apiserver::telemetry::health::Hook;
+use coracle_apiserver::telemetry::tracer::Tracer;
 use coracle_storage::{Store, StoreError};
 use http::header::{HeaderValue, USER_AGENT};
 use tokio::sync::oneshot;
@@ -71,6 +72,7 @@ pub(crate) struct Running {
     /// Ends the controllers that take part in a leader election, which releases the lease.
     pub(crate) elected: Option<Elected>,
     pub(crate) auditor: Option<Arc<Auditor>>,
+    pub(crate) tracer: Arc<Tracer>,
     pub(crate) scratch: Option<tempfile::TempDir>,
 }
 
@@ -95,7 +97,7 @@ impl Running {
     /// # Errors
     /// The store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, mut tasks, elected, auditor, scratch } = self;
+        let Running { store, stop, serving, mut tasks, elected, auditor, tracer, scratch } = self;
         if let Some(elected) = elected {
             elected.stop().await;
         }
@@ -107,6 +109,7 @@ impl Running {
         if let Some(auditor) = auditor {
             auditor.flush().await;
         }
+        tracer.flush().await;
         let closed = store.close().await;
         if let Err(error) = &closed {
             tracing::error!(%error, "the store did not close");

@@ -9,6 +9,7 @@ use coracle_apiserver::access::certificates::CertificateError;
 use coracle_apiserver::access::jwt::KeyError;
 use coracle_apiserver::access::token_file::TokenFileError;
 use coracle_apiserver::audit::AuditError;
+use coracle_apiserver::telemetry::tracer::TracingError;
 use coracle_storage::backup::{BackupError, RestoreError};
 use coracle_storage::log::LogError;
 use coracle_storage_etcd::EtcdError;
@@ -42,6 +43,9 @@ pub enum Error {
     /// The audit policy or the audit log cannot be used.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The tracing configuration cannot be used.
+    #[error(transparent)]
+    Tracing(#[from] TracingError),
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),

@@ -29,6 +29,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
 use coracle_controllers::{CertificateTemplate, Readiness, Settings, SignCertificate};
 use coracle_storage::log::{EphemeralLog, SledLog};
@@ -60,6 +61,7 @@ impl Builder {
         // Cheap steps that can fail come first, so that an error in the configuration creates no files.
         let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
+        let tracing = self.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
         let token_file = self.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
         let clock: Clock = Arc::new(jiff::Timestamp::now);
         let metrics = Metrics::new();
@@ -68,6 +70,15 @@ impl Builder {
             .await
             .map_err(|cause| Error::Listen { address: self.listen, cause })?
             .with_goaway_chance(self.goaway_chance);
+        let tracer = Arc::new(match tracing {
+            Some(configuration) => Tracer::new(
+                &configuration,
+                listener.address().to_string(),
+                metrics.registry(),
+                clock.clone(),
+            )?,
+            None => Tracer::default(),
+        });
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let store = self.open_store(resources.clone()).await?;
         let certificates = self.certificates()?;
@@ -140,6 +151,7 @@ impl Builder {
             discovery,
             health,
             metrics,
+            tracer: tracer.clone(),
             auditor: auditor.clone(),
         });
         let address = listener.address();
@@ -170,7 +182,7 @@ impl Builder {
             certificates,
             address,
             shutdown,
-            running: Some(Running { store, stop, serving, tasks, elected, auditor, scratch }),
+            running: Some(Running { store, stop, serving, tasks, elected, auditor, tracer, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };

@@ -52,6 +52,7 @@ impl Server {
             discovery,
             health: Health::new(),
             metrics: Metrics::new(),
+            tracer: Arc::default(),
             auditor: None,
         };
         let user = UserInfo::new("admin", &[MASTERS]).authenticated();

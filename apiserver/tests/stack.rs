@@ -36,6 +36,7 @@ async fn api() -> Api {
         discovery: Discovery::new("127.0.0.1:6443", [], resources),
         health: Health::new(),
         metrics: Metrics::new(),
+        tracer: Arc::default(),
     })
 }
 

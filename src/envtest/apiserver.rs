@@ -163,7 +163,7 @@ const TABLE: &[Flag] = &[
     used("tls-private-key-file", Kind::Text),
     without_effect("tls-sni-cert-key", Kind::Text),
     used("token-auth-file", Kind::Text),
-    without_effect("tracing-config-file", Kind::Text),
+    used("tracing-config-file", Kind::Text),
     without_effect("v", Kind::Int),
     without_effect("vmodule", Kind::Text),
     without_effect("watch-cache", Kind::Bool),
@@ -218,6 +218,9 @@ fn builder(values: &Values) -> Result<Builder, String> {
     }
     if let Some(file) = values.text("service-account-signing-key-file") {
         builder = builder.service_account_signing_key_file(file);
+    }
+    if let Some(file) = values.text("tracing-config-file").filter(|file| !file.is_empty()) {
+        builder = builder.tracing_config_file(file);
     }
     if let Some(file) = values.text("token-auth-file") {
         builder = builder.token_auth_file(file);

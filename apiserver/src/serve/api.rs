@@ -29,6 +29,7 @@ use crate::registry::Registry;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::slow_requests::SlowRequests;
+use crate::telemetry::tracer::Tracer;
 
 /// How many responses are rendered at once, chunk by chunk, whose rendering takes more than copying.
 const RENDERED_AT_ONCE: usize = 2;
@@ -49,6 +50,8 @@ pub struct Config {
     pub health: Health,
     /// What is counted and measured.
     pub metrics: Metrics,
+    /// Exports the spans of requests.
+    pub tracer: Arc<Tracer>,
     /// Records audit events; None if nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
 }
@@ -76,6 +79,7 @@ pub(super) struct Shared {
     pub remote_apis: RemoteApis,
     pub metrics: Metrics,
     pub slow_requests: SlowRequests,
+    pub tracer: Arc<Tracer>,
     pub auditor: Option<Arc<Auditor>>,
     pub flow_controller: FlowController,
     pub shares: Arc<Shares>,
@@ -92,8 +96,17 @@ pub(super) struct Shared {
 impl Api {
     /// The API as it is configured.
     pub fn new(config: Config) -> Api {
-        let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics, auditor } =
-            config;
+        let Config {
+            registry,
+            authenticator,
+            authorizer,
+            signing_key,
+            discovery,
+            health,
+            metrics,
+            tracer,
+            auditor,
+        } = config;
         let (close, closing) = watch::channel(false);
         metrics.build_info(&version::build_info());
         let flow_metrics = FlowControlMetrics::new(metrics.registry());
@@ -109,6 +122,7 @@ impl Api {
             remote_apis: RemoteApis::default(),
             metrics,
             slow_requests: SlowRequests::default(),
+            tracer,
             auditor,
             shares: Arc::default(),
             large: QueueSet::with(LARGE_LIMITS),

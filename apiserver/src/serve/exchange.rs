@@ -34,6 +34,7 @@ use crate::request::negotiate::Accept;
 use crate::request::options::Query;
 use crate::request::{Verb, Warnings};
 use crate::telemetry::latency::LatencyTrackers;
+use crate::telemetry::tracer::ServerSpan;
 use crate::{Error, Result};
 
 /// The header of a request and its response that identifies their audit events.
@@ -56,6 +57,8 @@ pub struct RequestContext {
     pub audit: AuditContext,
     /// Who makes the request, once that is known.
     pub user: OnceLock<Arc<UserInfo>>,
+    /// Its span, once its user is known; none if it has no trace.
+    pub server_span: OnceLock<ServerSpan>,
     /// Where its time goes.
     pub latency: Arc<LatencyTrackers>,
     /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
@@ -163,6 +166,7 @@ impl<B> ReceivedRequest<B> {
             audit_id,
             audit: AuditContext::default(),
             user: OnceLock::new(),
+            server_span: OnceLock::new(),
             latency: Arc::default(),
             flow_headers: OnceLock::new(),
         };

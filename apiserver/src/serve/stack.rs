@@ -18,9 +18,9 @@ use super::api::{Api, Shared};
 use super::exchange::ReceivedRequest;
 use super::incoming::Incoming;
 use super::layers::{
-    Annotate, AuditId, Authenticate, Authorize, CatchPanic, Classify, Compress, Execute, KeepConnection,
-    LargeTurn, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest, Rescue, SetDeadline,
-    SwitchProtocols, Trace, cache_control, filter, take_seats,
+    Annotate, AuditId, Authenticate, Authorize, BeginSpan, CatchPanic, Classify, Compress, Execute,
+    KeepConnection, LargeTurn, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest, Rescue,
+    SetDeadline, SwitchProtocols, Trace, cache_control, filter, take_seats,
 };
 use super::{Body, router};
 
@@ -31,7 +31,7 @@ pub fn stack<'a, B: Incoming + 'a>(
     let Api { shared, peer, connection, remote } = api;
     let connection = connection.as_ref();
     let on_socket = connection.is_some();
-    let Shared { registry, authorizer, impersonator, metrics, slow_requests, .. } = &**shared;
+    let Shared { registry, authorizer, impersonator, metrics, slow_requests, tracer, .. } = &**shared;
     let (auditor, remote) = (shared.auditor.as_ref(), *remote);
     ServiceBuilder::new()
         // First and last, so that the connection is active as long as anything of the request or its response is left.
@@ -41,7 +41,13 @@ pub fn stack<'a, B: Incoming + 'a>(
         // What is recorded is the body that a GET would have.
         .layer(filter(OmitBody))
         // Records what the client gets, whoever responds: refusals, panics and handshakes too.
-        .layer(filter(RecordRequest { metrics, resources: &registry.resources, slow_requests, remote }))
+        .layer(filter(RecordRequest {
+            metrics,
+            resources: &registry.resources,
+            slow_requests,
+            tracer,
+            remote,
+        }))
         // After all that makes the body; a body keeps the size that is recorded.
         .layer(filter(Compress))
         // Sees the outcome, whoever decides it, with the body as it was before any compression.
@@ -65,6 +71,8 @@ pub fn stack<'a, B: Incoming + 'a>(
             peer,
             connection: connection.map(Arc::as_ref),
         }))
+        // Who makes a request decides whether its trace is trusted.
+        .layer(filter(BeginSpan { tracer }))
         // Audited is who authenticated; impersonation and authorization, which follow, are noted in the event.
         .layer(layer_fn(move |inner| LogReceipt::new(auditor, remote, inner)))
         // By the user who authenticated, and before authorization: a response that denies a request shows its flow.

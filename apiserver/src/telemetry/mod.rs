@@ -1,11 +1,13 @@
-//! Telemetry: [`health`], [`metrics`], [`latency`] and the log of [`slow_requests`].
+//! Telemetry: [`health`], [`metrics`], [`latency`], the log of [`slow_requests`], and spans for a collector ([`tracer`]).
 //!
-//! None depends on other modules: health checks are closures that are passed in, all else are values that are reported.
+//! None depends on modules of the server: health checks are closures that are passed in, all else are values that are reported.
 
 pub mod health;
 pub mod latency;
 pub mod metrics;
 pub mod slow_requests;
+pub mod trace_context;
+pub mod tracer;
 
 pub use health::{Endpoint, Health, Hook};
 pub use metrics::{Metrics, RequestLabels};

@@ -20,6 +20,7 @@ use super::service::{Destination, ServiceUrl, resolve};
 use super::verify::GoVerifier;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
+use crate::telemetry::trace_context;
 
 /// A client of one server.
 pub type HttpClient = Client<Dialer, Full<Bytes>>;
@@ -102,12 +103,13 @@ impl ClientManager {
         let url = target.url(seconds);
         let transport = |cause| CallError::Transport { url: url.clone(), cause };
         let client = self.client(call.config, &target, cluster)?.map_err(transport)?;
-        let request = Request::post(url.as_str())
+        let mut request = Request::post(url.as_str())
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
             .body(Full::new(call.body))
             .map_err(|_| ConfigError::Url(url.clone()))?;
+        trace_context::inject(request.headers_mut());
         let deadline = tokio::time::Instant::now() + call.timeout;
         let response = match tokio::time::timeout_at(deadline, client.request(request)).await {
             Ok(Ok(response)) => response,

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::serve::Body;
 use crate::serve::background::in_background;
 use crate::serve::exchange::{MeasuredRequest, RequestRefusal};
+use crate::telemetry::trace_context;
 
 /// Executes requests by their deadline; large ones that came over a socket in the background.
 #[derive(Clone)]
@@ -50,8 +51,9 @@ where
         Box::pin(async move {
             let (deadline, is_large) = (request.deadline, request.is_large);
             let latency = request.context.latency.clone();
+            let span = request.context.server_span.get().map(|span| span.context.clone());
             // It is pinned before it is passed on: each move would copy all the room that it may need.
-            let response = pin!(latency.scope(inner.oneshot(request)));
+            let response = pin!(trace_context::scope(span, latency.scope(inner.oneshot(request))));
             let response = deadline.run(response);
             let response = match is_large && on_socket {
                 true => in_background(turns, response).await,

@@ -20,6 +20,7 @@ mod read_body;
 mod record;
 mod rescue;
 mod seat;
+mod span;
 mod trace;
 mod websocket;
 
@@ -41,5 +42,6 @@ pub use read_body::ReadBody;
 pub use record::{RecordRequest, labels};
 pub use rescue::Rescue;
 pub use seat::take_seats;
+pub use span::BeginSpan;
 pub use trace::Trace;
 pub use websocket::SwitchProtocols;

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Response, header};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, header};
 
 use super::RequestFilter;
 use crate::audit::user_agent;
@@ -16,6 +17,7 @@ use crate::serve::exchange::{ReceivedRequest, RequestContext};
 use crate::telemetry::latency::Phase;
 use crate::telemetry::metrics::{Metrics, RequestLabels};
 use crate::telemetry::slow_requests::{self, SlowRequest, SlowRequests};
+use crate::telemetry::tracer::{ServedRequest, ServerSpan, Tracer};
 
 /// Counts and times requests, records the status code in their span, and logs those that are slow.
 #[derive(Clone, Copy)]
@@ -23,6 +25,7 @@ pub struct RecordRequest<'a> {
     pub metrics: &'a Metrics,
     pub resources: &'a SharedResourceTable,
     pub slow_requests: &'a SlowRequests,
+    pub tracer: &'a Tracer,
     /// The other end of the connection, where there is one.
     pub remote: Option<IpAddr>,
 }
@@ -51,27 +54,83 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
         if took >= slow_requests::THRESHOLD && !context.is_long_running() {
             self.log_slow(&context, code, took);
         }
+        if let Some(span) = context.server_span.get()
+            && self.tracer.records(span)
+        {
+            self.end_span(span, &context, code, took);
+        }
         tracing::debug!(parent: &context.span, ?took, "answered");
         response
     }
 }
 
 impl RecordRequest<'_> {
+    fn end_span(&self, span: &ServerSpan, context: &RequestContext, status: u16, took: Duration) {
+        let RequestContext { parts, audit_id, latency, .. } = context;
+        let millis = |phase| u64::try_from(latency.get(phase).as_millis()).unwrap_or(u64::MAX);
+        let client = self.remote.map(|address| address.to_string()).unwrap_or_default();
+        let (agent, audit_id) = (agent_of(parts), String::from_utf8_lossy(audit_id.as_bytes()));
+        let request = ServedRequest {
+            name: span_name(&parts.method, &context.info),
+            status,
+            took,
+            texts: &[
+                ("http.request.method", parts.method.as_str()),
+                // Without the query, which may have secrets.
+                ("url.path", parts.uri.path()),
+                ("user_agent.original", &agent),
+                ("client.address", &client),
+                ("audit-id", &audit_id),
+            ],
+            numbers: &[
+                ("coracle.body_ms", millis(Phase::Body)),
+                ("coracle.queue_ms", millis(Phase::Queue)),
+                ("coracle.admission_ms", millis(Phase::Admission)),
+                ("coracle.webhooks_ms", millis(Phase::Webhooks)),
+                ("coracle.store_ms", millis(Phase::Store)),
+            ],
+        };
+        self.tracer.end(span, request);
+    }
+
     fn log_slow(&self, context: &RequestContext, status: u16, took: Duration) {
         let RequestContext { parts, audit_id, user, latency, .. } = context;
-        let agent = parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
         self.slow_requests.log(&SlowRequest {
             audit_id: &String::from_utf8_lossy(audit_id.as_bytes()),
             verb: context.attributes().verb,
             path: parts.uri.path(),
             user: user.get().map_or("", |user| &user.name),
-            user_agent: &user_agent(&String::from_utf8_lossy(agent)),
+            user_agent: &agent_of(parts),
             client: self.remote,
             status,
             took,
             latency,
         });
     }
+}
+
+/// The `User-Agent` of a request, not longer than it is audited.
+fn agent_of(parts: &Parts) -> String {
+    let agent = parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
+    user_agent(&String::from_utf8_lossy(agent))
+}
+
+/// The name of a request's span: the method, and the path with placeholders for names, so that there are few of them.
+fn span_name(method: &Method, info: &RequestInfo) -> String {
+    let RequestInfo::Resource(request) = info else { return method.to_string() };
+    let prefix = if request.group.is_empty() { "api" } else { "apis" };
+    let placeholder = |value: &str, text: &'static str| if value.is_empty() { "" } else { text };
+    let parts = [
+        prefix,
+        &request.group,
+        &request.version,
+        placeholder(&request.namespace, "namespaces/{:namespace}"),
+        &request.resource,
+        placeholder(&request.name, "{:name}"),
+        &request.subresource,
+    ];
+    let path: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{method} /{}", path.join("/"))
 }
 
 /// The labels under which a request is counted; None if it is not.
@@ -97,6 +156,27 @@ mod tests {
     use crate::serve::layers::filter;
     use crate::serve::testing;
 
+    #[test]
+    fn spans_are_named_without_names() {
+        for (method, uri, want) in [
+            ("GET", "/healthz", "GET"),
+            ("GET", "/api/v1/pods?limit=1", "GET /api/v1/pods"),
+            (
+                "PUT",
+                "/api/v1/namespaces/n/pods/p/status",
+                "PUT /api/v1/namespaces/{:namespace}/pods/{:name}/status",
+            ),
+            (
+                "DELETE",
+                "/apis/apps/v1/namespaces/n/deployments/d",
+                "DELETE /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}",
+            ),
+        ] {
+            let context = testing::received(method, uri, &[]).context;
+            assert_eq!(span_name(&context.parts.method, &context.info), want, "{uri}");
+        }
+    }
+
     #[tokio::test]
     async fn requests_for_what_is_served_are_counted() {
         let patch = [("content-type", "application/apply-patch+yaml")];
@@ -110,11 +190,12 @@ mod tests {
         ] {
             let (metrics, resources) =
                 (Metrics::new(), SharedResourceTable::new(coracle_resources::built_in()));
-            let slow_requests = SlowRequests::default();
+            let (slow_requests, tracer) = (SlowRequests::default(), Tracer::default());
             let record = RecordRequest {
                 metrics: &metrics,
                 resources: &resources,
                 slow_requests: &slow_requests,
+                tracer: &tracer,
                 remote: None,
             };
             let stack = ServiceBuilder::new().layer(filter(record)).service_fn(|_: ReceivedRequest<_>| {

@@ -1,0 +1,228 @@
+//! Spans to an OpenTelemetry collector: OTLP over gRPC, with a queue in between.
+//!
+//! The [`Exporter`] never waits and never fails: a span for which the queue has no room, and spans that the collector does not take in
+//! time, are dropped and counted. One task sends them, in batches.
+//!
+//! The crate knows neither Kubernetes nor `tracing`. The messages are declared in [`proto`] for the one call that is needed, as those of etcd
+//! are; OpenTelemetry's own crates are ten more, most of which nothing here would use.
+//!
+//! Source: OTLP 1.x, "OTLP/gRPC"; the bounds are those of OpenTelemetry's batch span processor.
+
+#![warn(missing_docs)]
+
+pub mod proto;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use proto::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse, InstrumentationScope, KeyValue, Resource,
+    ResourceSpans, ScopeSpans, Span,
+};
+
+/// How many spans wait to be sent.
+pub const QUEUE: usize = 2048;
+/// How many spans are sent at once.
+pub const BATCH: usize = 512;
+/// How long the first span of a batch waits for others.
+const GATHER: Duration = Duration::from_secs(5);
+/// How long a collector may take for a batch, a new connection included.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the last batches may take when the exporter is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
+
+const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+/// The endpoint of a collector is no address.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint:?} is no address of a collector: {cause}")]
+pub struct EndpointError {
+    /// What was given.
+    pub endpoint: String,
+    /// What is wrong with it.
+    pub cause: tonic::transport::Error,
+}
+
+/// Who sends spans.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// `service.name`.
+    pub name: String,
+    /// `service.instance.id`.
+    pub instance: String,
+    /// The version of the library that makes the spans.
+    pub version: String,
+}
+
+/// Counts spans that are dropped: it is called with how many these are.
+pub type OnDropped = Box<dyn Fn(u64) + Send + Sync>;
+
+/// Sends spans to a collector. Dropping it sends what waits, in the background.
+pub struct Exporter {
+    queue: mpsc::Sender<Message>,
+    on_dropped: std::sync::Arc<OnDropped>,
+}
+
+enum Message {
+    Span(Box<Span>),
+    /// All spans so far are to be sent, and then this.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Exporter {
+    /// An exporter to a collector, which need not be there yet. It runs on the current tokio runtime.
+    ///
+    /// - `endpoint`: `HOST:PORT`. The connection has no TLS.
+    ///
+    /// # Errors
+    /// The endpoint is no address.
+    pub fn new(endpoint: &str, service: &Service, on_dropped: OnDropped) -> Result<Exporter, EndpointError> {
+        let address = Endpoint::from_shared(format!("http://{endpoint}"));
+        let address = address.map_err(|cause| EndpointError { endpoint: endpoint.to_owned(), cause })?;
+        let channel = address.connect_timeout(EXPORT_TIMEOUT).connect_lazy();
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        let on_dropped = std::sync::Arc::new(on_dropped);
+        let sender = Sender {
+            grpc: Grpc::new(channel),
+            service: service.clone(),
+            on_dropped: on_dropped.clone(),
+            has_failed: false,
+        };
+        tokio::spawn(sender.run(receiver));
+        Ok(Exporter { queue, on_dropped })
+    }
+
+    /// Sends a span, soon; drops it if too many wait.
+    pub fn export(&self, span: Span) {
+        if self.queue.try_send(Message::Span(Box::new(span))).is_err() {
+            (self.on_dropped)(1);
+        }
+    }
+
+    /// Waits until all spans so far are sent or dropped, for 300 ms at most.
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        let flush = async {
+            if self.queue.send(Message::Flush(done)).await.is_ok() {
+                // An error is the end of the task, with which all is done.
+                let _ = flushed.await;
+            }
+        };
+        // What is late is dropped with the process.
+        let _ = timeout(CLOSE_TIMEOUT, flush).await;
+    }
+}
+
+/// The task that sends batches.
+struct Sender {
+    grpc: Grpc<Channel>,
+    service: Service,
+    on_dropped: std::sync::Arc<OnDropped>,
+    /// Whether the last batch was not sent, which is logged once.
+    has_failed: bool,
+}
+
+impl Sender {
+    async fn run(mut self, mut queue: mpsc::Receiver<Message>) {
+        loop {
+            let mut batch = Vec::new();
+            let mut flushes = Vec::new();
+            let is_open = gather(&mut queue, &mut batch, &mut flushes).await;
+            if !batch.is_empty() {
+                self.send(batch).await;
+            }
+            for flush in flushes {
+                // Nobody may wait any more.
+                let _ = flush.send(());
+            }
+            if !is_open {
+                return;
+            }
+        }
+    }
+
+    async fn send(&mut self, batch: Vec<Span>) {
+        let spans = batch.len() as u64;
+        let outcome = timeout(EXPORT_TIMEOUT, self.export(batch)).await;
+        let outcome =
+            outcome.unwrap_or_else(|_| Err(Status::deadline_exceeded("the collector does not respond")));
+        let dropped = match &outcome {
+            Ok(response) => response.partial_success.as_ref().map_or(0, |partial| partial.rejected_spans),
+            Err(_) => i64::MAX,
+        };
+        let dropped = u64::try_from(dropped).unwrap_or(0).min(spans);
+        if dropped > 0 {
+            (self.on_dropped)(dropped);
+        }
+        match outcome {
+            Ok(_) => self.has_failed = false,
+            Err(status) => {
+                if !self.has_failed {
+                    tracing::warn!(%status, "the collector of traces takes no spans");
+                }
+                self.has_failed = true;
+            }
+        }
+    }
+
+    async fn export(&mut self, spans: Vec<Span>) -> Result<ExportTraceServiceResponse, Status> {
+        self.grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let request = Request::new(self.request(spans));
+        let codec = ProstCodec::<ExportTraceServiceRequest, ExportTraceServiceResponse>::default();
+        let response = self.grpc.unary(request, PathAndQuery::from_static(EXPORT), codec).await?;
+        Ok(response.into_inner())
+    }
+
+    fn request(&self, spans: Vec<Span>) -> ExportTraceServiceRequest {
+        let Service { name, instance, version } = &self.service;
+        let resource = Resource {
+            attributes: vec![
+                KeyValue::string("service.name", name),
+                KeyValue::string("service.instance.id", instance),
+            ],
+        };
+        let scope = InstrumentationScope { name: "coracle".to_owned(), version: version.clone() };
+        let scope_spans = vec![ScopeSpans { scope: Some(scope), spans }];
+        ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans { resource: Some(resource), scope_spans }],
+        }
+    }
+}
+
+/// Waits for spans: a full batch, or what has come some time after the first one, or before a flush. Returns false when the exporter is
+/// gone.
+async fn gather(
+    queue: &mut mpsc::Receiver<Message>,
+    batch: &mut Vec<Span>,
+    flushes: &mut Vec<oneshot::Sender<()>>,
+) -> bool {
+    let mut deadline = None;
+    while batch.len() < BATCH {
+        let next = match deadline {
+            None => queue.recv().await,
+            Some(deadline) => match timeout_at(deadline, queue.recv()).await {
+                Ok(next) => next,
+                Err(_) => return true,
+            },
+        };
+        match next {
+            Some(Message::Span(span)) => batch.push(*span),
+            Some(Message::Flush(done)) => {
+                flushes.push(done);
+                return true;
+            }
+            None => return false,
+        }
+        deadline = deadline.or_else(|| Some(Instant::now() + GATHER));
+    }
+    true
+}
