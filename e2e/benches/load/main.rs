@@ -47,6 +47,8 @@ fn main() -> Result<()> {
         }
         if is_selected("watchers") {
             growth::watchers().await?;
+            println!("\n| watchers | |\n| --- | ---: |");
+            growth::stalled_watchers().await?;
             growth::quiet_watchers().await?;
         }
         Ok(())
