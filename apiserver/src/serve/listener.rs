@@ -41,6 +41,8 @@ const MAX_CONCURRENT_STREAMS: u32 = 250;
 const WINDOWS: [u32; 2] = [128 << 10, 512 << 10];
 /// What is kept for a client of HTTP/2 that does not read, on one stream.
 const MAX_SEND_BUFFER: usize = 64 << 10;
+/// The same over HTTP/1.1, where it is also how long the head of a request may be.
+const MAX_HTTP1_BUFFER: usize = 128 << 10;
 /// How often connections and transfers are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How long no connection is accepted after that failed: files must be closed first.
@@ -220,7 +222,11 @@ impl Server {
         let service = ServiceExt::<Request<Incoming>>::map_request(service, choose);
         let service = TowerToHyperService::new(service);
         let mut builder = auto::Builder::new(Streams);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE)
+            .max_buf_size(MAX_HTTP1_BUFFER);
         builder
             .http2()
             .timer(TokioTimer::new())
