@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::codec::json::fields_v1::Element;
-use crate::codec::json::write_untyped;
+use crate::codec::json::{write_string, write_untyped};
 
 /// One step of a path, in its written form.
 pub type PathElement = String;
@@ -225,14 +225,14 @@ pub fn value(item: &Value) -> PathElement {
 
 /// The element of an item with keys, which must be sorted by name.
 pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> PathElement {
-    let mut text = b"k:".to_vec();
-    let mut separator = b'{';
-    for (name, value) in keys {
-        text.extend_from_slice(&[separator, b'"']);
-        text.extend_from_slice(name.as_bytes());
-        text.extend_from_slice(b"\":");
+    let mut text = b"k:{".to_vec();
+    for (i, (name, value)) in keys.enumerate() {
+        if i > 0 {
+            text.push(b',');
+        }
+        write_string(name, &mut text);
+        text.push(b':');
         write_untyped(&value, &mut text);
-        separator = b',';
     }
     text.push(b'}');
     String::from_utf8(text).unwrap_or_default()
@@ -291,6 +291,8 @@ mod tests {
                 json!({"k:{\"b\": 1, \"a\" : \"<\"}": {}}),
                 json!({"k:{\"a\":\"\\u003c\",\"b\":1}": {}}),
             ),
+            ("names of keys are quoted", json!({r#"k:{"a\"b":1}"#: {}}), json!({r#"k:{"a\"b":1}"#: {}})),
+            ("an item without keys", json!({"k:{ }": {}}), json!({"k:{}": {}})),
             ("values are packed", json!({"v: \"x\" ": {}, "i:01": {}}), json!({"v:\"x\"": {}, "i:1": {}})),
             ("unknown kinds are dropped", json!({"z:what": {}, "f:a": {}}), json!({"f:a": {}})),
             ("the whole object is nobody's", json!({".": {}}), json!({})),

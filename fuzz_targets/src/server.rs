@@ -1,0 +1,146 @@
+//! One server for all inputs: a few objects, built in and custom, in memory. Nothing writes to it, so inputs do not depend on
+//! what came before them.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use coracle_apimachinery::clock::Clock;
+use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, SharedResourceTable};
+use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
+use coracle_apiserver::access::authorize::{Authorizer, Mode};
+use coracle_apiserver::access::jwt::SigningKey;
+use coracle_apiserver::access::tls::Peer;
+use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::registry::{ObjectIndex, Registry};
+use coracle_apiserver::serve::{Api, Body, Config};
+use coracle_apiserver::telemetry::health::Health;
+use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_storage::log::EphemeralLog;
+use coracle_storage::{Options, Store};
+use http::{Request, Response};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt;
+
+/// A server, called in the process by an administrator.
+pub struct Server {
+    pub runtime: Runtime,
+    pub api: Api,
+}
+
+/// The server, started at the first call.
+pub fn server() -> &'static Server {
+    static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
+    &SERVER
+}
+
+impl Server {
+    fn start() -> Server {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let api = runtime.block_on(start());
+        let server = Server { runtime, api };
+        for (path, object) in objects() {
+            let request = Request::post(path).header("content-type", "application/json");
+            let request = request.body(object.to_string().into()).expect("a request");
+            let response = server.runtime.block_on(server.call(request));
+            assert_eq!(response.status().as_u16(), 201, "{path}");
+        }
+        server
+    }
+
+    /// The response to a request.
+    pub async fn call(&self, request: Request<Bytes>) -> Response<Body> {
+        self.api.clone().oneshot(request.map(Full::new)).await.expect("infallible")
+    }
+
+    pub fn registry(&self) -> &Registry {
+        self.api.registry()
+    }
+}
+
+async fn start() -> Api {
+    let table = coracle_resources::built_in().with_custom(widgets());
+    let resources = SharedResourceTable::new(table);
+    let index = ObjectIndex::new(resources.clone());
+    let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
+    let clock: Clock = Arc::new(jiff::Timestamp::now);
+    let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
+    let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
+    registry.bootstrap(6443, None).await.expect("the first objects");
+    let config = Config {
+        registry: Arc::new(registry),
+        authenticator: Authenticator::new(Vec::new(), clock),
+        authorizer,
+        signing_key: Arc::new(SigningKey::ephemeral().expect("a key")),
+        discovery: Discovery::new("127.0.0.1:6443", [], resources),
+        health: Health::new(),
+        metrics: Metrics::new(),
+        tracer: Arc::default(),
+        auditor: None,
+    };
+    let user = UserInfo::new("admin", &[MASTERS]).authenticated();
+    Api::new(config).for_peer(Peer::Known(Arc::new(user)))
+}
+
+/// A custom kind with defaults, a status, columns and selectable fields.
+fn widgets() -> Vec<coracle_apimachinery::resource_info::ResourceInfo> {
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {
+            "size": {"type": "integer", "minimum": 0},
+            "color": {"type": "string", "default": "blue", "enum": ["blue", "red"]},
+            "ports": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
+                "items": {"type": "object", "properties": {"port": {"type": "integer"}, "name": {"type": "string"}}},
+            },
+            "loose": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }},
+        "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+    }});
+    let kind = CustomKind::new("example.com", "Widget", "widgets", true);
+    let version = CustomVersion {
+        schema,
+        status: true,
+        columns: Some(json!([{"name": "Color", "type": "string", "jsonPath": ".spec.color"}])),
+        selectable_fields: vec![".spec.color".to_owned()],
+        ..CustomVersion::new("v1")
+    };
+    kind.resources(vec![version.stored()]).expect("a structural schema")
+}
+
+/// What there is besides the objects of every server.
+fn objects() -> Vec<(&'static str, Value)> {
+    let named = |api_version: &str, kind: &str, name: &str, mut rest: Value| {
+        rest["apiVersion"] = api_version.into();
+        rest["kind"] = kind.into();
+        rest["metadata"] = json!({"name": name, "labels": {"app": name, "tier": "db"}});
+        rest
+    };
+    let template = json!({
+        "metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let deployment =
+        json!({"spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": template}});
+    let service = json!({"spec": {"selector": {"app": "a"}, "ports": [{"port": 80}]}});
+    let mut objects = vec![
+        ("/api/v1/namespaces", named("v1", "Namespace", "other", json!({}))),
+        ("/api/v1/namespaces/default/serviceaccounts", named("v1", "ServiceAccount", "default", json!({}))),
+        ("/api/v1/namespaces/default/pods", named("v1", "Pod", "a", json!({"spec": template["spec"]}))),
+        ("/apis/apps/v1/namespaces/default/deployments", named("apps/v1", "Deployment", "a", deployment)),
+        ("/api/v1/namespaces/default/services", named("v1", "Service", "a", service)),
+        (
+            "/apis/example.com/v1/namespaces/default/widgets",
+            named("example.com/v1", "Widget", "a", json!({"spec": {"size": 1, "ports": [{"port": 1}]}})),
+        ),
+    ];
+    for (path, names) in [
+        ("/api/v1/namespaces/default/configmaps", &["a", "b", "b.c", "b-c", "c"][..]),
+        ("/api/v1/namespaces/other/configmaps", &["a", "b", "z"]),
+        ("/api/v1/namespaces/kube-system/configmaps", &["a"]),
+    ] {
+        objects.extend(
+            names.iter().map(|name| (path, named("v1", "ConfigMap", name, json!({"data": {"k": "v"}})))),
+        );
+    }
+    objects
+}
