@@ -59,7 +59,36 @@ impl Builder {
     }
 
     /// Starts the process, and waits until it reports that it serves.
+    ///
+    /// # Errors
+    /// It ends before, or takes far too long.
     pub async fn start(self) -> Result<Cluster> {
+        let (cluster, ready) = self.spawn()?;
+        match timeout(START_TIMEOUT, ready).await {
+            Ok(Ok(())) => Ok(cluster),
+            Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
+            Err(_) => bail!("coracle does not serve after {START_TIMEOUT:?}:\n{}", cluster.log()),
+        }
+    }
+
+    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until it has exited. Returns whether it
+    /// served.
+    ///
+    /// # Errors
+    /// It ends by itself.
+    pub async fn start_and_kill(self, after: Duration) -> Result<bool> {
+        let (cluster, ready) = self.spawn()?;
+        let serves = match timeout(after, ready).await {
+            Ok(Ok(())) => true,
+            Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
+            Err(_) => false,
+        };
+        cluster.kill().await?;
+        Ok(serves)
+    }
+
+    /// The process, and what is notified when it serves.
+    fn spawn(self) -> Result<(Cluster, oneshot::Receiver<()>)> {
         let directory = TempDir::with_prefix("coracle-e2e-")?;
         let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(binary::coracle());
@@ -71,12 +100,7 @@ impl Builder {
         command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;
         let (log, ready) = Log::follow(child.stderr.take().context("its standard error")?);
-        let cluster = Cluster { child, log, kubeconfig, directory };
-        match timeout(START_TIMEOUT, ready).await {
-            Ok(Ok(())) => Ok(cluster),
-            Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
-            Err(_) => bail!("coracle does not serve after {START_TIMEOUT:?}:\n{}", cluster.log()),
-        }
+        Ok((Cluster { child, log, kubeconfig, directory }, ready))
     }
 }
 

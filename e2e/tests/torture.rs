@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster::Builder;
 use coracle_e2e::consistency::client::{Acknowledged, COLLECTION, Client, History, Watch, list, mark};
 use coracle_e2e::consistency::register::{self, Input, Output};
-use coracle_e2e::consistency::stream::{self, Listed, Objects};
+use coracle_e2e::consistency::stream::{self, Listed, Objects, Writes};
 use coracle_e2e::http::Endpoint;
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::random::Rng;
@@ -22,7 +22,7 @@ use coracle_e2e::{Cluster, cluster, workloads};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 const CLIENTS: u64 = 4;
 const KEYS: usize = 6;
@@ -112,11 +112,8 @@ impl Run {
     async fn start(&mut self) -> Result<Cluster> {
         while self.rng.one_in(6) {
             let soon = Duration::from_millis(self.rng.below(400) as u64);
-            match timeout(soon, self.mode.start(self.data.path()).start()).await {
-                // Dropping the start kills the process.
-                Err(_) => self.crashed_starts += 1,
-                Ok(started) => started?.kill().await?,
-            }
+            let served = self.mode.start(self.data.path()).start_and_kill(soon).await?;
+            self.crashed_starts += usize::from(!served);
         }
         self.mode.start(self.data.path()).start().await
     }
@@ -193,7 +190,14 @@ impl Run {
                 // What was lost in the crash may have been seen before it.
                 Mode::Interval(_) => {
                     check_expired(endpoint, watch.revision()).await?;
-                    watch.revision()
+                    let seen = watch.revision();
+                    // The response to a deletion has no revision: it was before `seen` if the object was there again by then.
+                    let Writes { deleted, acknowledged, .. } = &mut writes;
+                    deleted.retain(|(key, revision)| {
+                        let mut later = acknowledged.range(revision + 1..).take_while(|(at, _)| **at <= seen);
+                        later.any(|(_, (written, _))| written == key)
+                    });
+                    seen
                 }
             };
             stream::check_stream(&watch.stream, &writes, complete_to)?;
