@@ -178,3 +178,21 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     ensure!(cluster.stop().await?.success(), "no clean stop");
     Ok(())
 }
+
+#[tokio::test]
+async fn heads_without_end_are_refused() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let get = async |length: usize| {
+        let value = "x".repeat(length);
+        endpoint.connect().await?.call("GET", "/version", &[("x-long", Some(&value))], None).await
+    };
+    assert_eq!(get(100 << 10).await?.status, 200);
+    // The connection may be closed before the refusal is read, since the rest of the head is not.
+    match get(200 << 10).await {
+        Ok(response) => assert_eq!(response.status, 431),
+        Err(error) => assert!(error.downcast_ref::<hyper::Error>().is_some(), "{error:?}"),
+    }
+    assert_eq!(get(1).await?.status, 200);
+    Ok(())
+}

@@ -142,9 +142,9 @@ async fn custom_resources(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Ro
         {"rule": "self.replicas <= 10 && self.replicas >= 0"},
         {"rule": "size(self.filler) > 0 && !self.filler.startsWith('no')"},
     ]);
-    for (rules, create_row, update_row) in [
-        (json!([]), "custom resource: create", "custom resource: update"),
-        (rules, "with two CEL rules: create", "with two CEL rules: update"),
+    for (rules, create_row, patch_row) in [
+        (json!([]), "custom resource: create", "custom resource: merge patch"),
+        (rules, "with two CEL rules: create", "with two CEL rules: merge patch"),
     ] {
         let path = define(endpoint, namespace, rules).await?;
         let object = |i: usize, value: char| {
@@ -163,12 +163,14 @@ async fn custom_resources(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Ro
         rows.push((create_row, drive(endpoint, IN_FLIGHT, create).await?));
         // The last ones that were begun may not have been sent.
         let there = created.load(Ordering::Relaxed).saturating_sub(IN_FLIGHT).max(1);
-        let update = |i: usize| {
+        // A PUT would need the resourceVersion, unlike a ConfigMap's.
+        let patch = |i: usize| {
             let value = if (i / there).is_multiple_of(2) { 'y' } else { 'z' };
+            let patch = json!({"spec": {"filler": value.to_string().repeat(850)}}).to_string();
             let of = format!("{}/c{}", path.collection, i % there);
-            Some(Request::new("PUT", of).body(object(i % there, value).into()))
+            Some(Request::patch("application/merge-patch+json", of, patch))
         };
-        rows.push((update_row, drive(endpoint, IN_FLIGHT, update).await?));
+        rows.push((patch_row, drive(endpoint, IN_FLIGHT, patch).await?));
     }
     Ok(rows)
 }
