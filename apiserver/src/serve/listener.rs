@@ -222,11 +222,7 @@ impl Server {
         let service = ServiceExt::<Request<Incoming>>::map_request(service, choose);
         let service = TowerToHyperService::new(service);
         let mut builder = auto::Builder::new(Streams);
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(IDLE)
-            .max_buf_size(MAX_HTTP1_BUFFER);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(MAX_HTTP1_BUFFER);
         builder
             .http2()
             .timer(TokioTimer::new())
