@@ -248,13 +248,18 @@ fn scale(whole: &str, fraction: &str, base2: u32, base10: i32) -> i128 {
     let mut exponent = base10.saturating_sub(places).saturating_add(9);
     let mut number: i128 = 0;
     let mut lost = false;
-    let most = 36 - (base2 as usize * 4 / 13);
-    for (i, digit) in whole.bytes().chain(fraction.bytes()).skip_while(|&digit| digit == b'0').enumerate() {
-        if i < most {
-            number = number * 10 + i128::from(digit - b'0');
-        } else {
-            exponent = exponent.saturating_add(1);
-            lost |= digit != b'0';
+    // With room for the binary exponent. Once a digit does not fit, none after it does.
+    let most = i128::MAX >> base2;
+    let mut is_full = false;
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        let longer = number.checked_mul(10).and_then(|number| number.checked_add(i128::from(digit - b'0')));
+        match longer.filter(|longer| !is_full && *longer <= most) {
+            Some(longer) => number = longer,
+            None => {
+                is_full = true;
+                exponent = exponent.saturating_add(1);
+                lost |= digit != b'0';
+            }
         }
     }
     number = number.saturating_mul(1i128 << base2);
@@ -356,6 +361,24 @@ mod tests {
             ("10e20", "1e21"),
         ] {
             assert_eq!(printed(written).as_deref(), Ok(want), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        for text in
+            ["1e999999999", "9e38", "123456789012345678901234567890.123456789", "-1e60", "8191Pi", "1e-9"]
+        {
+            let quantity: Quantity = text.parse().expect(text);
+            let printed = quantity.to_string();
+            let again: Quantity = printed.parse().expect(&printed);
+            assert_eq!((again.nanos, again.to_string()), (quantity.nanos, printed), "{text}");
+        }
+        // As many digits as there is room for, and some more.
+        let digits = "9".repeat(39);
+        for (places, want) in [(20, "10e18"), (30, "1e9")] {
+            let quantity: Quantity = format!("{digits}e-{places}").parse().expect("a quantity");
+            assert_eq!(quantity.to_string(), want, "{places}");
         }
     }
 

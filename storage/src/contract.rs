@@ -253,6 +253,11 @@ pub async fn lists_in_the_order_of_names(logs: impl TestLog) {
     assert_eq!(names(&mut bucket.iter()), "a a/a a/z a0 ab/q b/x");
     assert_eq!(names(&mut bucket.prefix("a/")), "a/a a/z");
     assert_eq!(names(&mut bucket.prefix("c/")), "");
+    for (name, prefix, want) in
+        [("a/a", "a/", 1), ("a/z", "a/", 0), ("a/", "a/", 2), ("", "", bucket.len()), ("c/", "c/", 0)]
+    {
+        assert_eq!(bucket.count_after(name, prefix), want, "{name:?} {prefix:?}");
+    }
     for (case, from, want) in [
         ("from a name on", Bound::Included("a/z"), "a/z a0 ab/q b/x"),
         ("after a name", Bound::Excluded("a/z"), "a0 ab/q b/x"),

@@ -135,6 +135,26 @@ impl<I: Index> BucketSnapshot<I> {
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.range(Bound::Included(prefix)).take_while(move |object| object.key.name().starts_with(prefix))
     }
+
+    /// The number of objects after a name whose names start with `prefix`, as that name does. No name is looked at, unless the
+    /// prefix ends with something else than ASCII.
+    pub fn count_after(&self, name: &str, prefix: &str) -> usize {
+        let after = Bound::Excluded(name);
+        let count = |to| self.objects.range::<_, str>((after, to)).count();
+        match prefix_end(prefix) {
+            _ if prefix.is_empty() => count(Bound::Unbounded),
+            Some(end) => count(Bound::Excluded(&end)),
+            None => self.range(after).take_while(|object| object.key.name().starts_with(prefix)).count(),
+        }
+    }
+}
+
+/// What comes after all that starts with a prefix.
+fn prefix_end(prefix: &str) -> Option<String> {
+    let (last, rest) = prefix.as_bytes().split_last()?;
+    let next = last.checked_add(1).filter(u8::is_ascii)?;
+    let rest = std::str::from_utf8(rest).ok()?;
+    Some(format!("{rest}{}", char::from(next)))
 }
 
 impl<I: Index> State<I> {

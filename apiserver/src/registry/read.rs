@@ -175,15 +175,14 @@ impl Registry {
                 }
             }
         }
-        if limit > 0 && page.items.len() == limit {
-            let left = if all { objects.count() } else { usize::from(objects.next().is_some()) };
-            if left > 0
-                && let Some(last) = page.items.last()
-            {
-                let after = &last.key.name()[prefix.len()..];
-                page.continue_token = Some(Token::new(page.revision, after).encode());
-                page.remaining = all.then_some(left);
-            }
+        if limit > 0
+            && page.items.len() == limit
+            && objects.next().is_some()
+            && let Some(last) = page.items.last()
+        {
+            let after = &last.key.name()[prefix.len()..];
+            page.continue_token = Some(Token::new(page.revision, after).encode());
+            page.remaining = all.then(|| snapshot.count_after(last.key.name(), &prefix));
         }
         Ok(page)
     }
