@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p coracle-e2e --bench load                  all tables, as Markdown
-//! cargo bench -p coracle-e2e --bench load -- requests      some: requests, objects, watchers
+//! cargo bench -p coracle-e2e --bench load -- requests      some: requests, latency, objects, watchers
 //! PEER_KUBECONFIG=FILE cargo bench ...                     the same requests to another server, and ratios
 //! CORACLE_BIN=FILE cargo bench ...                         of a binary that is there already
 //! PLOTS=DIRECTORY cargo bench ...                          the growth as SVG, too
@@ -14,6 +14,7 @@
 mod drive;
 mod floor;
 mod growth;
+mod latency;
 mod plot;
 mod rows;
 mod watching;
@@ -40,6 +41,9 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         if is_selected("requests") {
             requests().await?;
+        }
+        if is_selected("latency") {
+            latency::latencies().await?;
         }
         if is_selected("objects") {
             growth::objects().await?;
