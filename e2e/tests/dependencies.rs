@@ -32,7 +32,7 @@ fn packages() -> Vec<Value> {
 
 /// The allowed licences of `deny.toml`: those of every crate under "", those of single crates under their names.
 fn allowed() -> BTreeMap<String, Vec<String>> {
-    let text = include_str!("../deny.toml");
+    let text = include_str!("../../deny.toml");
     let section = text.split("[licenses]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
     let mut allowed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let lines = section.lines().map(str::trim).filter(|line| !line.starts_with('#'));
