@@ -52,7 +52,7 @@ pub fn check(data_dir: &Path) -> Result<CheckReport, Error> {
 /// Makes a store of a backup in a data directory that has none.
 ///
 /// - `bump_revision`: by how much revisions continue above the backup's, so that those which clients have seen never come
-///   again. Watches from before are told that they are too old.
+///   again. Watches from before get 410.
 ///
 /// # Errors
 /// [`Error::Backup`] if the file is not a sound backup, [`Error::HasStore`], or what failed. There is no store then.

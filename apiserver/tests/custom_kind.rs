@@ -16,8 +16,6 @@ use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
-use coracle_apiserver::telemetry::health::Health;
-use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use futures::future::BoxFuture;
@@ -44,17 +42,9 @@ impl Server {
         let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
         registry.bootstrap(6443, None).await.expect("the first objects");
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
-        let config = Config {
-            registry: Arc::new(registry),
-            authenticator: Authenticator::new(Vec::new(), clock),
-            authorizer,
-            signing_key: Arc::new(SigningKey::ephemeral().expect("a key")),
-            discovery,
-            health: Health::new(),
-            metrics: Metrics::new(),
-            tracer: Arc::default(),
-            auditor: None,
-        };
+        let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
+        let authenticator = Authenticator::new(Vec::new(), clock);
+        let config = Config::new(registry, authenticator, authorizer, signing_key, discovery);
         let user = UserInfo::new("admin", &[MASTERS]).authenticated();
         let api = Api::new(config).for_peer(Peer::Known(Arc::new(user)));
         Server { api, resources }

@@ -11,8 +11,6 @@ use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
-use coracle_apiserver::telemetry::health::Health;
-use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::{Request, Response};
@@ -27,17 +25,10 @@ async fn api() -> Api {
     let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
     let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
     registry.bootstrap(6443, None).await.expect("the first objects");
-    Api::new(Config {
-        auditor: None,
-        registry: Arc::new(registry),
-        authenticator: Authenticator::new(Vec::new(), clock),
-        authorizer,
-        signing_key: Arc::new(SigningKey::ephemeral().expect("a key")),
-        discovery: Discovery::new("127.0.0.1:6443", [], resources),
-        health: Health::new(),
-        metrics: Metrics::new(),
-        tracer: Arc::default(),
-    })
+    let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
+    let discovery = Discovery::new("127.0.0.1:6443", [], resources);
+    let authenticator = Authenticator::new(Vec::new(), clock);
+    Api::new(Config::new(registry, authenticator, authorizer, signing_key, discovery))
 }
 
 fn known(name: &str, groups: &[&str]) -> Peer {

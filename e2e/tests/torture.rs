@@ -321,7 +321,7 @@ fn revision(write: &Acknowledged) -> Option<u64> {
     }
 }
 
-/// Where changes may be lost, no watch resumes from before: it is told that its revision is too old.
+/// Where changes may be lost, no watch resumes from before: it gets 410, since its revision is too old.
 async fn check_expired(endpoint: &Endpoint, revision: u64) -> Result<()> {
     let path = format!("{COLLECTION}?watch=1&timeoutSeconds=1&resourceVersion={revision}");
     let (_, response) = JsonClient::new(endpoint).await?.send("GET", &path, None).await?;

@@ -13,8 +13,6 @@ use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
-use coracle_apiserver::telemetry::health::Health;
-use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::{Request, Response};
@@ -68,17 +66,10 @@ async fn start() -> Api {
     let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
     let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
     registry.bootstrap(6443, None).await.expect("the first objects");
-    let config = Config {
-        registry: Arc::new(registry),
-        authenticator: Authenticator::new(Vec::new(), clock),
-        authorizer,
-        signing_key: Arc::new(SigningKey::ephemeral().expect("a key")),
-        discovery: Discovery::new("127.0.0.1:6443", [], resources),
-        health: Health::new(),
-        metrics: Metrics::new(),
-        tracer: Arc::default(),
-        auditor: None,
-    };
+    let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
+    let discovery = Discovery::new("127.0.0.1:6443", [], resources);
+    let authenticator = Authenticator::new(Vec::new(), clock);
+    let config = Config::new(registry, authenticator, authorizer, signing_key, discovery);
     let user = UserInfo::new("admin", &[MASTERS]).authenticated();
     Api::new(config).for_peer(Peer::Known(Arc::new(user)))
 }

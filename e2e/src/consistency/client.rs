@@ -403,7 +403,7 @@ impl Watch {
             _ => bail!("{event}"),
         };
         if object["data"]["value"].is_null() {
-            // An object of others tells how far the watch is.
+            // An object of others shows how far the watch is.
             self.stream.observed.push(Observed::Bookmark(revision(object)?));
             return Ok(());
         }

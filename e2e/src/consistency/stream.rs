@@ -124,7 +124,7 @@ pub fn check_stream(stream: &Stream, writes: &Writes, complete_to: u64) -> Resul
     Ok(())
 }
 
-/// Checks that a list is the state of which a watch tells, at its revision.
+/// Checks that a list is the state that the events of a watch lead to, at its revision.
 ///
 /// # Errors
 /// What differs.

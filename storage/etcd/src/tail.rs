@@ -39,9 +39,9 @@ pub(crate) struct Tail {
     progress: watch::Sender<Progress>,
     /// Asks the watch for its progress.
     nudge: Notify,
-    /// Tells the watch that the queue was read.
+    /// Notifies the watch that the queue was read.
     read: Notify,
-    /// Tells the store that the watch waits until the queue is read.
+    /// Notifies the store that the watch waits until the queue is read.
     full: Notify,
 }
 
@@ -79,7 +79,7 @@ impl Tail {
         }
     }
 
-    /// Everything up to a revision is known, and who is to be told of more.
+    /// Everything up to a revision is known, and who is notified of more.
     pub fn start(&self, known: u64, notifier: Notifier) {
         self.lock().notifier = Some(notifier);
         self.advance(known);

@@ -193,7 +193,7 @@ impl Load {
         two.wait_for(Revision(now.0 + revisions), late()).await.expect("writes go on");
     }
 
-    /// Ends the writers. What they were told is what the watch has shown, once and in order, and what both stores have.
+    /// Ends the writers. What was acknowledged to them is what the watch has shown, once and in order, and what both stores have.
     async fn check(mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         let mut acknowledged = Vec::new();
