@@ -2,26 +2,55 @@
 
 use std::{
     env,
-    fs::File,
-    io,
-    net::{Ipv4Addr, TcpListener},
+    fs::{self, File},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{self, Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
+
+/// Below the ports that systems give to outgoing connections: one of those could take the port of a member that is down.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u16 = 20_000;
+
+/// How long a member may take until it serves.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_PERIOD: Duration = Duration::from_millis(10);
+
+/// What an error shows of a member's log.
+const LOG_TAIL: usize = 4096;
 
 /// A running cluster. It ends, with its data, when it is dropped.
 pub struct EtcdCluster {
     members: Vec<Member>,
     directory: TempDir,
     program: PathBuf,
+    tls: Option<EtcdTls>,
+}
+
+/// The files of a cluster that is reached by TLS, and by clients with a certificate alone.
+#[derive(Clone, Debug)]
+pub struct EtcdTls {
+    /// The authority of all certificates.
+    pub ca_file: PathBuf,
+    /// The members' certificate, for `127.0.0.1`.
+    pub cert_file: PathBuf,
+    /// The key of the members' certificate.
+    pub key_file: PathBuf,
 }
 
 struct Member {
     name: String,
-    client_url: String,
-    peer_url: String,
+    client: SocketAddr,
+    peer: SocketAddr,
+    /// Serves the health without TLS.
+    metrics: SocketAddr,
     /// None while it is stopped.
     process: Option<Child>,
 }
@@ -47,43 +76,54 @@ pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
 }
 
 impl EtcdCluster {
-    /// Starts a cluster of so many members. They may need a moment until they respond.
+    /// Starts a cluster of so many members, and waits until they serve.
     ///
     /// # Errors
     /// A server cannot be started.
     pub fn start(program: PathBuf, members: usize) -> io::Result<EtcdCluster> {
+        EtcdCluster::start_with(program, members, None)
+    }
+
+    /// The same, with TLS for the clients.
+    ///
+    /// # Errors
+    /// See [`EtcdCluster::start`].
+    pub fn start_with(program: PathBuf, members: usize, tls: Option<EtcdTls>) -> io::Result<EtcdCluster> {
         // Memory, where there is such a directory: a disk's flushes are of no use here.
         let memory = Path::new("/dev/shm");
         let directory = match memory.is_dir() {
             true => tempfile::tempdir_in(memory)?,
             false => tempfile::tempdir()?,
         };
-        // All are bound before any is released, so that no port is given twice.
-        let listen = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listeners = (0..2 * members).map(listen).collect::<io::Result<Vec<_>>>()?;
-        let url = |listener: &TcpListener| Ok(format!("http://{}", listener.local_addr()?));
-        let urls = listeners.iter().map(url).collect::<io::Result<Vec<String>>>()?;
-        drop(listeners);
-        let member = |(index, urls): (usize, &[String])| match urls {
-            [client_url, peer_url] => Some(Member {
+        let member = |index| {
+            Ok(Member {
                 name: format!("m{index}"),
-                client_url: client_url.clone(),
-                peer_url: peer_url.clone(),
+                client: free_address()?,
+                peer: free_address()?,
+                metrics: free_address()?,
                 process: None,
-            }),
-            _ => None,
+            })
         };
-        let members: Vec<_> = urls.chunks(2).enumerate().filter_map(member).collect();
-        let mut cluster = EtcdCluster { members, directory, program };
+        let members = (0..members).map(member).collect::<io::Result<_>>()?;
+        let mut cluster = EtcdCluster { members, directory, program, tls };
+        // None serves alone.
         for index in 0..cluster.members.len() {
-            cluster.restart(index)?;
+            cluster.spawn(index)?;
+        }
+        for index in 0..cluster.members.len() {
+            cluster.until_healthy(index)?;
         }
         Ok(cluster)
     }
 
     /// The URLs of the members.
     pub fn urls(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.client_url.clone()).collect()
+        self.members.iter().map(|member| self.client_url(member)).collect()
+    }
+
+    fn client_url(&self, member: &Member) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", member.client)
     }
 
     /// Kills a member, without a warning.
@@ -98,38 +138,91 @@ impl EtcdCluster {
         process.wait().map(drop)
     }
 
-    /// Starts a member that was killed, with its data.
+    /// Starts a member that was killed, with its data, and waits until it serves: then another may be killed.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn restart(&mut self, index: usize) -> io::Result<()> {
+        self.spawn(index)?;
+        self.until_healthy(index)
+    }
+
+    fn spawn(&mut self, index: usize) -> io::Result<()> {
+        let Some(member) = self.members.get(index) else { return Ok(()) };
+        let log = File::options().create(true).append(true).open(self.log(member))?;
+        let client_url = self.client_url(member);
+        let peer_url = |member: &Member| format!("http://{}", member.peer);
         let peers: Vec<_> =
-            self.members.iter().map(|member| format!("{}={}", member.name, member.peer_url)).collect();
-        let Some(member) = self.members.get_mut(index) else { return Ok(()) };
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.directory.path().join(format!("{}.log", member.name)))?;
-        let process = Command::new(&self.program)
+            self.members.iter().map(|member| format!("{}={}", member.name, peer_url(member))).collect();
+        let mut command = Command::new(&self.program);
+        command
             .args(["--name", &member.name, "--data-dir"])
             .arg(self.directory.path().join(&member.name))
-            .args(["--listen-client-urls", &member.client_url, "--advertise-client-urls", &member.client_url])
-            .args(["--listen-peer-urls", &member.peer_url, "--initial-advertise-peer-urls", &member.peer_url])
+            .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
+            .args(["--listen-peer-urls", &peer_url(member)])
+            .args(["--initial-advertise-peer-urls", &peer_url(member)])
+            .args(["--listen-metrics-urls", &format!("http://{}", member.metrics)])
             .args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"])
             // Elections within a test's patience; transactions as large as the contract has them.
-            .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--max-txn-ops", "1024"])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        member.process = Some(process);
+            .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--max-txn-ops", "1024"]);
+        if let Some(tls) = &self.tls {
+            command.arg("--client-cert-auth");
+            command.arg("--trusted-ca-file").arg(&tls.ca_file);
+            command.arg("--cert-file").arg(&tls.cert_file);
+            command.arg("--key-file").arg(&tls.key_file);
+        }
+        let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        if let Some(member) = self.members.get_mut(index) {
+            member.process = Some(process);
+        }
         Ok(())
     }
 
-    /// What the members have logged, for the message of a failed test.
-    pub fn logs(&self) -> PathBuf {
-        self.directory.path().to_owned()
+    /// Waits until a member reads with the agreement of the others.
+    fn until_healthy(&mut self, index: usize) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            let Some(member) = self.members.get_mut(index) else { return Ok(()) };
+            if is_healthy(member.metrics).unwrap_or(false) {
+                return Ok(());
+            }
+            let exit = member.process.as_mut().map_or(Ok(None), Child::try_wait)?;
+            if exit.is_some() || began.elapsed() > START_TIMEOUT {
+                let log = fs::read(self.log(&self.members[index]))?;
+                let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned();
+                return Err(io::Error::other(format!("etcd does not serve ({exit:?}): {tail}")));
+            }
+            thread::sleep(POLL_PERIOD);
+        }
     }
+
+    fn log(&self, member: &Member) -> PathBuf {
+        self.directory.path().join(format!("{}.log", member.name))
+    }
+}
+
+/// An address of this machine that nobody listens at. Tests of several processes take different ones first.
+fn free_address() -> io::Result<SocketAddr> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (process::id() % u32::from(PORTS)) * 97;
+    for _ in 0..PORTS {
+        let offset = (start + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % u32::from(PORTS);
+        let port = FIRST_PORT + u16::try_from(offset).map_err(io::Error::other)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(io::Error::other("no port is free"))
+}
+
+fn is_healthy(address: SocketAddr) -> io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
+    stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+    stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response.contains(r#""health":"true""#))
 }
 
 impl Drop for EtcdCluster {
