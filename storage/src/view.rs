@@ -133,19 +133,26 @@ impl<I: Index> BucketSnapshot<I> {
     /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches
     /// `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
-        self.range(Bound::Included(prefix)).take_while(move |object| object.key.name().starts_with(prefix))
+        self.prefix_from(Bound::Included(prefix), prefix)
     }
 
-    /// The number of objects after a name whose names start with `prefix`, as that name does. No name is looked at, unless the
-    /// prefix ends with something else than ASCII.
+    /// Those of them from a name on that starts with the prefix. No object is looked at to find the last, unless the prefix ends
+    /// with something else than ASCII.
+    pub fn prefix_from<'a>(
+        &'a self,
+        from: Bound<&str>,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Object<I>>> {
+        let end = prefix_end(prefix);
+        let is_bounded = prefix.is_empty() || end.is_some();
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let objects = self.objects.range::<_, str>((from, to)).map(|(_, object)| object);
+        objects.take_while(move |object| is_bounded || object.key.name().starts_with(prefix))
+    }
+
+    /// The number of objects after a name whose names start with `prefix`, as that name does.
     pub fn count_after(&self, name: &str, prefix: &str) -> usize {
-        let after = Bound::Excluded(name);
-        let count = |to| self.objects.range::<_, str>((after, to)).count();
-        match prefix_end(prefix) {
-            _ if prefix.is_empty() => count(Bound::Unbounded),
-            Some(end) => count(Bound::Excluded(&end)),
-            None => self.range(after).take_while(|object| object.key.name().starts_with(prefix)).count(),
-        }
+        self.prefix_from(Bound::Excluded(name), prefix).count()
     }
 }
 

@@ -6,7 +6,7 @@
 //! distinct values of the wanted rule.
 //!
 //! Deciding whether boxes cover a box can take exponential time in theory, so the steps are counted: beyond
-//! [`Limits::steps`] the comparison is aborted and nothing is granted.
+//! [`CoverageLimits::steps`] the comparison is aborted and nothing is granted.
 //!
 //! Start at [`missing`].
 
@@ -17,16 +17,16 @@ use super::rules::{ALL, PolicyRule, Values, quoted, url_prefix};
 
 /// The limits of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct CoverageLimits {
     /// Steps, each of which processes one value or 64 of them at once.
     pub steps: usize,
     /// The approximate size in bytes of the description of missing rights.
     pub description: usize,
 }
 
-impl Limits {
+impl CoverageLimits {
     /// About a tenth of a second, and fifty times the need of the largest role of a new cluster.
-    pub const STANDARD: Limits = Limits { steps: 20_000_000, description: 256 * 1024 };
+    pub const STANDARD: CoverageLimits = CoverageLimits { steps: 20_000_000, description: 256 * 1024 };
 }
 
 /// Bytes of a described line besides its values, and of a verb's quotes.
@@ -44,7 +44,7 @@ pub struct TooManySteps;
 pub fn missing<'a>(
     owned: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &'a [PolicyRule],
-    limits: Limits,
+    limits: CoverageLimits,
 ) -> Result<Missing<'a>, TooManySteps> {
     let mut comparison = Comparison {
         budget: Budget(limits.steps),
@@ -596,7 +596,7 @@ mod tests {
     }
 
     fn described(owned: &Value, wanted: &Value) -> String {
-        missing(&rules(owned), &rules(wanted), Limits::STANDARD).expect("few rules").describe()
+        missing(&rules(owned), &rules(wanted), CoverageLimits::STANDARD).expect("few rules").describe()
     }
 
     #[test]
@@ -701,11 +701,11 @@ mod tests {
         ] {
             let (owned, wanted) = (rules(owned), rules(&wanted));
             let started = Instant::now();
-            let outcome = missing(&owned, &wanted, Limits::STANDARD);
+            let outcome = missing(&owned, &wanted, CoverageLimits::STANDARD);
             let took = started.elapsed();
             assert!(took < Duration::from_secs(20), "{case}: {took:?}");
             let length = outcome.map_or(0, |missing| missing.describe().len());
-            assert!(length <= Limits::STANDARD.description + 100, "{case}: {length}");
+            assert!(length <= CoverageLimits::STANDARD.description + 100, "{case}: {length}");
             eprintln!("{case}: {took:?}, {length} bytes");
         }
     }
@@ -713,7 +713,7 @@ mod tests {
     #[test]
     fn comparisons_over_the_limit_are_refused() {
         let rule = json!([{"verbs": ["get"], "apiGroups": [""], "resources": texts("r", 100)}]);
-        let limits = Limits { steps: 50, ..Limits::STANDARD };
+        let limits = CoverageLimits { steps: 50, ..CoverageLimits::STANDARD };
         let rules = rules(&rule);
         assert_eq!(missing(&rules, &rules, limits), Err(TooManySteps));
     }
@@ -721,7 +721,7 @@ mod tests {
     #[test]
     fn a_long_description_is_cut() {
         let rule = json!([{"verbs": ["get"], "apiGroups": [""], "resources": texts("r", 100)}]);
-        let limits = Limits { description: 160, ..Limits::STANDARD };
+        let limits = CoverageLimits { description: 160, ..CoverageLimits::STANDARD };
         let rules = rules(&rule);
         let text = missing([], &rules, limits).expect("few rules").describe();
         assert_eq!(
@@ -789,7 +789,7 @@ mod tests {
             owned in proptest::collection::vec(any_rule(), 0..5),
             wanted in proptest::collection::vec(any_rule(), 1..3),
         ) {
-            let text = missing(&owned, &wanted, Limits::STANDARD).expect("few rules").describe();
+            let text = missing(&owned, &wanted, CoverageLimits::STANDARD).expect("few rules").describe();
             // Each line is `{APIGroups:["g"], Resources:["r"], ResourceNames:["n"], Verbs:["v" "w"]}`.
             let mut lines = BTreeSet::new();
             for line in text.lines() {

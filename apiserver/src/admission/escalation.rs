@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{AdmissionAttributes, AdmissionPlugin, Operation};
 use crate::access::authenticate::MASTERS;
 use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
-use crate::access::coverage::{Limits, TooManySteps, missing};
+use crate::access::coverage::{CoverageLimits, TooManySteps, missing};
 use crate::access::rbac::{GROUP, Kind};
 use crate::access::rules::{PolicyRule, quoted};
 use crate::cluster::Cluster;
@@ -100,7 +100,8 @@ impl EscalationCheck {
         let mut seen = HashSet::new();
         let owned = owned.iter().filter(|rules| seen.insert(Arc::as_ptr(rules).cast::<PolicyRule>()));
         let who = format!("user {} (groups={})", quote(&user.name), quoted(&user.groups));
-        let mut detail = match missing(owned.flat_map(|rules| rules.iter()), rules, Limits::STANDARD) {
+        let mut detail = match missing(owned.flat_map(|rules| rules.iter()), rules, CoverageLimits::STANDARD)
+        {
             Ok(none) if none.is_empty() => return Ok(()),
             Ok(missing) => format!(
                 "{who} is attempting to grant RBAC permissions not currently held:\n{}",

@@ -12,8 +12,9 @@ use crate::registry::Stored;
 use crate::registry::read::Page;
 use crate::resource_info::ResourceInfo;
 
-/// What one chunk holds at least, but for the last. Small enough that the allocator keeps such chunks at hand.
-const CHUNK: usize = 64 * 1024;
+/// What one chunk holds at least, but for the last. Small enough that the allocator keeps such chunks at hand, and that one with a
+/// common object more is no more than TLS takes at a time.
+const CHUNK: usize = 60 * 1024;
 
 /// A list, chunk by chunk.
 pub struct PlainList {

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::access::coverage::{Limits, missing};
+use crate::access::coverage::{CoverageLimits, missing};
 use crate::access::rules::PolicyRule;
 
 const RBAC_AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -64,8 +64,8 @@ fn role(wanted: &Value, stored: &Value) -> Value {
         }
         let (stored, wanted) = (PolicyRule::of_role(stored), PolicyRule::of_role(wanted));
         // All rules of a role that is too large to compare are restored.
-        let lost =
-            missing(&stored, &wanted, Limits::STANDARD).map_or(wanted.clone(), |missing| missing.rules());
+        let lost = missing(&stored, &wanted, CoverageLimits::STANDARD)
+            .map_or(wanted.clone(), |missing| missing.rules());
         restored = added(&restored, "rules", &lost.iter().map(PolicyRule::to_value).collect::<Vec<_>>());
     }
     with_metadata(wanted, restored)

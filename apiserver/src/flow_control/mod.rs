@@ -34,7 +34,7 @@ use flow_schema::FlowSchema;
 pub use metrics::FlowControlMetrics;
 use metrics::{Executing, RouteMetrics};
 use priority_level::PriorityLevel;
-pub use queue_set::{Limits, QueueSet, Rejection, Seat};
+pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 
 /// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400) and
 /// `--max-mutating-requests-inflight` (200).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use serde_json::Value;
 
-use super::queue_set::{Limits, QueueSet};
+use super::queue_set::{QueueLimits, QueueSet};
 
 /// The shares of a configuration without `nominalConcurrencyShares`: the API's default.
 const DEFAULT_SHARES: u64 = 30;
@@ -50,18 +50,18 @@ fn shares(configuration: &Value) -> u64 {
     configuration["spec"]["limited"]["nominalConcurrencyShares"].as_u64().unwrap_or(DEFAULT_SHARES)
 }
 
-fn limits(configuration: &Value, seats: usize) -> Limits {
+fn limits(configuration: &Value, seats: usize) -> QueueLimits {
     let response = &configuration["spec"]["limited"]["limitResponse"];
     let queuing = &response["queuing"];
     let number = |name: &str, default: u64| {
         usize::try_from(queuing[name].as_u64().unwrap_or(default)).unwrap_or(usize::MAX)
     };
     if response["type"] != "Queue" {
-        return Limits { seats, waiting_per_flow: 0, waiting: 0 };
+        return QueueLimits { seats, waiting_per_flow: 0, waiting: 0 };
     }
     let (queues, length, hand_size) =
         (number("queues", 64), number("queueLengthLimit", 50), number("handSize", 8));
-    Limits {
+    QueueLimits {
         seats,
         // The capacity of the queues that shuffle sharding assigns to one flow.
         waiting_per_flow: hand_size.saturating_mul(length),

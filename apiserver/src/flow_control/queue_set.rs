@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The limits of a [`QueueSet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct QueueLimits {
     /// The maximum number of executing requests.
     pub seats: usize,
     /// The maximum number of waiting requests of one flow.
@@ -49,7 +49,7 @@ pub struct QueueSet(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    limits: Limits,
+    limits: QueueLimits,
     seats_in_use: usize,
     waiting: usize,
     /// Flows that have a seat or wait for one.
@@ -82,14 +82,14 @@ impl Drop for Seat {
 
 impl QueueSet {
     /// A queue set that belongs to no priority level.
-    pub fn with(limits: Limits) -> Arc<QueueSet> {
+    pub fn with(limits: QueueLimits) -> Arc<QueueSet> {
         let queue_set = Arc::new(QueueSet::default());
         queue_set.set_limits(limits);
         queue_set
     }
 
     /// Changes the limits. Requests keep their seats.
-    pub fn set_limits(self: &Arc<QueueSet>, limits: Limits) {
+    pub fn set_limits(self: &Arc<QueueSet>, limits: QueueLimits) {
         let mut state = self.lock();
         if state.limits != limits {
             state.limits = limits;
@@ -98,7 +98,7 @@ impl QueueSet {
     }
 
     /// The limits in force.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> QueueLimits {
         self.lock().limits
     }
 
@@ -194,7 +194,7 @@ impl QueueSet {
     }
 }
 
-impl Limits {
+impl QueueLimits {
     fn max_seats_per_flow(&self) -> usize {
         self.seats.div_ceil(2)
     }
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { seats: 4, waiting_per_flow: 10, waiting: 25 };
+    const LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 10, waiting: 25 };
 
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(15)
@@ -298,18 +298,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_waits_too_long_is_rejected() {
-        let queue_set = QueueSet::with(Limits { seats: 1, ..LIMITS });
+        let queue_set = QueueSet::with(QueueLimits { seats: 1, ..LIMITS });
         let seat = queue_set.acquire("a", later()).await.expect("free");
         assert_eq!(queue_set.acquire("b", later()).await.err(), Some(Rejection::TimeOut));
         drop(seat);
         assert!(is_empty(&queue_set), "who gave up is forgotten with the next seat");
-        let none = QueueSet::with(Limits { seats: 0, waiting_per_flow: 0, waiting: 0 });
+        let none = QueueSet::with(QueueLimits { seats: 0, waiting_per_flow: 0, waiting: 0 });
         assert_eq!(none.acquire("a", later()).await.err(), Some(Rejection::ConcurrencyLimit));
     }
 
     #[tokio::test(start_paused = true)]
     async fn additional_seats_are_dispatched_immediately() {
-        let queue_set = QueueSet::with(Limits { seats: 1, ..LIMITS });
+        let queue_set = QueueSet::with(QueueLimits { seats: 1, ..LIMITS });
         let _seat = queue_set.acquire("a", later()).await.expect("free");
         let mut waiting = Box::pin(queue_set.acquire("b", later()));
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -320,7 +320,7 @@ mod tests {
     /// However many acquire, wait, are cancelled and end.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_seat_is_lost_or_taken_twice() {
-        let queue_set = QueueSet::with(Limits { seats: 3, waiting_per_flow: 1000, waiting: 10_000 });
+        let queue_set = QueueSet::with(QueueLimits { seats: 3, waiting_per_flow: 1000, waiting: 10_000 });
         let tasks = (0..64).map(|task: u64| {
             let queue_set = queue_set.clone();
             tokio::spawn(async move {

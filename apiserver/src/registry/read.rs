@@ -157,18 +157,20 @@ impl Registry {
         let prefix = filter.prefix();
         let from = match &start {
             Some(start) => Bound::Included(start.as_str()),
-            None if prefix.is_empty() => Bound::Unbounded,
             None => Bound::Included(prefix.as_str()),
         };
         let mut page =
             Page { revision: snapshot.revision(), items: Vec::new(), continue_token: None, remaining: None };
-        let mut objects = snapshot.range(from).take_while(|o| o.key.name().starts_with(&prefix));
+        let mut objects = snapshot.prefix_from(from, &prefix);
         let all = filter.selects_all();
         // Whatever is at hand is at hand as a whole.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         for object in objects.by_ref() {
-            let (namespace, name) = split_name(object);
-            if all || filter.selects(object, namespace, name) {
+            let is_selected = || {
+                let (namespace, name) = split_name(object);
+                filter.selects(object, namespace, name)
+            };
+            if all || is_selected() {
                 page.items.push(object.clone());
                 if page.items.len() == limit {
                     break;

@@ -7,11 +7,12 @@
 //! Source: API concepts, "Efficient detection of changes", "Watch bookmarks", "Streaming lists".
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_storage::{Compacted, Event, Revision, Watcher};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::read::Filter;
 use super::{ObjectIndex, Registry, Stored};
@@ -71,8 +72,11 @@ pub struct Watch {
     then: Option<Change>,
     bookmarks: bool,
     next_bookmark: Instant,
-    last_told: Revision,
+    /// The revision of the last bookmark, or of the beginning.
+    last_bookmark: Revision,
     deadline: Instant,
+    /// At the deadline or the next bookmark. It lives as long as the watch: one for each wait would cost more than the wait.
+    timer: Pin<Box<Sleep>>,
     /// When the definition of a custom resource has changed or is gone.
     retirement: Option<Retirement>,
 }
@@ -92,8 +96,9 @@ impl Registry {
             then: None,
             bookmarks: options.bookmarks,
             next_bookmark: now + BOOKMARK_EVERY,
-            last_told: Revision(asked),
+            last_bookmark: Revision(asked),
             deadline: now + timeout,
+            timer: Box::pin(sleep_until(now + timeout)),
             retirement: info.retirement.clone(),
         };
         let initial = options.send_initial_events;
@@ -116,7 +121,7 @@ impl Registry {
             let snapshot = self.store.snapshot();
             let Ok(watcher) = self.store.watch(&info.storage.bucket, snapshot.revision()) else { continue };
             watch.watcher = Some(watcher);
-            watch.last_told = snapshot.revision();
+            watch.last_bookmark = snapshot.revision();
             if initial != Some(false) {
                 let bucket = snapshot.bucket(&info.storage.bucket);
                 watch.initial = bucket.iter().filter(|o| watch.filter.matches(o)).cloned().collect();
@@ -159,9 +164,13 @@ impl Watch {
                     None => std::future::pending().await,
                 }
             };
+            if self.timer.deadline() != wake {
+                self.timer.as_mut().reset(wake);
+            }
             let outcome = tokio::select! {
                 biased;
-                outcome = tokio::time::timeout_at(wake, watcher.next()) => outcome,
+                outcome = watcher.next() => Some(outcome),
+                () = &mut self.timer => None,
                 // What happened before is handed out first.
                 () = retired => {
                     self.watcher = None;
@@ -169,22 +178,22 @@ impl Watch {
                 }
             };
             let events = match outcome {
-                Ok(Ok(events)) => events,
-                Ok(Err(compacted)) => {
+                Some(Ok(events)) => events,
+                Some(Err(compacted)) => {
                     self.watcher = None;
                     return Some(vec![Change::Error(expired(compacted)).into()]);
                 }
-                Err(_) if Instant::now() >= self.deadline => {
+                None if Instant::now() >= self.deadline => {
                     self.watcher = None;
                     return None;
                 }
-                Err(_) => {
+                None => {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
                     let revision = watcher.progress();
-                    if revision <= self.last_told {
+                    if revision <= self.last_bookmark {
                         continue;
                     }
-                    self.last_told = revision;
+                    self.last_bookmark = revision;
                     return Some(vec![Change::Bookmark { revision, initial_end: false }.into()]);
                 }
             };

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
 use super::background::in_background;
+use super::connections::Active;
 use super::transfers::{Transfer, Transfers};
 
 /// A body on a socket is handed out in pieces of this size at most, so that a client who reads nothing has little of it in buffers.
@@ -25,6 +26,8 @@ pub struct Body {
     content: Content,
     /// On a socket.
     transfer: Option<Transfer>,
+    /// The connection is active until the client has all of it.
+    active: Option<Active>,
     /// What is to be given back when the client has all of it.
     held: Vec<Box<dyn Any + Send>>,
 }
@@ -90,8 +93,13 @@ impl Body {
         self
     }
 
+    /// Keeps its connection active until the client has all of the body.
+    pub fn on_connection(self, active: Active) -> Body {
+        Body { active: Some(active), ..self }
+    }
+
     fn of(content: Content) -> Body {
-        Body { content, transfer: None, held: Vec::new() }
+        Body { content, transfer: None, active: None, held: Vec::new() }
     }
 
     /// Its bytes, if they are all there.
@@ -100,6 +108,11 @@ impl Body {
             Content::Full(bytes) => Some(bytes),
             _ => None,
         }
+    }
+
+    /// Whether it is handed out all at once, and nothing of it is left.
+    pub fn is_one_piece(&self) -> bool {
+        self.whole().is_some_and(|bytes| bytes.len() <= PIECE)
     }
 
     /// How many bytes it has, before any compression; 0 for a stream.
@@ -227,6 +240,7 @@ impl http_body::Body for Body {
             tracing::error!("writing a response panicked");
             body.content = Content::Failed;
             body.held.clear();
+            drop(body.active.take());
             Poll::Ready(None)
         });
         if let Some(transfer) = &body.transfer {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::access::UserInfo;
 use crate::access::authenticate::MASTERS;
@@ -21,7 +22,7 @@ const OTHER_FILES: usize = 256;
 
 /// The limits of a server's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// All of them.
     pub total: usize,
     /// Those on which nobody has shown yet who he is.
@@ -32,17 +33,17 @@ pub struct Limits {
     pub reserve: usize,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// The limits for a process that may have so many files open.
-    pub fn for_open_files(files: usize) -> Limits {
+    pub fn for_open_files(files: usize) -> ConnectionLimits {
         let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
-        Limits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }
+        ConnectionLimits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }
     }
 }
 
 /// The connections of a server.
 pub struct Connections {
-    limits: Limits,
+    limits: ConnectionLimits,
     /// What times of activity are relative to.
     base: Instant,
     known: Mutex<Known>,
@@ -82,7 +83,7 @@ pub struct Active(Arc<Connection>);
 
 impl Connections {
     /// Connections with these limits.
-    pub fn new(limits: Limits) -> Arc<Connections> {
+    pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
     }
 
@@ -123,9 +124,19 @@ impl Connections {
 }
 
 impl Connection {
-    /// Waits until the connection must be closed.
-    pub async fn closed(&self) {
-        self.close.notified().await;
+    /// Is notified when the connection must be closed.
+    pub fn close(&self) -> Arc<Notify> {
+        self.close.clone()
+    }
+
+    /// Waits until there has been no first request for some time, or none for `idle`. It looks as often as the first has time.
+    pub async fn unused(&self, first: Duration, idle: Duration) {
+        loop {
+            sleep(first).await;
+            if self.is_silent() || self.idle().is_some_and(|time| time >= idle) {
+                return;
+            }
+        }
     }
 
     /// A request was authenticated. The connection is counted for the user of the first.
@@ -206,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { total: 20, pending: 4, per_user: 6, reserve: 6 };
+    const LIMITS: ConnectionLimits = ConnectionLimits { total: 20, pending: 4, per_user: 6, reserve: 6 };
 
     fn user(name: &str) -> UserInfo {
         UserInfo::new(name, &[]).authenticated()
@@ -220,13 +231,13 @@ mod tests {
     fn silent_connections_give_way_to_new_ones() {
         let connections = Connections::new(LIMITS);
         let silent: Vec<_> = (0..4).filter_map(|_| connections.admit()).collect();
-        assert!(silent.iter().all(|connection| connection.closed().now_or_never().is_none()));
+        assert!(silent.iter().all(|connection| connection.close.notified().now_or_never().is_none()));
         let new = connections.admit().expect("room is made");
-        let closed: Vec<bool> = silent.iter().map(|c| c.closed().now_or_never().is_some()).collect();
+        let closed: Vec<bool> = silent.iter().map(|c| c.close.notified().now_or_never().is_some()).collect();
         assert_eq!(closed, [true, false, false, false], "the oldest goes");
         assert!(new.authenticated(&user("a"), false));
         let _another = connections.admit().expect("room");
-        assert!(silent[1].closed().now_or_never().is_none(), "who was authenticated counts no more");
+        assert!(silent[1].close.notified().now_or_never().is_none(), "who was authenticated counts no more");
     }
 
     #[test]
@@ -255,11 +266,11 @@ mod tests {
     #[test]
     fn limits_follow_from_how_many_files_may_be_open() {
         for (files, want) in [
-            (1_048_576, Limits { total: 12_000, pending: 2000, per_user: 6000, reserve: 1500 }),
-            (1024, Limits { total: 768, pending: 192, per_user: 384, reserve: 96 }),
-            (10, Limits { total: 16, pending: 4, per_user: 8, reserve: 2 }),
+            (1_048_576, ConnectionLimits { total: 12_000, pending: 2000, per_user: 6000, reserve: 1500 }),
+            (1024, ConnectionLimits { total: 768, pending: 192, per_user: 384, reserve: 96 }),
+            (10, ConnectionLimits { total: 16, pending: 4, per_user: 8, reserve: 2 }),
         ] {
-            assert_eq!(Limits::for_open_files(files), want, "{files}");
+            assert_eq!(ConnectionLimits::for_open_files(files), want, "{files}");
         }
     }
 }

@@ -1,37 +1,40 @@
 //! The listener: TCP connections, TLS, HTTP/1.1 or HTTP/2 by ALPN, and a shutdown that lets requests finish.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::StreamExt;
+use futures::future::BoxFuture;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt;
+use tower::ServiceExt as _;
 
 use super::body::Body;
-use super::connections::{Connection, Connections, Limits};
+use super::connections::{Connection, ConnectionLimits, Connections};
 use super::goaway::{self, GoawayChance};
+use super::rarely::rarely;
+use super::stack::stack;
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the first request may take to come, with preface and headers; and the headers of each later one over HTTP/1.1.
-/// Upstream's ReadHeaderTimeout.
+/// How long the first request may take to come, with preface and headers. Upstream's ReadHeaderTimeout.
 const HEADERS: Duration = Duration::from_secs(32);
-/// How long a connection may be without a request. Upstream's IdleTimeout.
+/// How long a connection may be without a request, be it that the headers of one come slowly. Upstream's IdleTimeout.
 const IDLE: Duration = Duration::from_secs(90);
 /// Whether a quiet client of HTTP/2 is still there is asked so often, and it has so long to answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(20)];
@@ -85,7 +88,7 @@ impl Listener {
         let (drain, draining) = watch::channel(false);
         let server = Arc::new(Server {
             acceptor: TlsAcceptor::from(tls.config.clone()),
-            connections: Connections::new(Limits::for_open_files(max_open_files())),
+            connections: Connections::new(ConnectionLimits::for_open_files(max_open_files())),
             transfers: Arc::default(),
             goaway_chance: self.goaway_chance,
             draining,
@@ -173,13 +176,9 @@ struct Server {
 
 impl Server {
     async fn run(self: Arc<Self>, stream: TcpStream, remote: IpAddr, connection: Arc<Connection>) {
-        let served = cuttable(self.serve(stream, remote, connection.clone()));
-        tokio::select! {
-            biased;
-            () = connection.closed() => tracing::debug!("connection closed for a new one"),
-            served = served => if served.is_none() {
-                tracing::debug!("connection closed: the client does not read");
-            },
+        let served = cuttable(connection.close(), self.serve(stream, remote, connection.clone()));
+        if served.await.is_none() {
+            tracing::debug!("connection closed: for a new one, or the client does not read");
         }
     }
 
@@ -204,25 +203,16 @@ impl Server {
         };
         let certificates = stream.get_ref().1.peer_certificates();
         let peer = self.tls.peer(certificates, SystemTime::now());
-        let api = self.api.for_connection(peer, connection.clone(), remote);
-        let transfers = self.transfers.clone();
-        let on_socket = move |response: Response<Body>| {
-            tunnel::detach(websocket::detach(response, &transfers))
-                .map(|body| body.on_socket(&transfers, super::deadline::REQUEST_TIMEOUT))
-        };
-        let (chance, chosen) = (self.goaway_chance, Arc::new(Notify::new()));
-        let goaway = chosen.clone();
-        let choose = move |request: Request<Incoming>| {
-            if request.version() == Version::HTTP_2 && chance.decide(goaway::random) {
-                chosen.notify_one();
-            }
-            request
-        };
-        let service = ServiceExt::<Request<Incoming>>::map_response(api, on_socket);
-        let service = ServiceExt::<Request<Incoming>>::map_request(service, choose);
-        let service = TowerToHyperService::new(service);
+        let service = ConnectionService(Arc::new(ConnectionShared {
+            api: self.api.for_connection(peer, connection.clone(), remote),
+            transfers: self.transfers.clone(),
+            goaway_chance: self.goaway_chance,
+            goaway: Notify::new(),
+        }));
+        let shared = service.0.clone();
         let mut builder = auto::Builder::new(Streams);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(MAX_HTTP1_BUFFER);
+        // The time without a request includes that of the headers. A timer for each request would cost more than reading them.
+        builder.http1().header_read_timeout(None).max_buf_size(MAX_HTTP1_BUFFER);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -234,9 +224,10 @@ impl Server {
             .keep_alive_timeout(KEEP_ALIVE[1]);
         let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut served = pin!(served.into_owned());
+        // Each is polled when it is woken alone, and not with each packet.
+        let mut must_end = rarely(must_end(&shared.goaway, &mut draining));
+        let mut unused = rarely(connection.unused(HEADERS, IDLE));
         let mut is_ending = false;
-        let mut look = interval(HEADERS);
-        look.tick().await;
         loop {
             tokio::select! {
                 biased;
@@ -246,18 +237,50 @@ impl Server {
                     }
                     return;
                 }
-                () = must_end(&goaway, &mut draining), if !is_ending => {
+                () = must_end.select_next_some(), if !is_ending => {
                     is_ending = true;
                     served.as_mut().graceful_shutdown();
                 }
-                _ = look.tick() => {
-                    if connection.is_silent() || connection.idle().is_some_and(|time| time >= IDLE) {
-                        tracing::debug!("connection closed: no request");
-                        return;
-                    }
+                () = unused.select_next_some() => {
+                    tracing::debug!("connection closed: no request");
+                    return;
                 }
             }
         }
+    }
+}
+
+/// The API for the requests of one connection.
+struct ConnectionService(Arc<ConnectionShared>);
+
+struct ConnectionShared {
+    api: Api,
+    transfers: Arc<Transfers>,
+    goaway_chance: GoawayChance,
+    /// Notified when the client is to open another connection.
+    goaway: Notify,
+}
+
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let shared = self.0.clone();
+        Box::pin(async move {
+            let is_http2 = request.version() == Version::HTTP_2;
+            if is_http2 && shared.goaway_chance.decide(goaway::random) {
+                shared.goaway.notify_one();
+            }
+            let response = stack(&shared.api).oneshot(request).await?;
+            let response = tunnel::detach(websocket::detach(response, &shared.transfers));
+            Ok(response.map(|body| match is_http2 || !body.is_one_piece() {
+                true => body.on_socket(&shared.transfers, super::deadline::REQUEST_TIMEOUT),
+                // The buffer of the connection takes it at once, and the write timeout does the rest.
+                false => body,
+            }))
+        })
     }
 }
 
@@ -279,7 +302,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        TokioExecutor::new().execute(async { drop(cuttable(stream).await) });
+        TokioExecutor::new().execute(async { drop(cuttable(Arc::default(), stream).await) });
     }
 }
 

@@ -34,6 +34,7 @@ mod incoming;
 mod layers;
 pub mod listener;
 mod proxy;
+mod rarely;
 mod respond;
 mod router;
 mod shares;

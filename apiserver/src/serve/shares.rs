@@ -11,20 +11,20 @@ use crate::{Error, Result};
 
 /// What all users together, and what one user may hold.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ShareLimits {
     pub requests: usize,
     pub watches: usize,
     pub body_bytes: usize,
 }
 
 /// For all users together.
-pub const TOTAL: Limits = Limits { requests: 4000, watches: 20_000, body_bytes: 96 << 20 };
+pub const TOTAL: ShareLimits = ShareLimits { requests: 4000, watches: 20_000, body_bytes: 96 << 20 };
 /// For one user.
-pub const PER_USER: Limits = Limits { requests: 1000, watches: 5000, body_bytes: 24 << 20 };
+pub const PER_USER: ShareLimits = ShareLimits { requests: 1000, watches: 5000, body_bytes: 24 << 20 };
 
 /// Counts what users hold.
 pub struct Shares {
-    limits: [Limits; 2],
+    limits: [ShareLimits; 2],
     held: Mutex<Held>,
 }
 
@@ -56,7 +56,7 @@ impl Default for Shares {
 
 impl Shares {
     /// Shares with limits for all users together, and for one.
-    pub fn new(total: Limits, per_user: Limits) -> Shares {
+    pub fn new(total: ShareLimits, per_user: ShareLimits) -> Shares {
         Shares { limits: [total, per_user], held: Mutex::default() }
     }
 
@@ -130,7 +130,7 @@ impl Held {
 }
 
 impl Usage {
-    fn fits(&self, limits: Limits) -> bool {
+    fn fits(&self, limits: ShareLimits) -> bool {
         self.requests <= limits.requests
             && self.watches <= limits.watches
             && self.body_bytes <= limits.body_bytes
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn nobody_uses_up_more_than_his_share() {
-        let limits = |n| Limits { requests: n, watches: n, body_bytes: 100 * n };
+        let limits = |n| ShareLimits { requests: n, watches: n, body_bytes: 100 * n };
         let shares = Arc::new(Shares::new(limits(3), limits(2)));
         let begin = |user: &str| shares.begin(user, false);
         let (mut first, second) = (begin("a").unwrap(), begin("a").unwrap());

@@ -26,11 +26,10 @@ tokio::task_local! {
     static CUT: Arc<Notify>;
 }
 
-/// Runs what writes responses, until it is done or a transfer in it is cut off.
+/// Runs what writes responses, until it is done or a transfer in it is cut off, or somebody else notifies `cut`.
 ///
 /// Returns None if it was cut off.
-pub async fn cuttable<F: Future>(work: F) -> Option<F::Output> {
-    let cut = Arc::new(Notify::new());
+pub async fn cuttable<F: Future>(cut: Arc<Notify>, work: F) -> Option<F::Output> {
     tokio::select! {
         biased;
         () = cut.notified() => None,
@@ -169,7 +168,7 @@ mod tests {
         after: Duration,
     ) -> bool {
         let transfers = transfers.clone();
-        let ended = cuttable(async move {
+        let ended = cuttable(Arc::default(), async move {
             let _transfer = transfer().expect("a task that can be cut off");
             transfers.sweep(Instant::now() + after);
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -8,6 +8,7 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::api::Shared;
+use super::rarely::rarely;
 use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
@@ -439,26 +440,26 @@ impl Call<'_> {
         let held = watch.held_bytes();
         let counters = Arc::new(self.shared.metrics.watch(&info.group, &info.version, &info.plural));
         let (info, frames, lasting) = (info.clone(), Frames::new(form), self.lasting);
-        let chunks = stream::unfold(
-            (watch, frames, self.shared.closing.clone()),
-            move |(mut watch, mut frames, mut closing)| {
-                let (info, counters) = (info.clone(), counters.clone());
-                let _counted_until_dropped = &lasting;
-                async move {
-                    let notices = tokio::select! {
-                        notices = watch.next() => notices?,
-                        _ = closing.wait_for(|closing| *closing) => return None,
-                    };
-                    let frames_now = frames.encode(&info, &notices).await?;
-                    frames_now.iter().for_each(|f| counters.sent(f.len()));
-                    let chunk = match <[Bytes; 1]>::try_from(frames_now) {
-                        Ok([one]) => one,
-                        Err(many) => many.concat().into(),
-                    };
-                    Some((chunk, (watch, frames, closing)))
-                }
-            },
-        );
+        let mut closing = self.shared.closing.clone();
+        let closed = rarely(async move { drop(closing.wait_for(|closing| *closing).await) });
+        let chunks = stream::unfold((watch, frames, closed), move |(mut watch, mut frames, mut closed)| {
+            let (info, counters) = (info.clone(), counters.clone());
+            let _counted_until_dropped = &lasting;
+            async move {
+                let notices = tokio::select! {
+                    biased;
+                    () = closed.select_next_some() => return None,
+                    notices = watch.next() => notices?,
+                };
+                let frames_now = frames.encode(&info, &notices).await?;
+                frames_now.iter().for_each(|f| counters.sent(f.len()));
+                let chunk = match <[Bytes; 1]>::try_from(frames_now) {
+                    Ok([one]) => one,
+                    Err(many) => many.concat().into(),
+                };
+                Some((chunk, (watch, frames, closed)))
+            }
+        });
         let media_type = match form.accept.format {
             Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             Format::Json | Format::Yaml => "application/json",

@@ -120,7 +120,7 @@ pub fn detach(mut response: Response<Body>, transfers: &Arc<Transfers>) -> Respo
     let body = std::mem::replace(response.body_mut(), Body::empty());
     let transfers = transfers.clone();
     tokio::spawn(async move {
-        let sent = cuttable(async {
+        let sent = cuttable(Arc::default(), async {
             match upgrade.await {
                 Ok(upgraded) => {
                     send(TokioIo::new(upgraded), body.on_socket(&transfers, REQUEST_TIMEOUT), framing).await;

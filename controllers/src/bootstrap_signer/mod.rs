@@ -11,14 +11,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::cache::{Cache, ListScope, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
-use token::{BootstrapToken, NAMESPACE, expiration, is_bootstrap_token};
+use token::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
 
 const CONFIG_MAP_NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";
+const CONFIG_MAPS: ListScope =
+    ListScope { namespace: Some(CONFIG_MAP_NAMESPACE), field_selector: Some("metadata.name=cluster-info") };
 /// The key of what is signed.
 const KUBECONFIG: &str = "kubeconfig";
 /// The beginning of the keys of signatures; the id of the token follows.
@@ -36,8 +38,8 @@ impl Initialize for BootstrapSigner {
         BootstrapSigner {
             client: context.client.clone(),
             clock: context.clock.clone(),
-            config_maps: context.cache(),
-            secrets: context.cache(),
+            config_maps: context.cache_within(CONFIG_MAPS),
+            secrets: context.cache_within(SECRETS),
         }
     }
 }

@@ -7,11 +7,16 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::runtime::cache::ListScope;
+
 /// The namespace of the Secrets.
 pub const NAMESPACE: &str = "kube-system";
 /// The type of the Secrets.
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const NAME_PREFIX: &str = "bootstrap-token-";
+/// The Secrets of that namespace and type, which never changes.
+pub const SECRETS: ListScope =
+    ListScope { namespace: Some(NAMESPACE), field_selector: Some("type=bootstrap.kubernetes.io/token") };
 
 /// A token that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

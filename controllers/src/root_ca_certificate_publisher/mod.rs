@@ -15,13 +15,15 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use prometheus::CounterVec;
 
-use crate::runtime::cache::Cache;
+use crate::runtime::cache::{Cache, ListScope};
 use crate::runtime::{
     Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, is_namespace_terminating,
 };
 use crate::{Context, Initialize, Settings};
 
 const NAME: &str = "kube-root-ca.crt";
+const PUBLISHED: ListScope =
+    ListScope { namespace: None, field_selector: Some("metadata.name=kube-root-ca.crt") };
 const KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
 const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as \
@@ -47,7 +49,7 @@ impl Initialize for RootCaCertificatePublisher {
             client: context.client.clone(),
             certificates: context.settings.root_ca.clone().unwrap_or_default(),
             namespaces: context.cache(),
-            published: context.cache(),
+            published: context.cache_within(PUBLISHED),
             syncs: context.metrics.counter("root_ca_cert_publisher_sync_total", help, &["code"]),
         }
     }

@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 pub use coracle_kinds::NamespacedName;
 pub(super) use indexer::Indexer;
 pub(super) use object::{Decode, Object, decode};
+pub use reflector::ListScope;
 pub(super) use reflector::run;
 
 /// What a controller can have a cache of.

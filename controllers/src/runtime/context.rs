@@ -8,7 +8,7 @@ use kube::Client;
 use kube::core::ApiResource;
 use tokio::task::JoinSet;
 
-use super::cache::{self, Cache, Cached, Decode, Indexer};
+use super::cache::{self, Cache, Cached, Decode, Indexer, ListScope};
 use super::clock::Clock;
 use super::controller::LONGEST_RETRY;
 use super::discovery::Discovery;
@@ -36,7 +36,7 @@ pub struct Context<S> {
 
 #[derive(Default)]
 struct Caches {
-    by_kind: HashMap<TypeId, Arc<Indexer>>,
+    by_kind: HashMap<(TypeId, ListScope), Arc<Indexer>>,
     /// The tasks that keep them fresh, stopped when this is dropped.
     tasks: JoinSet<()>,
 }
@@ -62,20 +62,31 @@ impl<S> Context<S> {
 
     /// The cache of a kind, started by the first call.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
-        let resource = ApiResource::erase::<K>(&());
-        Arc::new(Cache::of(self.indexer(TypeId::of::<K>(), resource, cache::decode::<K>)))
+        self.cache_within(ListScope::default())
     }
 
-    /// What the cache of a kind holds.
-    fn indexer(&self, kind: TypeId, resource: ApiResource, decode: Decode) -> Arc<Indexer> {
+    /// The cache of some objects of a kind, for controllers that need few of many: what is kept and read is no more than that.
+    pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
+        let resource = ApiResource::erase::<K>(&());
+        Arc::new(Cache::of(self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>)))
+    }
+
+    /// What a cache holds.
+    fn indexer(
+        &self,
+        (kind, scope): (TypeId, ListScope),
+        resource: ApiResource,
+        decode: Decode,
+    ) -> Arc<Indexer> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let Caches { by_kind, tasks } = &mut *caches;
-        let known = by_kind.entry(kind).or_insert_with(|| {
+        let known = by_kind.entry((kind, scope)).or_insert_with(|| {
             let indexer = Arc::<Indexer>::default();
             let (watching, client, clock) = (indexer.clone(), self.client.clone(), self.clock.clone());
             let (name, supervisor) = (format!("cache of {}", resource.plural), Supervisor::of(self));
+            let watched = (resource, scope);
             let start =
-                move || cache::run(watching.clone(), client.clone(), clock.clone(), resource.clone(), decode);
+                move || cache::run(watching.clone(), client.clone(), watched.clone(), clock.clone(), decode);
             tasks.spawn(async move { supervisor.run(&name, start).await });
             indexer
         });

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
@@ -57,7 +58,27 @@ pub(super) fn claim_names(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item
 }
 
 fn claim_name(set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> String {
-    format!("{}-{}-{ordinal}", template.name_any(), set.name_any())
+    format!("{}-{}-{ordinal}", name_of(&template.metadata), name_of(&set.metadata))
+}
+
+fn name_of(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+/// Whether a name is that of a set's pod of this ordinal. It is made for no comparison: plans compare those of all pods.
+fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
+    let digits = name.strip_prefix(name_of(&set.metadata)).and_then(|rest| rest.strip_prefix('-'));
+    digits.is_some_and(|digits| {
+        let is_canonical =
+            digits == "0" || digits.bytes().next().is_some_and(|first| matches!(first, b'1'..=b'9'));
+        is_canonical && digits.parse() == Ok(ordinal)
+    })
+}
+
+/// The same of a claim.
+fn is_claim_name(name: &str, set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> bool {
+    let pod = name.strip_prefix(name_of(&template.metadata)).and_then(|rest| rest.strip_prefix('-'));
+    pod.is_some_and(|pod| is_pod_name(pod, set, ordinal))
 }
 
 /// Those of a pod's claims that are not there, as they are made.
@@ -96,13 +117,14 @@ pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, r
 /// The pod as it should be, if it is not. What cannot be changed of a pod is left to the API to reject.
 pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     let ordinal = ordinal(pod)?;
-    let name = format!("{}-{ordinal}", set.name_any());
+    let name = name_of(&pod.metadata);
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(POD_NAME_LABEL));
-    if pod.metadata.name.as_ref() == Some(&name) && label == Some(&name) && has_volumes(set, pod) {
+    let is_named = is_pod_name(name, set, ordinal) && label.is_some_and(|label| label == name);
+    if is_named && has_volumes(set, pod) {
         return None;
     }
     let mut pod = pod.clone();
-    pod.metadata.name = Some(name);
+    pod.metadata.name = Some(format!("{}-{ordinal}", name_of(&set.metadata)));
     identify(set, &mut pod, ordinal);
     Some(pod)
 }
@@ -132,13 +154,14 @@ fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
 /// Whether its volumes are its claims.
 pub(super) fn has_volumes(set: &StatefulSet, pod: &Pod) -> bool {
     let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-    let claim_of =
-        |volume: &Volume| volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
     ordinal(pod).is_some_and(|ordinal| {
         templates(set).iter().all(|template| {
             let mut named =
                 there.iter().filter(|volume| Some(&volume.name) == template.metadata.name.as_ref());
-            named.any(|volume| claim_of(volume) == Some(claim_name(set, template, ordinal)))
+            named.any(|volume| {
+                let claim = volume.persistent_volume_claim.as_ref();
+                claim.is_some_and(|claim| is_claim_name(&claim.claim_name, set, template, ordinal))
+            })
         })
     })
 }
@@ -182,6 +205,31 @@ mod tests {
             ("web", None),
         ] {
             assert_eq!(parent_and_ordinal(name), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_compared_without_being_made() {
+        let set = set();
+        let template = &templates(&set)[0];
+        for (name, ordinal, want) in [
+            ("data-web-5", 5, true),
+            ("data-web-0", 0, true),
+            ("data-web-15", 15, true),
+            ("data-web-05", 5, false),
+            ("data-web-00", 0, false),
+            ("data-web-+5", 5, false),
+            ("data-web-5", 6, false),
+            ("data-web-", 5, false),
+            ("data-web5", 5, false),
+            ("data-we-5", 5, false),
+            ("web-5", 5, false),
+            ("data-web-5-5", 5, false),
+            ("data-web-2147483648", i32::MAX, false),
+        ] {
+            assert_eq!(is_claim_name(name, &set, template, ordinal), want, "{name} {ordinal}");
+            assert_eq!(is_pod_name(name.trim_start_matches("data-"), &set, ordinal), want || name == "web-5");
+            assert_eq!(claim_name(&set, template, ordinal) == name, want, "{name} {ordinal}");
         }
     }
 

@@ -20,7 +20,7 @@ mod retention;
 mod rollout;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -271,7 +271,7 @@ impl StatefulSetController {
         &self,
         set: &StatefulSet,
         pods: &[Arc<Pod>],
-    ) -> BTreeMap<String, Arc<PersistentVolumeClaim>> {
+    ) -> HashMap<String, Arc<PersistentVolumeClaim>> {
         let range = identity::ordinals(set, self.gates.start);
         let others = pods.iter().filter_map(|pod| identity::ordinal(pod)).filter(|o| !range.contains(o));
         let names = others.chain(range.clone()).flat_map(|ordinal| identity::claim_names(set, ordinal));

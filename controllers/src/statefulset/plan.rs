@@ -3,7 +3,7 @@
 //! In order: the pods that are wanted, from the lowest ordinal up; the claims of the others, and then these, from the highest down; the
 //! pods of older revisions. Ordered sets stop at the first pod that is not as it has to be, parallel ones only leave it aside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) struct Observed<'a> {
     /// The set's own.
     pub pods: &'a [Arc<Pod>],
     /// Those of the set's pods, by name.
-    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    pub claims: HashMap<String, Arc<PersistentVolumeClaim>>,
     pub now: Timestamp,
     pub gates: Gates,
 }

@@ -5,10 +5,10 @@
 //! another object controls a claim, none of the two becomes its owner.
 
 use coracle_kinds::meta::controller_ref;
+use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Resource;
 
 /// What happens to the claims of a pod that is not wanted any more, for either reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +19,12 @@ pub(super) struct Policy {
 
 impl Policy {
     pub fn of(set: &StatefulSet) -> Policy {
-        let policy = set.spec.as_ref().and_then(|spec| spec.persistent_volume_claim_retention_policy.clone());
-        let policy = policy.unwrap_or_default();
-        let deletes = |what: Option<String>| what.as_deref() == Some("Delete");
+        let spec = set.spec.as_ref();
+        let policy = spec.and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
+        let deletes = |what: Option<&String>| what.is_some_and(|what| what == "Delete");
         Policy {
-            deletes_when_deleted: deletes(policy.when_deleted),
-            deletes_when_scaled: deletes(policy.when_scaled),
+            deletes_when_deleted: deletes(policy.and_then(|policy| policy.when_deleted.as_ref())),
+            deletes_when_scaled: deletes(policy.and_then(|policy| policy.when_scaled.as_ref())),
         }
     }
 
@@ -57,6 +57,42 @@ pub struct OwnerUpdate {
     pub change: Option<Box<PersistentVolumeClaim>>,
 }
 
+/// An object that may own a claim, as a reference to it would have it.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
+    uid: &'a str,
+}
+
+impl<'a> Candidate<'a> {
+    fn of<K: Resource + kube::Resource>(object: &'a K) -> Candidate<'a> {
+        let meta = object.meta();
+        Candidate {
+            api_version: K::API_VERSION,
+            kind: K::KIND,
+            name: meta.name.as_deref().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// Whether a reference is to an object of that name, whichever.
+    fn is_namesake(self, owner: &OwnerReference) -> bool {
+        self.name == owner.name && self.kind == owner.kind && self.api_version == owner.api_version
+    }
+
+    /// Whether a reference is to this very object.
+    fn is(self, owner: &OwnerReference) -> bool {
+        self.uid == owner.uid
+    }
+
+    /// Whether there is a reference to another object of the name.
+    fn is_later_than(self, refs: &[OwnerReference]) -> bool {
+        refs.iter().find(|owner| self.is_namesake(owner)).is_some_and(|owner| !self.is(owner))
+    }
+}
+
 /// `pod` is the claim's, and may have still to be made.
 pub(super) fn owner_update(
     claim: &PersistentVolumeClaim,
@@ -65,33 +101,33 @@ pub(super) fn owner_update(
     is_condemned: bool,
 ) -> OwnerUpdate {
     let policy = Policy::of(set);
-    let (set, pod) = (controller_ref(set), controller_ref(pod));
+    let candidates = [Candidate::of(set), Candidate::of(pod)];
+    let [as_set, as_pod] = candidates;
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
-    let has_conflicting_controller =
-        !policy.retains() && refs.iter().any(|owner| conflicts(owner, &set, &pod));
-    if is_stale(refs, &set) || is_stale(refs, &pod) {
+    let conflicts = |owner: &OwnerReference| match candidates.iter().find(|one| one.is_namesake(owner)) {
+        Some(namesake) => !namesake.is(owner),
+        None => owner.controller == Some(true),
+    };
+    let has_conflicting_controller = !policy.retains() && refs.iter().any(conflicts);
+    if candidates.iter().any(|one| one.is_later_than(refs)) {
         return OwnerUpdate { has_conflicting_controller, change: None };
     }
     let owner = if has_conflicting_controller { Owner::Nobody } else { policy.owner(is_condemned) };
-    let owned_by = |other: &OwnerReference| refs.iter().any(|owner| owner.uid == other.uid);
-    let is_not_controller = |owner: &OwnerReference| {
-        [&set, &pod].iter().any(|o| o.uid == owner.uid) && owner.controller != Some(true)
-    };
-    let is_fine = owned_by(&set) == (owner == Owner::Set)
-        && owned_by(&pod) == (owner == Owner::Pod)
+    let owned_by = |one: Candidate| refs.iter().any(|owner| one.is(owner));
+    let is_not_controller =
+        |owner: &OwnerReference| candidates.iter().any(|one| one.is(owner)) && owner.controller != Some(true);
+    let is_fine = owned_by(as_set) == (owner == Owner::Set)
+        && owned_by(as_pod) == (owner == Owner::Pod)
         && !refs.iter().any(is_not_controller);
     if is_fine {
         return OwnerUpdate { has_conflicting_controller, change: None };
     }
-    let mut owners: Vec<OwnerReference> = refs
-        .iter()
-        .filter(|owner| !is_of_same_name(owner, &set) && !is_of_same_name(owner, &pod))
-        .cloned()
-        .collect();
+    let is_other = |owner: &&OwnerReference| !candidates.iter().any(|one| one.is_namesake(owner));
+    let mut owners: Vec<OwnerReference> = refs.iter().filter(is_other).cloned().collect();
     match owner {
         Owner::Nobody => {}
-        Owner::Set => owners.push(set),
-        Owner::Pod => owners.push(pod),
+        Owner::Set => owners.push(controller_ref(set)),
+        Owner::Pod => owners.push(controller_ref(pod)),
     }
     let mut changed = Box::new(claim.clone());
     changed.metadata.owner_references = Some(owners).filter(|owners| !owners.is_empty());
@@ -101,30 +137,13 @@ pub(super) fn owner_update(
 /// Whether a claim is owned by an earlier pod of the name, so that a new pod has to wait for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
-    Policy::of(set).deletes_when_scaled && is_stale(refs, &controller_ref(pod))
+    Policy::of(set).deletes_when_scaled && Candidate::of(pod).is_later_than(refs)
 }
 
 /// The pods that own a claim.
 pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> {
-    let owners = claim.meta().owner_references.iter().flatten();
+    let owners = claim.metadata.owner_references.iter().flatten();
     owners.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod").map(|owner| owner.name.as_str())
-}
-
-/// Whether a reference is to an object of that name, whichever.
-fn is_of_same_name(owner: &OwnerReference, other: &OwnerReference) -> bool {
-    (&owner.api_version, &owner.kind, &owner.name) == (&other.api_version, &other.kind, &other.name)
-}
-
-/// Whether a reference is to another object of the name.
-fn is_stale(refs: &[OwnerReference], other: &OwnerReference) -> bool {
-    refs.iter().find(|owner| is_of_same_name(owner, other)).is_some_and(|owner| owner.uid != other.uid)
-}
-
-fn conflicts(owner: &OwnerReference, set: &OwnerReference, pod: &OwnerReference) -> bool {
-    match [set, pod].iter().find(|other| is_of_same_name(owner, other)) {
-        Some(other) => owner.uid != other.uid,
-        None => owner.controller == Some(true),
-    }
 }
 
 #[cfg(test)]

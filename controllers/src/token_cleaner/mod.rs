@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
-use crate::bootstrap_signer::token::{expiration, is_bootstrap_token};
+use crate::bootstrap_signer::token::{SECRETS, expiration, is_bootstrap_token};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::{
@@ -25,7 +25,7 @@ impl Initialize for TokenCleaner {
         TokenCleaner {
             client: context.client.clone(),
             clock: context.clock.clone(),
-            secrets: context.cache(),
+            secrets: context.cache_within(SECRETS),
         }
     }
 }

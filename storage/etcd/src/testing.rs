@@ -14,6 +14,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::Endpoints;
+
 /// Below the ports that systems give to outgoing connections: one of those could take the port of a member that is down.
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
@@ -119,6 +121,11 @@ impl EtcdCluster {
     /// The URLs of the members.
     pub fn urls(&self) -> Vec<String> {
         self.members.iter().map(|member| self.client_url(member)).collect()
+    }
+
+    /// How it is reached, but for TLS.
+    pub fn endpoints(&self) -> Endpoints {
+        Endpoints { servers: self.urls(), ..Endpoints::default() }
     }
 
     fn client_url(&self, member: &Member) -> String {

@@ -26,16 +26,16 @@ use tokio::{
 
 mod support;
 
-use support::{Plain, endpoints};
+use support::Plain;
 
 const NEVER: Compaction = Compaction::Interval(Duration::ZERO);
 
 fn log(cluster: &EtcdCluster) -> EtcdLog {
-    EtcdLog::new(&endpoints(cluster), Plain, NEVER).expect("a log")
+    EtcdLog::new(&cluster.endpoints(), Plain, NEVER).expect("a log")
 }
 
 fn open(cluster: &EtcdCluster, compaction: Compaction) -> Store<Marked> {
-    let log = EtcdLog::new(&endpoints(cluster), Plain, compaction).expect("a log");
+    let log = EtcdLog::new(&cluster.endpoints(), Plain, compaction).expect("a log");
     Store::open(log, Marked, Options::default()).expect("a store")
 }
 
@@ -109,7 +109,7 @@ async fn reads_are_linearizable_on_the_other_store() -> io::Result<()> {
         assert_eq!(two.get(&key("a")).expect("an object").meta, n.to_string());
     }
     // A change outside the prefix is never shown by the watch.
-    let mut foreign = EtcdLog::new(&endpoints(&cluster), Elsewhere, NEVER).expect("a log");
+    let mut foreign = EtcdLog::new(&cluster.endpoints(), Elsewhere, NEVER).expect("a log");
     foreign.start(Notifier::new(|_| ())).expect("started");
     foreign.append(&[vec![creation("x")]]).expect("appended");
     let outcomes = foreign.append(&[vec![creation("y")]]).expect("appended");

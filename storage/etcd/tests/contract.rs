@@ -17,7 +17,7 @@ use coracle_storage_etcd::{
 
 mod support;
 
-use support::{Plain, endpoints};
+use support::Plain;
 
 struct Cluster(EtcdCluster);
 
@@ -29,7 +29,7 @@ impl Cluster {
 
 impl TestLog for Cluster {
     fn log(&self) -> impl Log {
-        Shifted(EtcdLog::new(&endpoints(&self.0), Plain, Compaction::WithHistory).expect("a log"))
+        Shifted(EtcdLog::new(&self.0.endpoints(), Plain, Compaction::WithHistory).expect("a log"))
     }
 }
 

@@ -57,10 +57,10 @@ async fn members_and_clients_know_each_other_by_certificates() -> io::Result<()>
     let tls = EtcdTls { ca_file: ca_file.clone(), cert_file: cert_file.clone(), key_file: key_file.clone() };
     let cluster = EtcdCluster::start_with(program, 1, Some(tls))?;
     let endpoints = |ca: &Path, identity: Option<(&Path, &Path)>| Endpoints {
-        servers: cluster.urls(),
         ca_file: Some(ca.to_owned()),
         cert_file: identity.map(|(cert, _)| cert.to_owned()),
         key_file: identity.map(|(_, key)| key.to_owned()),
+        ..cluster.endpoints()
     };
 
     let known = endpoints(&ca_file, Some((&cert_file, &key_file)));

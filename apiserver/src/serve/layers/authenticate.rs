@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::access::UserInfo;
     use crate::serve::Body;
-    use crate::serve::connections::{Connections, Limits};
+    use crate::serve::connections::{ConnectionLimits, Connections};
     use crate::serve::layers::filter;
     use crate::serve::testing;
 
@@ -54,7 +54,7 @@ mod tests {
     async fn requests_have_a_user_or_are_refused() {
         let known = || Peer::Known(Arc::new(UserInfo::new("carol", &[])));
         // The second connection of a user who may have one.
-        let limits = Limits { total: 10, pending: 5, per_user: 1, reserve: 0 };
+        let limits = ConnectionLimits { total: 10, pending: 5, per_user: 1, reserve: 0 };
         let connections = Connections::new(limits);
         let connect = || connections.admit().expect("a place");
         let first = connect();

@@ -30,7 +30,9 @@ impl<B> RequestFilter<Request<B>> for KeepConnection<'_> {
 
     fn response(&self, active: Option<Active>, response: Response<Body>) -> Response<Body> {
         match active {
-            Some(active) => response.map(|body| body.rendered_in_background(self.renderers).keep(active)),
+            Some(active) => {
+                response.map(|body| body.rendered_in_background(self.renderers).on_connection(active))
+            }
             None => response,
         }
     }
@@ -41,12 +43,13 @@ mod tests {
     use tower::{ServiceBuilder, ServiceExt};
 
     use super::*;
-    use crate::serve::connections::{Connections, Limits};
+    use crate::serve::connections::{ConnectionLimits, Connections};
     use crate::serve::layers::filter;
 
     #[tokio::test]
     async fn a_connection_is_active_until_the_response_is_over() {
-        let connections = Connections::new(Limits { total: 1, pending: 1, per_user: 1, reserve: 0 });
+        let connections =
+            Connections::new(ConnectionLimits { total: 1, pending: 1, per_user: 1, reserve: 0 });
         let connection = connections.admit().expect("the first");
         let renderers = Arc::new(Semaphore::new(1));
         let keep = KeepConnection { connection: Some(&connection), renderers: &renderers };

@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, header};
 use tower::{Service, ServiceExt};
 
 use crate::access::rbac;
-use crate::flow_control::{Limits, QueueSet};
+use crate::flow_control::{QueueLimits, QueueSet};
 use crate::registry::Registry;
 use crate::request::Verb;
 use crate::request::info::ResourceRequest;
@@ -24,7 +24,7 @@ const LARGE: usize = 64 << 10;
 const GROWTH: usize = 16;
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
 /// others wait for the store, or for admission webhooks.
-pub const LARGE_LIMITS: Limits = Limits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
+pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
 
 /// Finds out which requests are large, and holds them back until it is their turn. A turn lasts until there is a response.
 #[derive(Clone)]
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_requests_take_turns() {
         let registry = testing::registry().await;
-        let turns = QueueSet::with(Limits { seats: 2, waiting_per_flow: 1, waiting: 1 });
+        let turns = QueueSet::with(QueueLimits { seats: 2, waiting_per_flow: 1, waiting: 1 });
         let inner = service_fn(|request: MeasuredRequest| {
             let code = if request.is_large { 202 } else { 200 };
             let mut response = Response::new(Body::empty());

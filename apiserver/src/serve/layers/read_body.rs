@@ -89,7 +89,7 @@ mod tests {
     use crate::flow_control::FlowController;
     use crate::serve::MAX_BODY;
     use crate::serve::deadline::Deadline;
-    use crate::serve::shares::Limits;
+    use crate::serve::shares::ShareLimits;
     use crate::serve::testing::{self, TestBody};
 
     fn request(controller: &FlowController, method: &str, uri: &str, group: &str) -> TimedRequest<TestBody> {
@@ -127,7 +127,7 @@ mod tests {
     async fn a_share_is_held_until_the_response_is_over() {
         let registry = testing::registry().await;
         let controller = testing::flow_controller(&registry);
-        let one = Limits { requests: 1, watches: 1, body_bytes: 2 };
+        let one = ShareLimits { requests: 1, watches: 1, body_bytes: 2 };
         let shares = Arc::new(Shares::new(one, one));
         let fails = Mutex::new(false);
         let inner = service_fn(|_: BufferedRequest| {

@@ -47,7 +47,12 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
         let code = response.status().as_u16();
         context.span.record("code", code);
         let took = context.received_at.elapsed();
-        if let Some(labels) = labels(&context, self.resources) {
+        // Only what is served succeeds.
+        let labels = match response.status().is_success() {
+            true => labels_of_served(&context),
+            false => labels(&context, self.resources),
+        };
+        if let Some(labels) = labels {
             let webhooks = context.latency.get(Phase::Webhooks);
             self.metrics.request(&labels, code, took, webhooks, response.body().size());
         }
@@ -133,14 +138,16 @@ fn span_name(method: &Method, info: &RequestInfo) -> String {
     format!("{method} /{}", path.join("/"))
 }
 
-/// The labels under which a request is counted; None if it is not.
+/// The labels under which a request is counted; None if it is not: what is not served would have any number of names.
 pub fn labels<'a>(context: &'a RequestContext, resources: &SharedResourceTable) -> Option<RequestLabels<'a>> {
-    let RequestContext { parts, query, info, .. } = context;
-    if let RequestInfo::Resource(request) = info
-        && !resources.load().serves(request)
-    {
-        return None;
+    match &context.info {
+        RequestInfo::Resource(request) if !resources.load().serves(request) => None,
+        _ => labels_of_served(context),
     }
+}
+
+fn labels_of_served(context: &RequestContext) -> Option<RequestLabels<'_>> {
+    let RequestContext { parts, query, info, .. } = context;
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
     let apply = content_type.is_some_and(|t| t.starts_with("application/apply-patch"));
     let dry_run = if query.first("dryRun") == Some("All") { "All" } else { "" };

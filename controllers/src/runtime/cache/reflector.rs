@@ -16,17 +16,38 @@ use crate::runtime::clock::Clock;
 /// After this time all objects are read again, if one of them could not be.
 const UNREADABLE: Duration = Duration::from_secs(30);
 
+/// Which objects of a kind are watched; all by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ListScope {
+    /// Those of one namespace.
+    pub namespace: Option<&'static str>,
+    /// Those that a field selector selects.
+    pub field_selector: Option<&'static str>,
+}
+
+impl ListScope {
+    /// What watches these objects.
+    fn watch(self, client: Client, resource: &ApiResource) -> (Api<RawObject>, watcher::Config) {
+        let api = match self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
+        };
+        let config = watcher::Config::default().streaming_lists();
+        (api, self.field_selector.iter().fold(config, |config, selector| config.fields(selector)))
+    }
+}
+
 /// Watches until dropped.
 pub(in crate::runtime) async fn run(
     indexer: Arc<Indexer>,
     client: Client,
+    (resource, scope): (ApiResource, ListScope),
     clock: Clock,
-    resource: ApiResource,
     decode: Decode,
 ) {
+    let (api, config) = scope.watch(client, &resource);
     loop {
-        let config = watcher::Config::default().streaming_lists();
-        let stream = watch(Api::<RawObject>::all_with(client.clone(), &resource), config).default_backoff();
+        let stream = watch(api.clone(), config.clone()).default_backoff();
         pin_mut!(stream);
         let mut relist = None;
         while let Some(event) = stream.next().await {

@@ -394,7 +394,16 @@ impl Controller {
         };
         let (current, update) = (known(&current), known(&update));
         let (gates, now) = (self.gates, world.now);
-        let seen = Observed { set: &set, current, update, collisions: 0, pods: &pods, claims, now, gates };
+        let seen = Observed {
+            set: &set,
+            current,
+            update,
+            collisions: 0,
+            pods: &pods,
+            claims: claims.into_iter().collect(),
+            now,
+            gates,
+        };
         invariants.sees(&seen);
         let plan = plan(&seen);
         let mut executor =

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use coracle_storage::{Key, Unreadable};
-use coracle_storage_etcd::{Endpoints, Layout, testing::EtcdCluster};
+use coracle_storage_etcd::Layout;
 
 /// `/test/BUCKET/NAME`, and the bytes of the store.
 pub struct Plain;
@@ -28,8 +28,4 @@ impl Layout for Plain {
     fn decode(&self, _: &Key, value: &Bytes) -> Result<Bytes, Unreadable> {
         Ok(value.clone())
     }
-}
-
-pub fn endpoints(cluster: &EtcdCluster) -> Endpoints {
-    Endpoints { servers: cluster.urls(), ..Endpoints::default() }
 }

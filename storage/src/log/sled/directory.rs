@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/store     locked while in use; one line: how the store was left, see `state.rs`
 //! DIR/log/      the log's own files
+//! DIR/log.copy/ what is in use of them, while it is copied (see `shrink.rs`)
 //! DIR/reserve   space for a full disk, see `reserve.rs`
 //! ```
 //! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a
@@ -72,6 +73,25 @@ impl Directory {
         self.path.join("log")
     }
 
+    /// Where they are copied to.
+    pub fn copy(&self) -> PathBuf {
+        self.path.join("log.copy")
+    }
+
+    /// Removes what was copied, or what is left of it.
+    pub fn remove_copy(&self) -> io::Result<()> {
+        match fs::remove_dir_all(self.copy()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Lets the log and its copy change places, in one step.
+    pub fn exchange_logs(&self) -> Result<(), LogError> {
+        let exchanged = exchange(&self.log(), &self.copy()).and_then(|()| File::open(&self.path)?.sync_all());
+        exchanged.map_err(|cause| failed("cannot put the copy in place", &self.path, cause))
+    }
+
     /// The file that remembers how the store is left.
     pub fn state(&self) -> &Arc<StateFile> {
         &self.state
@@ -108,6 +128,17 @@ impl Directory {
     fn checksum(&self) -> io::Result<u32> {
         checksum(&self.log())
     }
+}
+
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Locks the file `store` of a directory, until it is closed.

@@ -32,6 +32,7 @@ mod flusher;
 mod private;
 mod reserve;
 mod rows;
+mod shrink;
 mod state;
 mod unsynced;
 
@@ -89,6 +90,10 @@ pub struct SledLog {
     /// What may not be on disk yet.
     unsynced: Unsynced,
     notifier: Option<Notifier>,
+    /// The bytes of the rows, about: what a write that failed has left is not counted.
+    live_bytes: u64,
+    /// False once it has failed.
+    can_shrink: bool,
 }
 
 /// The open tree. Clones share it.
@@ -214,6 +219,8 @@ impl SledLog {
             unread: Vec::new(),
             unsynced: Unsynced::default(),
             notifier: None,
+            live_bytes: 0,
+            can_shrink: true,
         })
     }
 
@@ -314,7 +321,8 @@ impl Log for SledLog {
 
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         let tree = self.tree()?;
-        catch(&tree.path, || tree.load(self.whole, visit))
+        self.live_bytes = catch(&tree.path, || tree.load(self.whole, visit))?;
+        Ok(())
     }
 
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
@@ -347,6 +355,7 @@ impl Log for SledLog {
         }
         self.flusher.iter().for_each(Flusher::changed);
         self.newest = newest;
+        self.live_bytes = self.live_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         self.unread.extend(transactions.into_iter().flatten().map(Record::Entry));
         Ok(outcomes)
     }
@@ -362,7 +371,10 @@ impl Log for SledLog {
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
         self.compact_revision = compact_revision;
         let compacted = self.tree()?.compact(compact_revision, superseded);
-        self.close_failed_tree(compacted)?;
+        let removed = self.close_failed_tree(compacted)?;
+        self.live_bytes = self.live_bytes.saturating_sub(removed);
+        let shrunk = self.shrink(shrink::WHILE_OPEN);
+        self.close_failed_tree(shrunk)?;
         self.flusher.iter().for_each(Flusher::changed);
         Ok(())
     }
@@ -392,13 +404,14 @@ impl Log for SledLog {
         if !self.reserve.has_space(0) {
             self.reserve.release();
         }
+        self.shrink(shrink::AT_CLOSE)?;
         let SledLog { flusher, tree, directory, mut reserve, newest, .. } = *self;
         let tree = tree.ok_or_else(|| LogError::NoSpace { path: directory.path().into() })?;
         drop(flusher);
         tree.set_mark(RESERVED, newest)?;
         tree.flush(newest)?;
         drop(tree);
-        wait_for_sled(&directory)?;
+        wait_for_sled(&directory.log(), directory.path())?;
         directory.seal(newest)?;
         reserve.hold();
         Ok(())
@@ -407,20 +420,25 @@ impl Log for SledLog {
 
 impl Tree {
     fn open(directory: &Directory) -> Result<Tree, LogError> {
+        wait_for_sled(&directory.log(), directory.path())?;
+        let removed = directory.remove_unfinished().and_then(|()| directory.remove_copy());
+        removed.map_err(|cause| failed("cannot open", directory.path(), cause))?;
+        Tree::open_log(directory, &directory.log())
+    }
+
+    /// Opens the files of a log of a directory.
+    fn open_log(directory: &Directory, log: &Path) -> Result<Tree, LogError> {
         let path: Arc<Path> = directory.path().into();
-        wait_for_sled(directory)?;
-        directory.remove_unfinished().map_err(|cause| failed("cannot open", &path, cause))?;
         let config = sled::Config::new()
-            .path(directory.log())
+            .path(log)
             .mode(sled::Mode::HighThroughput)
             .segment_size(SEGMENT)
             .cache_capacity(CACHE)
             .flush_every_ms(None);
         let open = || config.open().map_err(|cause| sled_failed("cannot open", &path, cause));
         let db = catch(&path, open)?;
-        let file =
-            File::open(directory.log().join("db")).map_err(|cause| failed("cannot open", &path, cause))?;
-        if let Err(error) = private::restrict(&directory.log()) {
+        let file = File::open(log.join("db")).map_err(|cause| failed("cannot open", &path, cause))?;
+        if let Err(error) = private::restrict(log) {
             tracing::warn!(%error, path = %path.display(), "cannot take the rights of others to the log");
         }
         Ok(Tree { db, file: file.into(), state: directory.state().clone(), path })
@@ -445,18 +463,20 @@ impl Tree {
     }
 
     /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction
-    /// for each.
+    /// for each. Returns the bytes of all rows.
     fn load(
         &self,
         (compact_revision, last): (Revision, Revision),
         visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
+    ) -> Result<u64, LogError> {
+        let mut bytes = 0;
         let mut known = compact_revision;
         let mut previous: Option<Header> = None;
         let mut assembler = Assembler::default();
         for row in self.db.scan_prefix(rows::PREFIX) {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             self.touch(&key)?;
+            bytes += size(&key, &value);
             let unreadable = || self.damaged(format!("unreadable after revision {known}"));
             let header = rows::read(&key, &value).ok_or_else(unreadable)?;
             if header.id.revision > compact_revision {
@@ -473,7 +493,7 @@ impl Tree {
         if assembler.is_incomplete() || known != last {
             return Err(self.damaged(format!("nothing after revision {known}")));
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the
@@ -519,25 +539,31 @@ impl Tree {
         self.db.flush().is_err()
     }
 
-    fn compact(&self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+    /// Returns the bytes of the rows that are gone.
+    fn compact(&self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<u64, LogError> {
         self.set_mark(COMPACT_REVISION, compact_revision.revision())?;
-        superseded.iter().try_for_each(|id| self.remove_entry(*id))
+        superseded.iter().try_fold(0, |bytes, id| Ok(bytes + self.remove_entry(*id)?))
     }
 
-    fn remove_entry(&self, id: EntryId) -> Result<(), LogError> {
-        match self.remove(&rows::key(id, 0))? {
-            Some(first) => self.remove_parts(&first, |part| rows::key(id, part)),
-            None => match self.remove(&rows::earlier_key(id.revision, 0))? {
-                Some(first) => self.remove_parts(&first, |part| rows::earlier_key(id.revision, part)),
-                None => Ok(()),
-            },
+    fn remove_entry(&self, id: EntryId) -> Result<u64, LogError> {
+        let removed = self.remove_parts(|part| rows::key(id, part))?;
+        match removed {
+            0 => self.remove_parts(|part| rows::earlier_key(id.revision, part)),
+            bytes => Ok(bytes),
         }
     }
 
-    /// Removes the other rows of an entry.
-    fn remove_parts(&self, first: &[u8], key: impl Fn(u16) -> Vec<u8>) -> Result<(), LogError> {
-        let parts = rows::parts(first).unwrap_or_default();
-        (1..parts).try_for_each(|part| self.remove(&key(part)).map(drop))
+    /// Removes all rows of an entry, of which the first has their number. Returns their bytes.
+    fn remove_parts(&self, key: impl Fn(u16) -> Vec<u8>) -> Result<u64, LogError> {
+        let remove = |part| {
+            let key = key(part);
+            let removed = self.remove(&key)?;
+            let bytes = removed.as_ref().map_or(0, |value| size(&key, value));
+            Ok((removed, bytes))
+        };
+        let (Some(first), bytes) = remove(0)? else { return Ok(0) };
+        let parts = rows::parts(&first).unwrap_or_default();
+        (1..parts).try_fold(bytes, |bytes, part| Ok(bytes + remove(part)?.1))
     }
 
     /// The last revision that has its whole transaction: a crash may have cut the very last one short.
@@ -600,13 +626,18 @@ fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) -> Result<T
     })
 }
 
-/// Waits until sled's threads have closed its file, which they do some time after the last handle is dropped.
-fn wait_for_sled(directory: &Directory) -> Result<(), LogError> {
-    let Ok(file) = File::open(directory.log().join("db")) else { return Ok(()) };
+/// The bytes of a row.
+fn size(key: &[u8], value: &[u8]) -> u64 {
+    u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
+}
+
+/// Waits until sled's threads have closed the file of a log, which they do some time after the last handle is dropped.
+fn wait_for_sled(log: &Path, store: &Path) -> Result<(), LogError> {
+    let Ok(file) = File::open(log.join("db")) else { return Ok(()) };
     let deadline = Instant::now() + RELEASE_TIMEOUT;
     while file.try_lock().is_err() {
         if Instant::now() >= deadline {
-            return Err(LogError::InUse { path: directory.path().into() });
+            return Err(LogError::InUse { path: store.into() });
         }
         thread::sleep(Duration::from_millis(1));
     }

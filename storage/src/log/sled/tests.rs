@@ -228,7 +228,7 @@ async fn stores_of_format_2_are_opened() {
     tree.set_mark(RESERVED, Revision(4)).unwrap();
     tree.db.flush().unwrap();
     drop(tree);
-    wait_for_sled(&directory).unwrap();
+    wait_for_sled(&directory.log(), directory.path()).unwrap();
     directory.seal(Revision(4)).unwrap();
     drop(directory);
     let sealed = fs::read_to_string(disk.path().join("store")).unwrap();
@@ -324,7 +324,7 @@ async fn damage_is_reported_with_the_path() {
         damage(&tree);
         tree.flush(Revision(5)).unwrap();
         drop(tree);
-        wait_for_sled(&directory).unwrap();
+        wait_for_sled(&directory.log(), directory.path()).unwrap();
         directory.seal(Revision(5)).unwrap();
         drop(directory);
         let findings = check(&disk).findings;
