@@ -19,13 +19,13 @@ use crate::{Error, Result};
 pub struct Frames {
     form: Form,
     /// Tables name their columns in the first event only.
-    columns_told: bool,
+    columns_sent: bool,
 }
 
 impl Frames {
     /// Frames in a form.
     pub fn new(form: Form) -> Frames {
-        Frames { form, columns_told: false }
+        Frames { form, columns_sent: false }
     }
 
     /// The frames of some changes, one after the other; None if they have no such form, which ends the watch.
@@ -72,7 +72,7 @@ impl Frames {
         let bytes = match form.accept.transform {
             Transform::None => form.encode(shown.requested(), &info.type_ref),
             Transform::Table(version) => {
-                let options = form.table_options(version, std::mem::replace(&mut self.columns_told, true));
+                let options = form.table_options(version, std::mem::replace(&mut self.columns_sent, true));
                 form.encode_meta(
                     "Table",
                     &table::table_of_one(&info.behaviour.printer, item(&shown), &options),

@@ -50,16 +50,21 @@ where
         let Execute { turns, on_socket, inner } = self.clone();
         Box::pin(async move {
             let (deadline, is_large) = (request.deadline, request.is_large);
-            let latency = request.context.latency.clone();
-            let span = request.context.server_span.get().map(|span| span.context.clone());
+            let context = request.context.clone();
+            let latency = context.latency.clone();
+            let span = context.server_span.get().map(|span| span.context.clone());
             // It is pinned before it is passed on: each move would copy all the room that it may need.
             let response = pin!(trace_context::scope(span, latency.scope(inner.oneshot(request))));
             let response = deadline.run(response);
-            let response = match is_large && on_socket {
-                true => in_background(turns, response).await,
-                false => response.await,
-            };
-            Ok(response?)
+            match is_large && on_socket {
+                false => Ok(response.await?),
+                // Why a large request fails may take as long to describe as the request took.
+                true => {
+                    let described =
+                        async { response.await.unwrap_or_else(|error| context.respond_to(&error.into())) };
+                    Ok(in_background(turns, described).await)
+                }
+            }
         })
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, Response, header};
 use tower::{Service, ServiceExt};
@@ -22,6 +21,11 @@ use crate::telemetry::latency::Phase;
 const LARGE: usize = 64 << 10;
 /// Copies in a JSON patch and aliases in YAML make more of a body than it is: such bodies count so many times.
 const GROWTH: usize = 16;
+/// An object or a list in a body counts so many bytes more than it has: `{}` may become one with many defaults, and
+/// as many errors.
+const NODE: usize = 16;
+/// In protobuf nodes cannot be counted without decoding, and have fewer bytes: such bodies count so many times.
+const PROTOBUF: usize = 4;
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
 /// others wait for the store, or for admission webhooks.
 pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
@@ -63,9 +67,9 @@ where
         let BufferedRequest { context, user, flow, deadline, body } = request;
         let is_large = match (context.resource(), &body) {
             (Some(request), Some(body)) => {
-                let body_size = body.as_ref().map_or(0, Bytes::len);
+                let body = body.as_ref().map_or(&[][..], |body| &body[..]);
                 let changed = || if request.named { self.registry.size_of(request) } else { 0 };
-                is_large(request, &context.parts.headers, body_size, changed)
+                is_large(request, &context.parts.headers, body, changed)
             }
             _ => false,
         };
@@ -88,20 +92,34 @@ where
 fn is_large(
     request: &ResourceRequest,
     headers: &HeaderMap,
-    body_size: usize,
+    body: &[u8],
     changed: impl FnOnce() -> usize,
 ) -> bool {
     // Rules are compared with all that their author may do.
     if request.group == rbac::GROUP {
         return true;
     }
-    let yaml = headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().ends_with(b"yaml"));
-    let factor = if yaml || request.verb == Verb::Patch { GROWTH } else { 1 };
-    body_size * factor + changed() >= LARGE
+    let content_type = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    let grows = content_type.ends_with(b"yaml") || request.verb == Verb::Patch;
+    let size = match grows {
+        true => body.len() * GROWTH,
+        false if content_type.ends_with(b"protobuf") => body.len() * PROTOBUF,
+        false => body.len() + nodes(body) * NODE,
+    };
+    size + changed() >= LARGE
+}
+
+/// The objects and lists in a body, if they matter.
+fn nodes(body: &[u8]) -> usize {
+    match body.len() * (1 + NODE) >= LARGE {
+        true => body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count(),
+        false => 0,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use tower::service_fn;
 
     use super::*;
@@ -121,11 +139,33 @@ mod tests {
             ("a small patch", "PATCH", pod, json, LARGE / GROWTH - 1, 0, false),
             ("a patch", "PATCH", pod, json, LARGE / GROWTH, 0, true),
             ("YAML", "PUT", pod, "application/yaml", LARGE / GROWTH, 0, true),
+            ("protobuf", "PUT", pod, "application/vnd.kubernetes.protobuf", LARGE / PROTOBUF, 0, true),
+            (
+                "small protobuf",
+                "PUT",
+                pod,
+                "application/vnd.kubernetes.protobuf",
+                LARGE / PROTOBUF - 1,
+                0,
+                false,
+            ),
             ("rules", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", json, 0, 0, true),
         ] {
             let context = testing::received(method, uri, &[("content-type", content_type)]).context;
             let request = context.resource().expect("a resource");
-            assert_eq!(is_large(request, &context.parts.headers, body_size, || changed), want, "{case}");
+            let body = vec![b' '; body_size];
+            assert_eq!(is_large(request, &context.parts.headers, &body, || changed), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn many_objects_make_a_request_large() {
+        let most = LARGE.div_ceil(3 + NODE);
+        for (objects, want) in [(most - 1, false), (most, true), (14_000, true)] {
+            let context = testing::received("POST", "/api/v1/namespaces/n/pods", &[]).context;
+            let request = context.resource().expect("a resource");
+            let body = "{},".repeat(objects);
+            assert_eq!(is_large(request, &context.parts.headers, body.as_bytes(), || 0), want, "{objects}");
         }
     }
 
