@@ -273,4 +273,22 @@ mod tests {
             assert_eq!(ConnectionLimits::for_open_files(files), want, "{files}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_unused() {
+        let connections =
+            Connections::new(ConnectionLimits { total: 2, pending: 2, per_user: 1, reserve: 0 });
+        let connection = connections.admit().expect("the first");
+        let (first, idle) = (Duration::from_secs(32), Duration::from_secs(90));
+        let began = tokio::time::Instant::now();
+        connection.unused(first, idle).await;
+        assert_eq!(began.elapsed(), first, "no first request");
+        let active = connection.begin();
+        let waits =
+            async |idle| tokio::time::timeout(first * 4, connection.unused(first, idle)).await.is_err();
+        assert!(waits(Duration::ZERO).await, "a request is under way");
+        drop(active);
+        assert!(waits(idle).await, "not for so long");
+        assert!(!waits(Duration::ZERO).await, "for long enough");
+    }
 }

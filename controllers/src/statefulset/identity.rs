@@ -65,7 +65,7 @@ fn name_of(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-/// Whether a name is that of a set's pod of this ordinal. It is made for no comparison: plans compare those of all pods.
+/// Whether a name is that of a set's pod of this ordinal. No name is made to compare it with: a plan looks at all pods.
 fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     let digits = name.strip_prefix(name_of(&set.metadata)).and_then(|rest| rest.strip_prefix('-'));
     digits.is_some_and(|digits| {

@@ -68,8 +68,16 @@ pub fn etcd_program() -> Option<PathBuf> {
 /// # Errors
 /// A server cannot be started.
 pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
+    start_or_skip_with(members, None)
+}
+
+/// The same, with TLS for the clients.
+///
+/// # Errors
+/// A server cannot be started.
+pub fn start_or_skip_with(members: usize, tls: Option<EtcdTls>) -> io::Result<Option<EtcdCluster>> {
     match etcd_program() {
-        Some(program) => EtcdCluster::start(program, members).map(Some),
+        Some(program) => EtcdCluster::start(program, members, tls).map(Some),
         None => {
             eprintln!("SKIPPED: this test needs an etcd server (apt-get install etcd-server)");
             Ok(None)
@@ -80,17 +88,11 @@ pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
 impl EtcdCluster {
     /// Starts a cluster of so many members, and waits until they serve.
     ///
-    /// # Errors
-    /// A server cannot be started.
-    pub fn start(program: PathBuf, members: usize) -> io::Result<EtcdCluster> {
-        EtcdCluster::start_with(program, members, None)
-    }
-
-    /// The same, with TLS for the clients.
+    /// - `tls`: for the clients; None: they come without.
     ///
     /// # Errors
-    /// See [`EtcdCluster::start`].
-    pub fn start_with(program: PathBuf, members: usize, tls: Option<EtcdTls>) -> io::Result<EtcdCluster> {
+    /// A server cannot be started.
+    pub fn start(program: PathBuf, members: usize, tls: Option<EtcdTls>) -> io::Result<EtcdCluster> {
         // Memory, where there is such a directory: a disk's flushes are of no use here.
         let memory = Path::new("/dev/shm");
         let directory = match memory.is_dir() {

@@ -1,6 +1,10 @@
 //! A cluster that is reached by TLS, and by clients that its authority knows alone.
 
-use std::{fs, io, path::Path, thread};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+};
 
 use coracle_storage::{
     Expect, Key, Options, Put, Store,
@@ -9,7 +13,7 @@ use coracle_storage::{
 };
 use coracle_storage_etcd::{
     Compaction, Endpoints, EtcdLog,
-    testing::{EtcdCluster, EtcdTls, etcd_program},
+    testing::{EtcdTls, start_or_skip_with},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -24,7 +28,7 @@ use support::Plain;
 const NAMES: [&str; 3] = ["ca", "cert", "key"];
 
 /// Writes an authority and a certificate of it for members and clients, PEM: files as [`NAMES`] has them.
-fn write_certificates(directory: &Path) -> io::Result<[std::path::PathBuf; 3]> {
+fn write_certificates(directory: &Path) -> io::Result<[PathBuf; 3]> {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -47,15 +51,11 @@ fn log(endpoints: &Endpoints) -> EtcdLog {
 
 #[tokio::test]
 async fn members_and_clients_know_each_other_by_certificates() -> io::Result<()> {
-    let Some(program) = etcd_program() else {
-        eprintln!("SKIPPED: this test needs an etcd server (apt-get install etcd-server)");
-        return Ok(());
-    };
     let (ours, theirs) = (TempDir::new()?, TempDir::new()?);
     let [ca_file, cert_file, key_file] = write_certificates(ours.path())?;
     let [other_ca, other_cert, other_key] = write_certificates(theirs.path())?;
     let tls = EtcdTls { ca_file: ca_file.clone(), cert_file: cert_file.clone(), key_file: key_file.clone() };
-    let cluster = EtcdCluster::start_with(program, 1, Some(tls))?;
+    let Some(cluster) = start_or_skip_with(1, Some(tls))? else { return Ok(()) };
     let endpoints = |ca: &Path, identity: Option<(&Path, &Path)>| Endpoints {
         ca_file: Some(ca.to_owned()),
         cert_file: identity.map(|(cert, _)| cert.to_owned()),

@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use super::{SledLog, Tree, directory::Directory, failed, wait_for_sled};
+use super::{SledLog, Tree, catch, directory::Directory, failed, wait_for_sled};
 use crate::log::LogError;
 
 /// A file that is worth the trouble, and how much of it may be in use.
@@ -51,7 +51,8 @@ impl SledLog {
         }
         tree.flush(self.newest)?;
         self.unsynced.drop_up_to(self.newest);
-        let copied = tree.copy(&self.directory);
+        // It reads what nobody has read since the start.
+        let copied = catch(&tree.path, || tree.copy(&self.directory));
         self.flusher = None;
         self.tree = None;
         let exchanged = copied.and_then(|()| {
