@@ -90,8 +90,8 @@ impl Index for ObjectIndex {
         let fields = match selectable.filter(|fields| !fields.is_metadata_alone()) {
             None => Box::default(),
             Some(fields) => {
-                let object: Value = json::parse_own(stored).map_err(|e| Unreadable(e.to_string()))?;
-                fields.values(&object)
+                let object = json::parse_own_sparse(stored, fields.pointers());
+                fields.values(&object.map_err(|e| Unreadable(e.to_string()))?)
             }
         };
         let terminating = head.metadata.deletion_timestamp.is_some();

@@ -4,15 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::{StreamExt, pin_mut};
-use kube::api::DynamicObject;
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Change, Object, Uid};
+use crate::runtime::cache::Identified;
 use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use crate::runtime::supervise::Supervisor;
 
@@ -125,11 +124,11 @@ async fn monitor(
     news: mpsc::UnboundedSender<MonitorEvent>,
     synced: Arc<watch::Sender<bool>>,
 ) {
-    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &served.resource);
+    let api = Api::<Identified>::all_with(client, &served.resource);
     let stream = watcher(api, Config::default().streaming_lists()).default_backoff();
     let api_version: Arc<str> = served.resource.api_version.as_str().into();
     let kind: Arc<str> = served.resource.kind.as_str().into();
-    let object = |meta: &PartialObjectMeta<DynamicObject>| Object::new(&kind, &api_version, &meta.metadata);
+    let object = |dependent: &Identified| Object::new(&kind, &api_version, dependent.meta());
     // The receiver is dropped together with this task.
     let send = |change| drop(news.send(MonitorEvent::Change(change)));
     let mut seen = HashSet::new();
@@ -137,8 +136,8 @@ async fn monitor(
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Init) => seen.clear(),
-            Ok(Event::InitApply(meta)) => {
-                if let Some(object) = object(&meta) {
+            Ok(Event::InitApply(dependent)) => {
+                if let Some(object) = object(&dependent) {
                     seen.insert(object.identity.uid.clone());
                     send(Change::Seen(object));
                 }
@@ -148,9 +147,9 @@ async fn monitor(
                 let seen = std::mem::take(&mut seen);
                 drop(news.send(MonitorEvent::All { api_version, kind, seen, synced }));
             }
-            Ok(Event::Apply(meta)) => object(&meta).map(Change::Seen).into_iter().for_each(send),
-            Ok(Event::Delete(meta)) => {
-                object(&meta).map(|object| Change::Deleted(object.identity)).into_iter().for_each(send);
+            Ok(Event::Apply(dependent)) => object(&dependent).map(Change::Seen).into_iter().for_each(send),
+            Ok(Event::Delete(dependent)) => {
+                object(&dependent).map(|object| Change::Deleted(object.identity)).into_iter().for_each(send);
             }
             Err(error) => tracing::debug!(%kind, %error, "a watch has to be started again"),
         }

@@ -13,6 +13,7 @@
 mod indexer;
 mod object;
 mod reflector;
+mod watched;
 
 use std::any::{Any, TypeId};
 use std::fmt::Debug;
@@ -28,6 +29,7 @@ pub(super) use indexer::Indexer;
 pub(super) use object::{Decode, Object, decode};
 pub use reflector::ListScope;
 pub(super) use reflector::run;
+pub use watched::Identified;
 
 /// What a controller can have a cache of.
 pub trait Cached:

@@ -1,8 +1,8 @@
 //! What a controller is, and the loop that it runs in.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -135,7 +135,7 @@ impl<K: Key> Workers<K> {
         let Workers { controller, queue, clock } = self;
         let key = queue.next().await;
         let ctx = ReconcileContext::default();
-        let outcome = controller.reconcile(&key, &ctx).await;
+        let (outcome, busy) = measured(controller.reconcile(&key, &ctx)).await;
         let late = ctx.wait_until_observed(clock).await;
         if queue.is_dirty(&key) {
             late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
@@ -156,8 +156,34 @@ impl<K: Key> Workers<K> {
                 queue.retry(key.clone());
             }
         }
-        queue.done(&key);
+        queue.done_and_rest(&key, rest_after(busy));
     }
+}
+
+/// How long a key rests for each unit of processor time that it took: it takes a tenth of a processor at most. A set of many replicas
+/// has an event for each change of each, and looks at all of them each time.
+const REST: u32 = 9;
+/// A shorter rest is not worth a timer.
+const SHORTEST_REST: Duration = Duration::from_millis(5);
+const LONGEST_REST: Duration = Duration::from_millis(100);
+
+/// How long a key rests that took this processor time.
+fn rest_after(busy: Duration) -> Duration {
+    let rest = busy.saturating_mul(REST);
+    if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
+}
+
+/// The output of a future, and how long it was polled in all.
+async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
+    let mut busy = Duration::ZERO;
+    let output = poll_fn(|context| {
+        let began = Instant::now();
+        let polled = work.poll_unpin(context);
+        busy += began.elapsed();
+        polled
+    })
+    .await;
+    (output, busy)
 }
 
 /// Makes a controller and runs it; reports when its sources are synced.
@@ -193,4 +219,24 @@ pub async fn propagate_panics(mut tasks: JoinSet<()>) {
         }
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_rests_as_long_as_it_was_worked_on_not_as_it_waited() {
+        let work = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            std::thread::sleep(Duration::from_millis(10));
+            7
+        };
+        let (output, busy) = measured(Box::pin(work)).await;
+        assert_eq!(output, 7);
+        assert!((10..50).contains(&busy.as_millis()), "{busy:?}");
+        for (busy, rest) in [(0, 0), (500, 0), (600, 5_400), (10_000, 90_000), (500_000, 100_000)] {
+            assert_eq!(rest_after(Duration::from_micros(busy)), Duration::from_micros(rest), "{busy}");
+        }
+    }
 }

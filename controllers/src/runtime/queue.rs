@@ -2,7 +2,8 @@
 //!
 //! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
-//! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue.
+//! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is ours: a key
+//! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{Debug, Display};
@@ -11,8 +12,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::Notify;
+use tokio::time;
 
 use super::clock::Clock;
 use super::metrics::QueueMetrics;
@@ -49,6 +52,8 @@ struct State<K> {
     /// Since when a key has been waiting, or has to come back once its worker is done.
     dirty: HashMap<K, Instant>,
     working: HashMap<K, Instant>,
+    /// Until when a key is not worked on again.
+    resting: HashMap<K, time::Instant>,
     later: BTreeMap<(Timestamp, u64), K>,
     due: HashMap<K, (Timestamp, u64)>,
     failures: HashMap<K, u32>,
@@ -64,6 +69,7 @@ impl<K: Key> Queue<K> {
             waiting: VecDeque::new(),
             dirty: HashMap::new(),
             working: HashMap::new(),
+            resting: HashMap::new(),
             later: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
@@ -140,8 +146,9 @@ impl<K: Key> Queue<K> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            let next_time = {
+            let (next_time, rested) = {
                 let mut state = self.state();
+                self.end_rests(&mut state);
                 self.enter_due(&mut state);
                 if let Some(key) = self.take(&mut state) {
                     if !state.waiting.is_empty() {
@@ -149,29 +156,44 @@ impl<K: Key> Queue<K> {
                     }
                     return key;
                 }
-                state.later.first_key_value().map(|((at, _), _)| *at)
+                let next_time = state.later.first_key_value().map(|((at, _), _)| *at);
+                (next_time, state.resting.values().min().copied())
             };
-            match next_time {
-                None => changed.await,
-                Some(at) => tokio::select! {
-                    () = changed => {}
-                    () = self.0.clock.until(at) => {}
-                },
+            tokio::select! {
+                () = changed => {}
+                Some(()) = OptionFuture::from(next_time.map(|at| self.0.clock.until(at))) => {}
+                Some(()) = OptionFuture::from(rested.map(|at| time::sleep_until(at))) => {}
             }
         }
     }
 
     /// Marks a key from [`Queue::next`] as processed.
     pub fn done(&self, key: &K) {
+        self.done_and_rest(key, Duration::ZERO);
+    }
+
+    /// The same; the key is not worked on again for a time, whatever adds it: the machine's time, not the clock's.
+    pub fn done_and_rest(&self, key: &K, rest: Duration) {
         let mut state = self.state();
         if let Some(since) = state.working.remove(key) {
             self.0.metrics.work_duration.observe(since.elapsed().as_secs_f64());
         }
-        if state.dirty.contains_key(key) {
+        if !rest.is_zero() {
+            state.resting.insert(key.clone(), time::Instant::now() + rest);
+            // Whoever waits for the next time may have to wait for this one.
+            self.0.changed.notify_one();
+        } else if state.dirty.contains_key(key) {
             state.waiting.push_back(key.clone());
             self.0.changed.notify_one();
         }
         self.report(&state);
+    }
+
+    fn end_rests(&self, state: &mut State<K>) {
+        let now = time::Instant::now();
+        let State { resting, waiting, dirty, .. } = state;
+        let rested = resting.extract_if(|_, until| *until <= now).map(|(key, _)| key);
+        waiting.extend(rested.filter(|key| dirty.contains_key(key)));
     }
 
     fn enter(&self, state: &mut State<K>, key: K) {
@@ -180,7 +202,7 @@ impl<K: Key> Queue<K> {
         }
         self.0.metrics.adds.inc();
         state.dirty.insert(key.clone(), Instant::now());
-        if !state.working.contains_key(&key) {
+        if !state.working.contains_key(&key) && !state.resting.contains_key(&key) {
             state.waiting.push_back(key);
             self.0.changed.notify_one();
         }
@@ -263,6 +285,28 @@ mod tests {
         queue.done(&"a");
         queue.done(&"b");
         assert_eq!(next(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_rests_comes_back_once() {
+        let (queue, _mock) = queue();
+        let rest = Duration::from_millis(20);
+        queue.add("a");
+        assert_eq!(next(&queue), Some("a"));
+        queue.add("a");
+        queue.done_and_rest(&"a", rest);
+        let began = time::Instant::now();
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(next(&queue), Some("b"), "a rests");
+        assert_eq!(next(&queue), None);
+        assert_eq!(queue.next().await, "a");
+        assert!(began.elapsed() >= rest, "{:?}", began.elapsed());
+        queue.done_and_rest(&"a", rest);
+        time::sleep(2 * rest).await;
+        assert_eq!(next(&queue), None, "nothing added it");
+        queue.add("a");
+        assert_eq!(next(&queue), Some("a"), "its rest is over");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Source: "Field selectors"; the registries of the real server.
 
+use std::iter;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -97,6 +98,14 @@ impl SelectableFields {
         }
     }
 
+    /// The JSON pointers to all that [`SelectableFields::values`] reads.
+    pub fn pointers(&self) -> Vec<&str> {
+        match &self.fields {
+            Fields::BuiltIn(fields) => fields.iter().flat_map(|(_, source)| source.pointers()).collect(),
+            Fields::Custom(fields) => fields.iter().map(|(_, pointer)| pointer.as_str()).collect(),
+        }
+    }
+
     fn position(&self, label: &str) -> Option<usize> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().position(|(known, _)| *known == label),
@@ -128,6 +137,14 @@ fn text_at(object: &Value, pointer: &str) -> Box<str> {
 }
 
 impl FieldSource {
+    fn pointers(self) -> impl Iterator<Item = &'static str> {
+        let (first, second) = match self {
+            At(pointer) | AtOr(pointer, _) | Addresses(pointer) => (pointer, None),
+            Either(first, second) => (first, Some(second)),
+        };
+        iter::once(first).chain(second)
+    }
+
     fn read(&self, object: &Value) -> Box<str> {
         let text = |pointer: &str| text_at(object, pointer);
         match self {

@@ -10,7 +10,8 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 
 use super::indexer::Indexer;
-use super::object::{Decode, Object, RawObject};
+use super::object::{Decode, Object};
+use super::watched::RawObject;
 use crate::runtime::clock::Clock;
 
 /// After this time all objects are read again, if one of them could not be.
@@ -68,7 +69,7 @@ pub(in crate::runtime) async fn run(
 }
 
 fn read(event: Event<RawObject>, decode: Decode) -> serde_json::Result<Event<Arc<dyn Object>>> {
-    let decode = |raw: RawObject| decode(raw.text.get());
+    let decode = |raw: RawObject| decode(raw.content.get());
     Ok(match event {
         Event::Init => Event::Init,
         Event::InitApply(raw) => Event::InitApply(decode(raw)?),

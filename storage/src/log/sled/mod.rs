@@ -29,6 +29,7 @@ mod check;
 mod directory;
 mod entry;
 mod flusher;
+mod load;
 mod private;
 mod reserve;
 mod rows;
@@ -54,7 +55,7 @@ use self::{
     directory::Directory,
     flusher::Flusher,
     reserve::{Available, Reserve},
-    rows::{Assembler, Header, Row},
+    rows::{Header, Row},
     state::{State, StateFile},
     unsynced::Unsynced,
 };
@@ -460,71 +461,6 @@ impl Tree {
 
     fn remove(&self, key: &[u8]) -> Result<Option<sled::IVec>, LogError> {
         self.db.remove(key).map_err(|cause| self.sled_failed("cannot write", cause))
-    }
-
-    /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction
-    /// for each. Returns the bytes of all rows.
-    fn load(
-        &self,
-        (compact_revision, last): (Revision, Revision),
-        visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
-    ) -> Result<u64, LogError> {
-        let mut bytes = 0;
-        let mut known = compact_revision;
-        let mut previous: Option<Header> = None;
-        let mut assembler = Assembler::default();
-        for row in self.db.scan_prefix(rows::PREFIX) {
-            let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
-            self.touch(&key)?;
-            bytes += size(&key, &value);
-            let unreadable = || self.damaged(format!("unreadable after revision {known}"));
-            let header = rows::read(&key, &value).ok_or_else(unreadable)?;
-            if header.id.revision > compact_revision {
-                self.check_order(previous, header, compact_revision)?;
-                previous = Some(header);
-            } else if header.part > 0 && !assembler.is_incomplete() {
-                // A crash came between the deletion of its first row and of this one.
-                continue;
-            }
-            let Some(entry) = assembler.take(&key, &value).map_err(|_| unreadable())? else { continue };
-            known = known.max(entry.id.revision);
-            visit(Record::Entry(entry))?;
-        }
-        if assembler.is_incomplete() || known != last {
-            return Err(self.damaged(format!("nothing after revision {known}")));
-        }
-        Ok(bytes)
-    }
-
-    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the
-    /// assembler's concern.)
-    fn check_order(
-        &self,
-        previous: Option<Header>,
-        row: Header,
-        compact_revision: Revision,
-    ) -> Result<(), LogError> {
-        let known = previous.map_or(compact_revision, |previous| previous.id.revision);
-        if row.part > 0 {
-            return Ok(());
-        }
-        if row.id.revision > known.next() {
-            return Err(self.damaged(format!("no revisions between {known} and {}", row.id.revision)));
-        }
-        let continues = previous.filter(|previous| previous.more && !previous.is_earlier);
-        let follows = match continues {
-            Some(previous) => {
-                row.id.revision == previous.id.revision && row.id.index == previous.id.index.saturating_add(1)
-            }
-            None => row.id.revision == known.next() && row.id.index == 0,
-        };
-        if follows { Ok(()) } else { Err(self.damaged(format!("half a transaction at revision {known}"))) }
-    }
-
-    /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes
-    /// one a page: loading would leave everything in memory twice.
-    fn touch(&self, key: &[u8]) -> Result<(), LogError> {
-        self.db.contains_key(key).map(drop).map_err(|cause| self.sled_failed("cannot read", cause))
     }
 
     /// Makes all that was written durable, which is everything up to a revision.

@@ -5,11 +5,13 @@
 mod decode;
 pub mod fields_v1;
 mod reader;
+mod sparse;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
 use super::{DecodeError, Decoded};
@@ -27,6 +29,18 @@ pub use write::{indent, write, write_object, write_string, write_type, write_unt
 pub fn parse_own(text: &[u8]) -> Result<Value, DecodeError> {
     // The faster parser stops at 127 levels, which no new object has.
     serde_json::from_slice(text).or_else(|_| decode::decode_stored(text))
+}
+
+/// The same of the members of an object to which JSON pointers lead; the others are skipped if that can be done.
+///
+/// # Errors
+/// As [`parse_own`]; what is skipped may be no JSON.
+pub fn parse_own_sparse(text: &[u8], pointers: Vec<&str>) -> Result<Value, DecodeError> {
+    if pointers.iter().any(|pointer| pointer.is_empty() || pointer.contains('~')) {
+        return parse_own(text);
+    }
+    let sparse = sparse::Sparse { pointers }.deserialize(&mut serde_json::Deserializer::from_slice(text));
+    sparse.or_else(|_| parse_own(text))
 }
 
 /// The result of decoding the JSON text of a value, such as a patched object.

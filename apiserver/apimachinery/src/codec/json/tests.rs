@@ -338,3 +338,22 @@ fn normalizing_equals_decoding() {
     let want = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string";
     assert_eq!(error, Err(want.to_owned()));
 }
+
+#[test]
+fn members_that_are_not_asked_for_are_skipped() {
+    let text = r#"{"metadata":{"name":"p"},"spec":{"a":{"b":[1,{"c":2}]},"\u0061b":3,"d":null},"status":7,"type":"t"}"#;
+    for (pointers, want) in [
+        (vec!["/spec/a", "/type"], json!({"spec": {"a": {"b": [1, {"c": 2}]}}, "type": "t"})),
+        (vec!["/spec/a/b", "/spec/ab"], json!({"spec": {"a": {"b": [1, {"c": 2}]}, "ab": 3}})),
+        (vec!["/spec/d", "/spec/none", "/none/at/all"], json!({"spec": {"d": null}})),
+        (vec!["/spec/a/b", "/spec/a", "/sp"], json!({"spec": {"a": {"b": [1, {"c": 2}]}}})),
+        (vec![], json!({})),
+    ] {
+        assert_eq!(parse_own_sparse(text.as_bytes(), pointers.clone()), Ok(want), "{pointers:?}");
+    }
+    let whole: Value = serde_json::from_str(text).expect("JSON");
+    for pointers in [vec!["/status/phase"], vec!["/spec/d/e"], vec![""], vec!["/a~1b"]] {
+        assert_eq!(parse_own_sparse(text.as_bytes(), pointers.clone()), Ok(whole.clone()), "{pointers:?}");
+    }
+    assert!(parse_own_sparse(br#"{"spec":"#, vec!["/spec"]).is_err());
+}
