@@ -32,7 +32,8 @@ static WIDGET: LazyLock<TypeRef> = LazyLock::new(|| {
 });
 
 /// Two configurations of one kind: the first manager applies the first, the second one the other, by force. Applying that
-/// once more changes nothing, conflicts with nothing, and each field that is owned is there.
+/// once more changes nothing, conflicts with nothing, and each field that is owned is there. (A configuration of empty lists owns
+/// nothing.)
 ///
 /// The property is that of configurations as their types write them. As they were sent they are only applied: a Service's port
 /// without a number, say, would become another item when it is stored, so that the object is refused.
@@ -67,7 +68,10 @@ pub fn server_side_apply(data: &[u8]) -> bool {
     let twice = apply("two", &once.object, &once.entries, &second, &type_ref, false);
     let twice = twice.expect("no conflict with itself");
     assert_eq!(twice.object, once.object, "after applying once more");
-    assert_eq!(entry::write(twice.entries), entry::write(once.entries), "after applying once more");
+    // Where nobody owns anything, the next manager finds an object that was there before the first apply.
+    if !once.entries.is_empty() {
+        assert_eq!(entry::write(twice.entries), entry::write(once.entries), "after applying once more");
+    }
     true
 }
 

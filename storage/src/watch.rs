@@ -19,7 +19,7 @@ use crate::{Compacted, Event, Index, Revision, store::Shared};
 const BATCH: usize = 256;
 
 /// So does a batch with so many bytes of objects: this bounds what a watcher holds that does not go on.
-const BATCH_BYTES: usize = 128 << 10;
+const BATCH_BYTES: usize = 32 << 10;
 
 /// One reader of a bucket's changes.
 pub struct Watcher<I: Index> {

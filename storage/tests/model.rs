@@ -156,7 +156,7 @@ impl Model {
         self.admit(seen)?;
         let (mut read, mut last, mut bytes) = (Vec::new(), None, 0);
         for (revision, change) in self.after(bucket, seen) {
-            if (read.len() >= 256 || bytes >= 128 << 10) && last != Some(*revision) {
+            if (read.len() >= 256 || bytes >= 32 << 10) && last != Some(*revision) {
                 break;
             }
             bytes += change.1.iter().chain(&change.2).map(|version| version.bytes.len()).sum::<usize>();

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,16 +16,21 @@ use tokio::time::{Instant, sleep_until};
 
 use super::background::in_background;
 use super::connections::Active;
+use super::flushes::Flushes;
 use super::transfers::{Transfer, Transfers};
 
 /// A body on a socket is handed out in pieces of this size at most, so that a client who reads nothing has little of it in buffers.
 const PIECE: usize = 64 << 10;
+/// The same of a stream that waits for flushes: it may last long with a client who reads nothing.
+const FLUSHED_PIECE: usize = 8 << 10;
 
 /// The body of a response.
 pub struct Body {
     content: Content,
     /// On a socket.
     transfer: Option<Transfer>,
+    /// Of the connection, if the next piece waits for them.
+    flushes: Option<Arc<Flushes>>,
     /// The connection is active until the client has all of it.
     active: Option<Active>,
     /// What is to be given back when the client has all of it.
@@ -45,6 +50,8 @@ enum Content {
         chunks: BoxStream<'static, Bytes>,
         /// What it holds on to at its beginning, in bytes.
         size: usize,
+        /// What is left of the last chunk.
+        rest: Bytes,
     },
     /// A panic ended it.
     Failed,
@@ -76,7 +83,7 @@ impl Body {
 
     /// A body that comes as it comes.
     pub fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Body {
-        Body::of(Content::Stream { chunks: chunks.boxed(), size: 0 })
+        Body::of(Content::Stream { chunks: chunks.boxed(), size: 0, rest: Bytes::new() })
     }
 
     /// A stream that holds on to so many bytes at its beginning.
@@ -99,7 +106,7 @@ impl Body {
     }
 
     fn of(content: Content) -> Body {
-        Body { content, transfer: None, active: None, held: Vec::new() }
+        Body { content, transfer: None, flushes: None, active: None, held: Vec::new() }
     }
 
     /// Its bytes, if they are all there.
@@ -167,7 +174,7 @@ impl Body {
                 let chunk = in_background(&renderers, async { chunks.next() }).await;
                 chunk.map(|chunk| (chunk, (chunks, renderers)))
             });
-            self.content = Content::Stream { chunks: chunks.boxed(), size };
+            self.content = Content::Stream { chunks: chunks.boxed(), size, rest: Bytes::new() };
         }
         self
     }
@@ -182,19 +189,39 @@ impl Body {
             _ => (self.size(), std::time::Instant::now().checked_add(lasts)),
         };
         self.transfer = transfers.begin(unsent, deadline);
-        if let Content::Stream { chunks, size } = self.content {
-            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size };
+        if let Content::Stream { chunks, size, rest } = self.content {
+            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size, rest };
+        }
+        self
+    }
+
+    /// For a connection of HTTP/1.1: a stream waits for its flushes.
+    pub fn flushed_by(mut self, flushes: &Arc<Flushes>) -> Body {
+        if matches!(self.content, Content::Stream { .. }) {
+            self.flushes = Some(flushes.clone());
         }
         self
     }
 
     fn poll_content(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let most = if self.transfer.is_some() { PIECE } else { usize::MAX };
+        let most = match (&self.flushes, &self.transfer) {
+            (Some(_), _) => FLUSHED_PIECE,
+            (None, Some(_)) => PIECE,
+            (None, None) => usize::MAX,
+        };
         match &mut self.content {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(bytes.split_to(bytes.len().min(most)))),
             Content::Chunks { chunks, .. } => Poll::Ready(chunks.next()),
-            Content::Stream { chunks, .. } => chunks.as_mut().poll_next(context),
+            Content::Stream { chunks, rest, .. } => {
+                if rest.is_empty() {
+                    match ready!(chunks.as_mut().poll_next(context)) {
+                        Some(chunk) => *rest = chunk,
+                        None => return Poll::Ready(None),
+                    }
+                }
+                Poll::Ready(Some(rest.split_to(rest.len().min(most))))
+            }
             Content::Failed => Poll::Ready(None),
         }
     }
@@ -234,6 +261,9 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Incomplete>>> {
         let body = self.get_mut();
+        if let Some(flushes) = &body.flushes {
+            ready!(flushes.poll_room(context));
+        }
         // A panic here would take down a connection with all that is on it.
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| body.poll_content(context)));
         let polled = polled.unwrap_or_else(|_| {
@@ -248,6 +278,9 @@ impl http_body::Body for Body {
                 Poll::Ready(Some(chunk)) => transfer.handed_out(chunk.len()),
                 Poll::Ready(None) | Poll::Pending => transfer.waits(),
             }
+        }
+        if let (Some(flushes), Poll::Ready(Some(chunk))) = (&body.flushes, &polled) {
+            flushes.handed_out(chunk.len());
         }
         match (polled, &body.content) {
             (Poll::Ready(None), Content::Failed) => Poll::Ready(Some(Err(Incomplete))),
@@ -314,6 +347,40 @@ mod tests {
             }
         }
         frames
+    }
+
+    #[tokio::test]
+    async fn a_stream_over_http1_waits_for_its_pieces_to_leave() {
+        use crate::serve::flushes::Flushing;
+        use crate::serve::transfers::cuttable;
+        use http_body_util::BodyExt;
+        use tokio::io::AsyncWriteExt;
+
+        let (transfers, flushes) = (Arc::default(), Arc::<Flushes>::default());
+        let mut connection = Flushing::new(tokio::io::sink(), flushes.clone());
+        let stream = stream::iter([Bytes::from(vec![b'x'; 2 * FLUSHED_PIECE + 1])]);
+        let read = async {
+            let mut body = Body::stream(stream)
+                .on_socket(&transfers, Duration::ZERO)
+                .flushed_by(&flushes)
+                .boxed_unsync();
+            let mut sizes = Vec::new();
+            for _ in 0..10 {
+                match body.frame().now_or_never() {
+                    Some(Some(frame)) => {
+                        sizes.push(frame.map_or(0, |frame| frame.data_ref().map_or(0, Bytes::len)))
+                    }
+                    Some(None) => return sizes,
+                    None => {
+                        sizes.push(0);
+                        connection.flush().await.expect("a sink");
+                    }
+                }
+            }
+            panic!("it does not end: {sizes:?}");
+        };
+        let sizes = cuttable(Arc::default(), read).await;
+        assert_eq!(sizes, Some(vec![FLUSHED_PIECE, 0, FLUSHED_PIECE, 0, 1]), "0: waits for a flush");
     }
 
     #[tokio::test]

@@ -23,6 +23,8 @@ use tower::ServiceExt as _;
 
 use super::body::Body;
 use super::connections::{Connection, ConnectionLimits, Connections};
+use super::deadline::REQUEST_TIMEOUT;
+use super::flushes::{Flushes, Flushing};
 use super::goaway::{self, GoawayChance};
 use super::rarely::rarely;
 use super::stack::stack;
@@ -208,6 +210,7 @@ impl Server {
             transfers: self.transfers.clone(),
             goaway_chance: self.goaway_chance,
             goaway: Notify::new(),
+            flushes: Arc::default(),
         }));
         let shared = service.0.clone();
         let mut builder = auto::Builder::new(Streams);
@@ -222,7 +225,10 @@ impl Server {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .keep_alive_interval(KEEP_ALIVE[0])
             .keep_alive_timeout(KEEP_ALIVE[1]);
-        let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let served = builder.serve_connection_with_upgrades(
+            TokioIo::new(Flushing::new(stream, shared.flushes.clone())),
+            service,
+        );
         let mut served = pin!(served.into_owned());
         // Each is polled when it is woken alone, and not with each packet.
         let mut must_end = rarely(must_end(&shared.goaway, &mut draining));
@@ -259,6 +265,7 @@ struct ConnectionShared {
     goaway_chance: GoawayChance,
     /// Notified when the client is to open another connection.
     goaway: Notify,
+    flushes: Arc<Flushes>,
 }
 
 impl hyper::service::Service<Request<Incoming>> for ConnectionService {
@@ -275,10 +282,13 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             }
             let response = stack(&shared.api).oneshot(request).await?;
             let response = tunnel::detach(websocket::detach(response, &shared.transfers));
-            Ok(response.map(|body| match is_http2 || !body.is_one_piece() {
-                true => body.on_socket(&shared.transfers, super::deadline::REQUEST_TIMEOUT),
+            Ok(response.map(|body| match (is_http2, body.is_one_piece()) {
+                (true, _) => body.on_socket(&shared.transfers, REQUEST_TIMEOUT),
                 // The buffer of the connection takes it at once, and the write timeout does the rest.
-                false => body,
+                (false, true) => body,
+                (false, false) => {
+                    body.on_socket(&shared.transfers, REQUEST_TIMEOUT).flushed_by(&shared.flushes)
+                }
             }))
         })
     }

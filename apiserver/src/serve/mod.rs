@@ -29,6 +29,7 @@ mod body;
 mod connections;
 mod deadline;
 mod exchange;
+mod flushes;
 mod goaway;
 mod incoming;
 mod layers;

@@ -1,5 +1,6 @@
 //! The verbs on resources: which one a request means, and the call of the registry that carries it out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -442,22 +443,22 @@ impl Call<'_> {
         let (info, frames, lasting) = (info.clone(), Frames::new(form), self.lasting);
         let mut closing = self.shared.closing.clone();
         let closed = rarely(async move { drop(closing.wait_for(|closing| *closing).await) });
-        let chunks = stream::unfold((watch, frames, closed), move |(mut watch, mut frames, mut closed)| {
+        let waiting = VecDeque::new();
+        let chunks = stream::unfold((watch, frames, closed, waiting), move |state| {
+            let (mut watch, mut frames, mut closed, mut waiting) = state;
             let (info, counters) = (info.clone(), counters.clone());
             let _counted_until_dropped = &lasting;
             async move {
-                let notices = tokio::select! {
-                    biased;
-                    () = closed.select_next_some() => return None,
-                    notices = watch.next() => notices?,
-                };
-                let frames_now = frames.encode(&info, &notices).await?;
-                frames_now.iter().for_each(|f| counters.sent(f.len()));
-                let chunk = match <[Bytes; 1]>::try_from(frames_now) {
-                    Ok([one]) => one,
-                    Err(many) => many.concat().into(),
-                };
-                Some((chunk, (watch, frames, closed)))
+                if waiting.is_empty() {
+                    let notices = tokio::select! {
+                        biased;
+                        () = closed.select_next_some() => return None,
+                        notices = watch.next() => notices?,
+                    };
+                    waiting = frames.encode(&info, &notices).await?.into();
+                    waiting.iter().for_each(|frame| counters.sent(frame.len()));
+                }
+                Some((next_chunk(&mut waiting), (watch, frames, closed, waiting)))
             }
         });
         let media_type = match form.accept.format {
@@ -467,5 +468,44 @@ impl Call<'_> {
         let mut response = respond::plain(200, media_type, Bytes::new());
         *response.body_mut() = AnswerBody::stream(chunks).holding(held);
         Ok(response)
+    }
+}
+
+/// Frames that are this long together are a chunk. Those that wait are shared with other watches, while a chunk is a copy.
+const WATCH_CHUNK: usize = 16 << 10;
+
+/// Takes frames that make a chunk.
+fn next_chunk(frames: &mut VecDeque<Bytes>) -> Bytes {
+    let mut bytes = 0;
+    let fitting = frames.iter().take_while(|frame| {
+        let has_room = bytes < WATCH_CHUNK;
+        bytes += frame.len();
+        has_room
+    });
+    match fitting.count() {
+        0 | 1 => frames.pop_front().unwrap_or_default(),
+        many => frames.drain(..many).collect::<Vec<_>>().concat().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_go_together_up_to_a_chunk() {
+        let chunks = |sizes: &[usize]| {
+            let mut frames: VecDeque<Bytes> = sizes.iter().map(|size| vec![b'x'; *size].into()).collect();
+            let mut chunks = Vec::new();
+            while !frames.is_empty() {
+                chunks.push(next_chunk(&mut frames).len());
+            }
+            chunks
+        };
+        let half = WATCH_CHUNK / 2;
+        assert_eq!(chunks(&[1, 2, 3]), [6]);
+        assert_eq!(chunks(&[half, half, half]), [WATCH_CHUNK, half]);
+        assert_eq!(chunks(&[half, WATCH_CHUNK, 1]), [half + WATCH_CHUNK, 1]);
+        assert_eq!(chunks(&[5 * WATCH_CHUNK, 1, 1]), [5 * WATCH_CHUNK, 2]);
     }
 }

@@ -39,6 +39,9 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
     /// After how many errors in a row a key is dropped until a source enqueues it again.
     const MOST_RETRIES: u32 = u32::MAX;
+    /// How many times as long as its longest step a key rests, so that it takes a fifth of a processor at most: an object of many
+    /// dependents has an event for each change of each, and looks at all of them each time. 0 where one key stands for all objects.
+    const REST: u32 = 4;
     /// What its queue holds.
     type Key: Key;
 
@@ -81,6 +84,7 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
 trait ErasedController<K>: Send + Sync {
     fn name(&self) -> &'static str;
     fn most_retries(&self) -> u32;
+    fn rest(&self) -> u32;
     fn reconcile<'a>(&'a self, key: &'a K, ctx: &'a ReconcileContext)
     -> BoxFuture<'a, Result<Action, Error>>;
     fn on_stale_cache(&self, group: &str, resource: &str);
@@ -93,6 +97,10 @@ impl<C: Controller> ErasedController<C::Key> for C {
 
     fn most_retries(&self) -> u32 {
         C::MOST_RETRIES
+    }
+
+    fn rest(&self) -> u32 {
+        C::REST
     }
 
     fn reconcile<'a>(
@@ -135,7 +143,7 @@ impl<K: Key> Workers<K> {
         let Workers { controller, queue, clock } = self;
         let key = queue.next().await;
         let ctx = ReconcileContext::default();
-        let (outcome, busy) = measured(controller.reconcile(&key, &ctx)).await;
+        let (outcome, longest) = measured(controller.reconcile(&key, &ctx)).await;
         let late = ctx.wait_until_observed(clock).await;
         if queue.is_dirty(&key) {
             late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
@@ -156,34 +164,32 @@ impl<K: Key> Workers<K> {
                 queue.retry(key.clone());
             }
         }
-        queue.done_and_rest(&key, rest_after(busy));
+        queue.done_and_rest(&key, rest_after(longest, controller.rest()));
     }
 }
 
-/// How long a key rests for each unit of processor time that it took: it takes a tenth of a processor at most. A set of many replicas
-/// has an event for each change of each, and looks at all of them each time.
-const REST: u32 = 9;
 /// A shorter rest is not worth a timer.
 const SHORTEST_REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
-/// How long a key rests that took this processor time.
-fn rest_after(busy: Duration) -> Duration {
-    let rest = busy.saturating_mul(REST);
+/// How long a key rests after a reconciliation with a longest step of this time: see [`Controller::REST`].
+fn rest_after(longest: Duration, rest: u32) -> Duration {
+    let rest = longest.saturating_mul(rest);
     if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
 }
 
-/// The output of a future, and how long it was polled in all.
+/// The output of a future, and how long the longest of its steps was: from one await to the next. Requests are many short steps, a
+/// plan is one.
 async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
-    let mut busy = Duration::ZERO;
+    let mut longest = Duration::ZERO;
     let output = poll_fn(|context| {
         let began = Instant::now();
         let polled = work.poll_unpin(context);
-        busy += began.elapsed();
+        longest = longest.max(began.elapsed());
         polled
     })
     .await;
-    (output, busy)
+    (output, longest)
 }
 
 /// Makes a controller and runs it; reports when its sources are synced.
@@ -226,17 +232,27 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_rests_as_long_as_it_was_worked_on_not_as_it_waited() {
+    async fn a_key_rests_by_its_longest_step() {
         let work = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            std::thread::sleep(Duration::from_millis(10));
+            for millis in [1, 10, 1] {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                std::thread::sleep(Duration::from_millis(millis));
+            }
             7
         };
-        let (output, busy) = measured(Box::pin(work)).await;
+        let began = Instant::now();
+        let (output, longest) = measured(Box::pin(work)).await;
         assert_eq!(output, 7);
-        assert!((10..50).contains(&busy.as_millis()), "{busy:?}");
-        for (busy, rest) in [(0, 0), (500, 0), (600, 5_400), (10_000, 90_000), (500_000, 100_000)] {
-            assert_eq!(rest_after(Duration::from_micros(busy)), Duration::from_micros(rest), "{busy}");
+        assert!(longest >= Duration::from_millis(10), "{longest:?}");
+        let waited = began.elapsed() - longest;
+        assert!(waited >= Duration::from_millis(150), "{waited:?}");
+        for (longest, rest) in [(0, 0), (1_200, 0), (1_300, 5_200), (10_000, 40_000), (500_000, 100_000)] {
+            assert_eq!(
+                rest_after(Duration::from_micros(longest), 4),
+                Duration::from_micros(rest),
+                "{longest}"
+            );
+            assert_eq!(rest_after(Duration::from_micros(longest), 0), Duration::ZERO, "{longest}");
         }
     }
 }

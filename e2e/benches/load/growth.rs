@@ -28,7 +28,7 @@ const PODS: usize = 100_000;
 const QUIET_WATCHERS: usize = 10_000;
 /// Watches over one connection of HTTP/2.
 const STREAMS: usize = 200;
-const STALLED_WATCHERS: usize = 100;
+const STALLED_WATCHERS: usize = 400;
 /// Rounds of changes until the history is as full as it gets, so that it grows no more.
 const FILLING: usize = 6;
 

@@ -118,6 +118,7 @@ impl Controller for Scheduler {
     const NAME: &'static str = "kube-scheduler";
     const QUEUE: &'static str = "scheduler";
     const WORKERS: usize = 1;
+    const REST: u32 = 0;
     type Key = SchedulingCycle;
 
     fn sources(&self, sources: &mut Sources<SchedulingCycle>) {

@@ -340,6 +340,15 @@ fn normalizing_equals_decoding() {
 }
 
 #[test]
+fn floats_are_read_as_they_are_written() {
+    for float in ["9.999999999919999e+53", "0.1", "5e-324", "1.7976931348623157e+308", "123456789.12345679"] {
+        let stored = parse_own(float.as_bytes()).expect(float);
+        assert_eq!(Some(stored.to_string()), float.parse().ok().map(|float: f64| json!(float).to_string()));
+        assert_eq!(stored.as_f64(), float.parse().ok(), "{float}");
+    }
+}
+
+#[test]
 fn members_that_are_not_asked_for_are_skipped() {
     let text = r#"{"metadata":{"name":"p"},"spec":{"a":{"b":[1,{"c":2}]},"\u0061b":3,"d":null},"status":7,"type":"t"}"#;
     for (pointers, want) in [
