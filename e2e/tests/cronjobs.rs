@@ -229,7 +229,9 @@ async fn a_time_is_run_once_though_the_server_is_restarted() -> Result<()> {
             .until(&one(), |one| active(one) == 0 && one["status"]["lastSuccessfulTime"].is_string())
             .await?;
         assert_eq!(client.list(&jobs()).await?.len(), round, "after a {termination:?}");
-        assert_eq!(warnings(&mut client).await?, Vec::<Value>::new());
+        // If it ended before the status was written, upstream's controller says that it forgot the Job.
+        let warnings = warnings(&mut client).await?;
+        assert!(warnings.iter().all(|reason| reason == "UnexpectedJob"), "{warnings:?}");
     }
     Ok(())
 }
