@@ -386,6 +386,14 @@ impl Scenario {
         until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
     }
 
+    /// The same of an event that is recorded once: a server that is interrupted at that moment loses it.
+    pub async fn until_event_once(&self, name: &str, reason: &str, message: &str) -> Result<()> {
+        match self.interruption {
+            None => self.until_event(name, reason, message).await,
+            Some(_) => Ok(()),
+        }
+    }
+
     /// A bound claim of a class, with data on its volume.
     pub async fn create_bound(&mut self, name: &str, class: &str) -> Result<BoundClaim> {
         self.create::<PersistentVolumeClaim>(claim(name, class)).await?;

@@ -247,11 +247,11 @@ async fn policy_recycle(scenario: &mut Scenario) -> Result<()> {
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
     if scenario.driver == Driver::Csi {
         scenario.until("by-hand", |volume: &PersistentVolume| volume_phase(volume) == "Failed").await?;
-        scenario.until_event("by-hand", "VolumeFailedRecycle", "No recycler plugin found").await?;
+        scenario.until_event_once("by-hand", "VolumeFailedRecycle", "No recycler plugin found").await?;
         return scenario.assert_remaining(&[&bound_claim]).await;
     }
     scenario.until("by-hand", |volume: &PersistentVolume| volume_phase(volume) == "Available").await?;
-    scenario.until_event("by-hand", "VolumeRecycled", "Volume recycled").await?;
+    scenario.until_event_once("by-hand", "VolumeRecycled", "Volume recycled").await?;
     ensure!(
         bound_claim.directory.is_dir() && !bound_claim.has_data(),
         "{} was not scrubbed",
