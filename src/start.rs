@@ -80,14 +80,11 @@ impl Builder {
             None => Tracer::default(),
         });
         let resources = SharedResourceTable::new(coracle_resources::built_in());
-        // Both wait for the disk.
-        let store = self.open_store(resources.clone())?;
-        let keys = self.certificates().and_then(|certificates| Ok((certificates, self.signing_key()?)));
-        let store = store.await?;
-        let (certificates, signing_key) = keys?;
+        let store = self.open_store(resources.clone()).await?;
+        let certificates = self.certificates()?;
         let tls = Arc::new(certificates.tls()?);
         let authorizer = Arc::new(Authorizer::new(self.mode));
-        let signing_key = Arc::new(signing_key);
+        let signing_key = Arc::new(self.signing_key()?);
         let audiences = signing_key.issuers().to_vec();
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = token_file {
@@ -194,11 +191,7 @@ impl Builder {
         Ok(control_plane)
     }
 
-    /// Begins to open the store, in the background.
-    fn open_store(
-        &self,
-        resources: Arc<SharedResourceTable>,
-    ) -> Result<impl Future<Output = Result<Store<ObjectIndex>, Error>> + use<>, Error> {
+    async fn open_store(&self, resources: Arc<SharedResourceTable>) -> Result<Store<ObjectIndex>, Error> {
         let (location, durability) = (self.location.clone(), self.durability);
         let options = coracle_storage::Options {
             limits: Limits {
@@ -208,31 +201,29 @@ impl Builder {
             ..store_options()
         };
         let etcd = self.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), self.event_ttl)).transpose()?;
-        if let DataLocation::Directory(directory) = &location {
-            data_dir::prepare(directory).map_err(|cause| Error::File { path: directory.clone(), cause })?;
-        }
         let index = ObjectIndex::new(resources);
         let open = move || match location {
             DataLocation::Memory => Ok(match etcd {
                 Some(log) => Store::open(log, index, options),
                 None => Store::open(EphemeralLog::new(), index, options),
             }?),
-            DataLocation::Directory(directory) => Ok(match etcd {
-                Some(log) => Store::open(log, index, options),
-                None => Store::open(SledLog::open(&directory.join(STORE), durability)?, index, options),
-            }?),
-        };
-        let opening = tokio::task::spawn_blocking(open);
-        Ok(async {
-            match opening.await {
-                Ok(opened) => opened,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    // The runtime is shutting down, and the caller with it.
-                    Err(_) => std::future::pending().await,
-                },
+            DataLocation::Directory(directory) => {
+                data_dir::prepare(&directory)
+                    .map_err(|cause| Error::File { path: directory.clone(), cause })?;
+                Ok(match etcd {
+                    Some(log) => Store::open(log, index, options),
+                    None => Store::open(SledLog::open(&directory.join(STORE), durability)?, index, options),
+                }?)
             }
-        })
+        };
+        match tokio::task::spawn_blocking(open).await {
+            Ok(opened) => opened,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down, and the caller with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// The settings of the controllers that cannot be read from the API.
