@@ -100,8 +100,8 @@ async fn claims_grow() -> Result<()> {
     ensure!(
         volume.spec.and_then(|spec| spec.capacity).is_some_and(|capacity| capacity["storage"].0 == "3Gi")
     );
-    scenario.until_event_once("data", "ExternalExpanding", "waiting for an external controller").await?;
-    scenario.until_event_once("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
+    scenario.until_event("data", "ExternalExpanding", "waiting for an external controller").await?;
+    scenario.until_event("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
     let message = format!("AttachVolume.Attach succeeded for volume {:?}", bound_claim.volume);
-    scenario.until_event_once("user", "SuccessfulAttachVolume", &message).await?;
+    scenario.until_event("user", "SuccessfulAttachVolume", &message).await?;
     let attachments: Vec<VolumeAttachment> = scenario.api().list(&ListParams::default()).await?.items;
     let [attachment] = attachments.as_slice() else { bail!("{attachments:?}") };
     ensure!(attachment.spec.attacher == "coracle.csi" && attachment.spec.node_name == NODE, "{attachment:?}");
