@@ -54,18 +54,18 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     };
     let is_selected = |name: &str| coracle::controllers::is_selected(&flags.controllers, name);
     if flags.leader_elect {
-        let stop = signals.next();
+        let stop = Box::pin(signals.next());
         coracle_controllers::run_elected(
             client,
             options,
-            is_selected,
+            &is_selected,
             coracle::controllers::identity(),
             stop,
         )
         .await?;
     } else {
         tokio::select! {
-            () = coracle_controllers::run(client, options, is_selected) => {}
+            () = coracle_controllers::run(client, options, &is_selected) => {}
             () = signals.next() => {}
         }
     }

@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 pub(crate) async fn run_elected(
     client: Client,
     options: Options,
-    is_selected: impl Fn(&str) -> bool,
+    is_selected: impl Fn(&str) -> bool + Sync,
     mut stop: oneshot::Receiver<()>,
 ) {
     loop {
-        let stopped = async {
+        let stopped = Box::pin(async {
             // A dropped sender stops the controllers as well.
             let _ = (&mut stop).await;
-        };
+        });
         let elected = coracle_controllers::run_elected(
             client.clone(),
             options.clone(),

@@ -24,7 +24,7 @@ use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::policy_status::PolicyStatus;
-use coracle_apiserver::registry::{ObjectIndex, Registry};
+use coracle_apiserver::registry::{ObjectIndex, Registry, open_store};
 use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::Hook;
@@ -32,7 +32,7 @@ use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
 use coracle_controllers::{CertificateTemplate, Readiness, Settings, SignCertificate};
-use coracle_storage::log::{EphemeralLog, SledLog};
+use coracle_storage::log::{EphemeralLog, Log, SledLog};
 use coracle_storage::{Limits, Store};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -156,17 +156,21 @@ impl Builder {
         });
         let address = listener.address();
         let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(listener.serve(api.clone(), tls, async {
-            // A dropped sender stops the server as well.
-            let _ = stopped.await;
-        }));
+        let serving = tokio::spawn(listener.serve(
+            api.clone(),
+            tls,
+            Box::pin(async {
+                // A dropped sender stops the server as well.
+                let _ = stopped.await;
+            }),
+        ));
         start_hooks.iter().for_each(Hook::finish);
         let selection = self.controllers;
         let controllers_client = client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT);
         let is_selected = move |name: &str| controllers::is_selected(&selection, name);
         let elected = match store.is_shared() {
             false => {
-                tasks.spawn(coracle_controllers::run(controllers_client, options, is_selected));
+                tasks.spawn(coracle_controllers::run(controllers_client, options, &is_selected));
                 None
             }
             true => {
@@ -201,20 +205,20 @@ impl Builder {
             ..store_options()
         };
         let etcd = self.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), self.event_ttl)).transpose()?;
-        let index = ObjectIndex::new(resources);
-        let open = move || match location {
-            DataLocation::Memory => Ok(match etcd {
-                Some(log) => Store::open(log, index, options),
-                None => Store::open(EphemeralLog::new(), index, options),
-            }?),
-            DataLocation::Directory(directory) => {
-                data_dir::prepare(&directory)
-                    .map_err(|cause| Error::File { path: directory.clone(), cause })?;
-                Ok(match etcd {
-                    Some(log) => Store::open(log, index, options),
-                    None => Store::open(SledLog::open(&directory.join(STORE), durability)?, index, options),
-                }?)
-            }
+        let open = move || {
+            let log: Box<dyn Log> = match (location, etcd) {
+                (DataLocation::Memory, None) => Box::new(EphemeralLog::new()),
+                (DataLocation::Memory, Some(log)) => Box::new(log),
+                (DataLocation::Directory(directory), etcd) => {
+                    data_dir::prepare(&directory)
+                        .map_err(|cause| Error::File { path: directory.clone(), cause })?;
+                    match etcd {
+                        None => Box::new(SledLog::open(&directory.join(STORE), durability)?),
+                        Some(log) => Box::new(log),
+                    }
+                }
+            };
+            Ok(open_store(log, resources, options)?)
         };
         match tokio::task::spawn_blocking(open).await {
             Ok(opened) => opened,

@@ -20,7 +20,8 @@ use tower::ServiceExt;
 async fn api() -> Api {
     let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());
-    let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
+    let store =
+        Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let clock: coracle_apimachinery::clock::Clock = Arc::new(jiff::Timestamp::now);
     let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
     let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);

@@ -157,7 +157,8 @@ pub struct ControllerDescriptor {
 }
 
 /// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
-pub const CONTROLLERS: &[ControllerDescriptor] = &[
+// A constant would have all of them compiled again in each crate that uses it.
+pub static CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
     descriptor::<bootstrap_signer::BootstrapSigner>(),
     descriptor::<certificatesigningrequest_approving::CertificateSigningRequestApprover>(),
@@ -253,11 +254,7 @@ pub struct Options {
 ///
 /// - `client`: comes with [`USER_AGENT`], since what the controllers write is owned by its first part
 /// - `is_selected`: whether a controller is selected, by its name in [`CONTROLLERS`], or `kube-scheduler` or `kubelet`
-pub fn run(
-    client: Client,
-    options: Options,
-    is_selected: impl Fn(&str) -> bool,
-) -> impl Future<Output = ()> + Send {
+pub fn run(client: Client, options: Options, is_selected: &dyn Fn(&str) -> bool) -> BoxFuture<'static, ()> {
     let Options { clock, metrics, readiness, settings } = options;
     let selected =
         CONTROLLERS.iter().chain(simulation::CONTROLLERS).filter(|descriptor| is_selected(descriptor.name));
@@ -266,7 +263,7 @@ pub fn run(
         selected.filter(|descriptor| (descriptor.is_possible)(&settings)).collect();
     // At once, so that they are not ready before they have started.
     selected.iter().for_each(|descriptor| readiness.expect(descriptor.name));
-    async move {
+    Box::pin(async move {
         let context = Context::new(client, clock, metrics, settings);
         join_all(selected.into_iter().map(|descriptor| {
             supervise(descriptor.name, &context, || (descriptor.start)(context.clone(), readiness.clone()))
@@ -274,7 +271,7 @@ pub fn run(
         .await;
         // Without any controller there is nothing to do, for ever.
         std::future::pending().await
-    }
+    })
 }
 
 /// The lease was lost, so that another process may run the controllers by now.
@@ -287,45 +284,47 @@ pub struct LeaseLost;
 ///
 /// # Errors
 /// The lease was lost.
-pub async fn run_elected(
+pub fn run_elected<'a>(
     client: Client,
     options: Options,
-    is_selected: impl Fn(&str) -> bool,
+    is_selected: &'a (dyn Fn(&str) -> bool + Sync),
     identity: String,
-    stop: impl Future<Output = ()>,
-) -> Result<(), LeaseLost> {
+    stop: BoxFuture<'a, ()>,
+) -> BoxFuture<'a, Result<(), LeaseLost>> {
     /// A lease that cannot be released expires by itself, so that there is no need to wait for long.
     const RELEASE: Duration = Duration::from_secs(1);
     let clock = options.clock.clone();
     let context = Context::new(client.clone(), clock.clone(), options.metrics.clone(), Settings::default());
     let mut elector = LeaderElector::new(&context, identity);
-    let leading = async {
-        elector.acquire().await;
-        tokio::select! {
-            () = elector.renew_until_lost() => {}
-            // It has no end.
-            () = run(client, options, is_selected) => {}
-        }
-    };
-    // A process that does not know whether it holds the lease must not lead.
-    let leading = AssertUnwindSafe(leading).catch_unwind();
-    tokio::select! {
-        ended = leading => {
-            if ended.is_err() {
-                tracing::error!("the leader election panicked");
+    Box::pin(async move {
+        let leading = async {
+            elector.acquire().await;
+            tokio::select! {
+                () = elector.renew_until_lost() => {}
+                // It has no end.
+                () = run(client, options, is_selected) => {}
             }
-            return Err(LeaseLost);
+        };
+        // A process that does not know whether it holds the lease must not lead.
+        let leading = AssertUnwindSafe(leading).catch_unwind();
+        tokio::select! {
+            ended = leading => {
+                if ended.is_err() {
+                    tracing::error!("the leader election panicked");
+                }
+                return Err(LeaseLost);
+            }
+            () = stop => {}
         }
-        () = stop => {}
-    }
-    // Also if it was not acquired yet: the request may still be under way.
-    tokio::select! {
-        released = elector.release() => if let Err(error) = released {
-            tracing::info!(%error, "the lease is not released");
-        },
-        () = clock.sleep(RELEASE) => {}
-    }
-    Ok(())
+        // Also if it was not acquired yet: the request may still be under way.
+        tokio::select! {
+            released = elector.release() => if let Err(error) = released {
+                tracing::info!(%error, "the lease is not released");
+            },
+            () = clock.sleep(RELEASE) => {}
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Template {
 }
 
 fn open(path: &Path) -> Result<Store<Suffixed>, LogError> {
-    Store::open(SledLog::open(path, Durability::Sync)?, Suffixed, Options::default())
+    Store::open(Box::new(SledLog::open(path, Durability::Sync)?), Suffixed, Options::default())
 }
 
 fn objects_of(store: &Store<Suffixed>) -> Vec<(Key, Vec<u8>)> {

@@ -51,14 +51,16 @@ fn main() -> Outcome {
 async fn run(section: &str) -> Outcome {
     let options = Options::default;
     match section {
-        "ephemeral" => writes(section, Store::open(EphemeralLog::new(), Plain, options())?, 300_000).await,
-        "fan-out" => fan_out(Store::open(EphemeralLog::new(), Plain, options())?).await,
-        "paging" => paging(Store::open(EphemeralLog::new(), Plain, options())?).await,
-        "memory" => memory(section, Store::open(EphemeralLog::new(), Plain, options())?).await,
+        "ephemeral" => {
+            writes(section, Store::open(Box::new(EphemeralLog::new()), Plain, options())?, 300_000).await
+        }
+        "fan-out" => fan_out(Store::open(Box::new(EphemeralLog::new()), Plain, options())?).await,
+        "paging" => paging(Store::open(Box::new(EphemeralLog::new()), Plain, options())?).await,
+        "memory" => memory(section, Store::open(Box::new(EphemeralLog::new()), Plain, options())?).await,
         "memory-sled" => {
             let dir = tempfile::tempdir_in(".")?;
             let open = || SledLog::open(dir.path(), Durability::Interval(Duration::from_millis(50)));
-            let store = Store::open(open()?, Plain, options())?;
+            let store = Store::open(Box::new(open()?), Plain, options())?;
             memory(section, store.clone()).await?;
             let start = Instant::now();
             store.close().await?;
@@ -71,7 +73,7 @@ async fn run(section: &str) -> Outcome {
             let dir = std::env::args().nth(2).unwrap_or_else(|| ".".into());
             let log = SledLog::open(std::path::Path::new(&dir), Durability::None)?;
             let opened = start.elapsed();
-            let store = Store::open(log, Plain, options())?;
+            let store = Store::open(Box::new(log), Plain, options())?;
             let (loaded, took) = (store.snapshot().len("things"), start.elapsed());
             let each = (resident() - empty) * 1024 / loaded;
             store.close().await?;
@@ -82,7 +84,7 @@ async fn run(section: &str) -> Outcome {
             let dir = tempfile::tempdir_in(".")?;
             let log = SledLog::open(dir.path(), Durability::Interval(Duration::from_millis(50)))?;
             let history = coracle_storage::History { events: 10_000, ..Default::default() };
-            let store = Store::open(log, Plain, Options { history, ..options() })?;
+            let store = Store::open(Box::new(log), Plain, Options { history, ..options() })?;
             writes(section, store, 200_000).await?;
             println!("{:12} resident {} KiB", "", resident());
             Ok(())
@@ -91,7 +93,7 @@ async fn run(section: &str) -> Outcome {
             let dir = tempfile::tempdir_in(".")?;
             let log = SledLog::open(dir.path(), durability.parse()?)?;
             let count = if durability == "sync" { 20_000 } else { 100_000 };
-            writes(section, Store::open(log, Plain, options())?, count).await
+            writes(section, Store::open(Box::new(log), Plain, options())?, count).await
         }
     }
 }

@@ -159,7 +159,7 @@ impl<I: Index> Store<I> {
     ///
     /// # Errors
     /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what else the log ran into.
-    pub fn open(log: impl Log, index: I, options: Options) -> Result<Store<I>, LogError> {
+    pub fn open(log: Box<dyn Log>, index: I, options: Options) -> Result<Store<I>, LogError> {
         let (mailbox, receiver) = mpsc::channel();
         let notifications = mailbox.clone();
         // Nobody listens any more only when the store is closed.
@@ -167,7 +167,7 @@ impl<I: Index> Store<I> {
             Notifier::new(move |notification| drop(notifications.send(Message::Notification(notification))));
         let limits = options.limits;
         let linearizer = log.linearizer();
-        let sequencer = Sequencer::open(Box::new(log), notifier, index, options, receiver)?;
+        let sequencer = Sequencer::open(log, notifier, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
             |e| LogError::Failed {

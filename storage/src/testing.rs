@@ -45,7 +45,7 @@ pub trait TestLog {
     }
 
     fn open_with(&self, options: Options) -> Store<Marked> {
-        Store::open(self.log(), Marked, options).unwrap()
+        Store::open(Box::new(self.log()), Marked, options).unwrap()
     }
 }
 

@@ -40,7 +40,7 @@ fn open(dir: &Path, durability: &str) -> Store<Suffixed> {
     let log = SledLog::open(dir, durability.parse().unwrap()).unwrap();
     // A short history, so that compaction is interrupted, too.
     let history = coracle_storage::History { events: 300, ..Default::default() };
-    Store::open(log, Suffixed, Options { history, ..Options::default() }).unwrap()
+    Store::open(Box::new(log), Suffixed, Options { history, ..Options::default() }).unwrap()
 }
 
 /// The two keys of a writer: they are always written together.

@@ -314,7 +314,7 @@ fn run(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
 }
 
 fn open(log: impl coracle_storage::log::Log) -> Store<Prefixed> {
-    Store::open(log, Prefixed, Options::default()).unwrap()
+    Store::open(Box::new(log), Prefixed, Options::default()).unwrap()
 }
 
 proptest! {
@@ -354,7 +354,7 @@ fn many_writes_within_small_limits() {
     let history = coracle_storage::History { events: 200, ..Default::default() };
     let open = || {
         let log = SledLog::open(dir.path(), Durability::None).unwrap();
-        Store::open(log, Prefixed, Options { history, ..Options::default() }).unwrap()
+        Store::open(Box::new(log), Prefixed, Options { history, ..Options::default() }).unwrap()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {

@@ -2,6 +2,7 @@
 //!
 //! Source: kube-aggregator's `remote_available_controller.go`, which has the reasons and texts.
 
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,15 +58,17 @@ impl AvailabilityController {
     }
 
     /// Works until the future is dropped.
-    pub async fn run(self) {
-        let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
-        loop {
-            let revision = self.registry.store.revision();
-            let delay = self.check_all().await;
-            // What the conditions change is seen here too, and then nothing is left to change.
-            let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { continue };
-            let _ = tokio::time::timeout(delay, changes.next()).await;
-        }
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
+            loop {
+                let revision = self.registry.store.revision();
+                let delay = self.check_all().await;
+                // What the conditions change is seen here too, and then nothing is left to change.
+                let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { continue };
+                let _ = tokio::time::timeout(delay, changes.next()).await;
+            }
+        })
     }
 
     /// Checks all. Returns when to do so again.

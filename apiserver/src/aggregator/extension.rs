@@ -3,6 +3,7 @@
 //!
 //! The stored APIService keeps that across restarts. Where a client has stored one that names a service, the group is that server's.
 
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,36 +23,38 @@ use crate::resource_info::ExtensionGroup;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Waits until a group is provided, and serves it then.
-pub async fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) {
-    let bucket: Arc<str> = extension.source.to_string().into();
-    loop {
-        let revision = registry.store.revision();
-        let registration = match registration(&registry, &extension) {
-            Ok(Registration::None) if is_provided(&registry, &extension, &bucket) => {
-                register(&registry, &extension).await.map(|()| Registration::Local)
+pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let bucket: Arc<str> = extension.source.to_string().into();
+        loop {
+            let revision = registry.store.revision();
+            let registration = match registration(&registry, &extension) {
+                Ok(Registration::None) if is_provided(&registry, &extension, &bucket) => {
+                    register(&registry, &extension).await.map(|()| Registration::Local)
+                }
+                decided => decided,
+            };
+            match registration {
+                Ok(Registration::Remote) => return,
+                Ok(Registration::Local) => return registry.resources.add_group(extension.group),
+                Ok(Registration::None) => {}
+                Err(error) => {
+                    let group = &*extension.group.name;
+                    tracing::warn!(group, %error, "an API group cannot be registered");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
             }
-            decided => decided,
-        };
-        match registration {
-            Ok(Registration::Remote) => return,
-            Ok(Registration::Local) => return registry.resources.add_group(extension.group),
-            Ok(Registration::None) => {}
-            Err(error) => {
-                let group = &*extension.group.name;
-                tracing::warn!(group, %error, "an API group cannot be registered");
-                tokio::time::sleep(RETRY).await;
-                continue;
+            // Where history does not reach back so far, everything is read anyway.
+            let Ok(mut changes) = registry.store.watch(&bucket, revision) else { continue };
+            while let Ok(events) = changes.next().await {
+                let mut after = events.iter().filter_map(|event| event.after.as_ref());
+                if after.any(|object| (extension.is_provided_by)(&object.bytes)) {
+                    break;
+                }
             }
         }
-        // Where history does not reach back so far, everything is read anyway.
-        let Ok(mut changes) = registry.store.watch(&bucket, revision) else { continue };
-        while let Ok(events) = changes.next().await {
-            let mut after = events.iter().filter_map(|event| event.after.as_ref());
-            if after.any(|object| (extension.is_provided_by)(&object.bytes)) {
-                break;
-            }
-        }
-    }
+    })
 }
 
 /// Who serves a group.

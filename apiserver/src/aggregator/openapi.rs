@@ -5,6 +5,7 @@
 //!
 //! Source: kube-aggregator's `openapiv3/aggregator` and `openapi/aggregator`.
 
+use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,20 +85,22 @@ impl OpenApiController {
     }
 
     /// Works until the future is dropped.
-    pub async fn run(mut self) {
-        let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
-        loop {
-            let revision = self.registry.store.revision();
-            self.fetch_all().await;
-            // Where history does not reach back so far, something changed.
-            let changed = match self.registry.store.watch(&bucket, revision) {
-                Ok(mut changes) => tokio::time::timeout(INTERVAL, changes.next()).await.is_ok(),
-                Err(_) => true,
-            };
-            if changed {
-                tokio::time::sleep(SETTLE).await;
+    pub fn run(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
+            loop {
+                let revision = self.registry.store.revision();
+                self.fetch_all().await;
+                // Where history does not reach back so far, something changed.
+                let changed = match self.registry.store.watch(&bucket, revision) {
+                    Ok(mut changes) => tokio::time::timeout(INTERVAL, changes.next()).await.is_ok(),
+                    Err(_) => true,
+                };
+                if changed {
+                    tokio::time::sleep(SETTLE).await;
+                }
             }
-        }
+        })
     }
 
     async fn fetch_all(&mut self) {

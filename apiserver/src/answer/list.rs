@@ -117,7 +117,7 @@ mod tests {
         let info = table.find("", "v1", "configmaps").expect("configmaps");
         let prefix = info.storage.type_prefix.as_deref().expect("a built-in kind");
         let store = Store::open(
-            EphemeralLog::new(),
+            Box::new(EphemeralLog::new()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )

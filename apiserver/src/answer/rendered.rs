@@ -234,7 +234,7 @@ mod tests {
         let table = coracle_resources::built_in();
         let info = table.find("", "v1", "configmaps").expect("configmaps");
         let store = Store::open(
-            EphemeralLog::new(),
+            Box::new(EphemeralLog::new()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )

@@ -24,6 +24,7 @@ mod webhook_converter;
 
 pub(crate) use auto_registration::local_api_service_status;
 
+use futures::future::BoxFuture;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -81,15 +82,17 @@ impl CustomResources {
     }
 
     /// Follows the stored definitions until the future is dropped.
-    pub async fn run(mut self) {
-        loop {
-            let revision = self.registry.store.revision();
-            let retry = self.reconcile().await;
-            // Where history does not reach back so far, everything is read anyway.
-            let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
-            let delay = if retry { RETRY } else { Duration::MAX };
-            let _ = tokio::time::timeout(delay, changes.next()).await;
-        }
+    pub fn run(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                let revision = self.registry.store.revision();
+                let retry = self.reconcile().await;
+                // Where history does not reach back so far, everything is read anyway.
+                let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
+                let delay = if retry { RETRY } else { Duration::MAX };
+                let _ = tokio::time::timeout(delay, changes.next()).await;
+            }
+        })
     }
 
     /// Makes everything follow the definitions as they are now. Whether something is left to do without a change of theirs.

@@ -7,6 +7,7 @@
 mod object_type;
 mod type_check;
 
+use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,15 +41,17 @@ impl PolicyStatus {
     }
 
     /// Follows the stored policies until the future is dropped.
-    pub async fn run(mut self) {
-        loop {
-            let revision = self.registry.store.revision();
-            let retry = self.reconcile().await;
-            // Where history does not reach back so far, everything is read anyway.
-            let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
-            let delay = if retry { RETRY } else { Duration::MAX };
-            let _ = tokio::time::timeout(delay, changes.next()).await;
-        }
+    pub fn run(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                let revision = self.registry.store.revision();
+                let retry = self.reconcile().await;
+                // Where history does not reach back so far, everything is read anyway.
+                let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
+                let delay = if retry { RETRY } else { Duration::MAX };
+                let _ = tokio::time::timeout(delay, changes.next()).await;
+            }
+        })
     }
 
     /// Writes the statuses that are not of the newest generation. Whether one could not be written.

@@ -6,6 +6,7 @@
 //!
 //! Start at [`Registry::expire_events`].
 
+use futures::future::BoxFuture;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -41,22 +42,24 @@ const AT_ONCE: usize = 64;
 impl Registry {
     /// Deletes each Event that was not written for the duration `ttl`, until the future is dropped. Zero keeps Events for
     /// ever.
-    pub async fn expire_events(self: Arc<Self>, ttl: Duration) {
-        if ttl.is_zero() {
-            return;
-        }
-        let interval = (ttl / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
-        let mut ages = Ages::new(ttl, &self.store.snapshot().bucket(EVENTS), self.now(), Instant::now());
-        loop {
-            let events = self.store.snapshot().bucket(EVENTS);
-            ages.mark(Instant::now(), events.revision());
-            let mut next = None;
-            while let Some(page) = ages.expired(&events, &mut next, Instant::now()) {
-                stream::iter(page).for_each_concurrent(AT_ONCE, |key| self.expire(key)).await;
-                tokio::task::yield_now().await;
+    pub fn expire_events(self: Arc<Self>, ttl: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if ttl.is_zero() {
+                return;
             }
-            tokio::time::sleep(interval).await;
-        }
+            let interval = (ttl / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+            let mut ages = Ages::new(ttl, &self.store.snapshot().bucket(EVENTS), self.now(), Instant::now());
+            loop {
+                let events = self.store.snapshot().bucket(EVENTS);
+                ages.mark(Instant::now(), events.revision());
+                let mut next = None;
+                while let Some(page) = ages.expired(&events, &mut next, Instant::now()) {
+                    stream::iter(page).for_each_concurrent(AT_ONCE, |key| self.expire(key)).await;
+                    tokio::task::yield_now().await;
+                }
+                tokio::time::sleep(interval).await;
+            }
+        })
     }
 
     /// Deletes an Event, unless it was written again. What fails is tried again with the next look.
@@ -226,7 +229,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_expire_an_hour_after_their_last_write() {
         let store = Store::open(
-            EphemeralLog::new(),
+            Box::new(EphemeralLog::new()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )
@@ -254,7 +257,7 @@ mod tests {
     async fn events_of_an_earlier_process_are_dated_by_the_servers_stamps() {
         let log = MemoryLog::new();
         let store = Store::open(
-            log.share(),
+            Box::new(log.share()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )
@@ -270,7 +273,7 @@ mod tests {
         }
         awake(store.close()).await.expect("closed");
         let store = Store::open(
-            log.share(),
+            Box::new(log.share()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )
@@ -292,7 +295,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn zero_keeps_events() {
         let store = Store::open(
-            EphemeralLog::new(),
+            Box::new(EphemeralLog::new()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )

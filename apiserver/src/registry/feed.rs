@@ -144,7 +144,7 @@ mod tests {
             let table = coracle_resources::built_in();
             let options = Options { history, ..Options::default() };
             let store = Store::open(
-                EphemeralLog::new(),
+                Box::new(EphemeralLog::new()),
                 ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
                 options,
             )

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use coracle_storage::{Index, Indexed, Key, Limits, Unreadable};
+use coracle_storage::log::{Log, LogError};
+use coracle_storage::{Index, Indexed, Key, Limits, Options, Store, Unreadable};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -25,6 +26,18 @@ impl ObjectIndex {
     pub fn new(resources: Arc<SharedResourceTable>) -> ObjectIndex {
         ObjectIndex { resources }
     }
+}
+
+/// Opens the store of a log's objects. Blocks until all are loaded.
+///
+/// # Errors
+/// As of [`Store::open`].
+pub fn open_store(
+    log: Box<dyn Log>,
+    resources: Arc<SharedResourceTable>,
+    options: Options,
+) -> Result<Store<ObjectIndex>, LogError> {
+    Store::open(log, ObjectIndex::new(resources), options)
 }
 
 /// What is known of an object without parsing it.

@@ -49,7 +49,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub use body::Body;
-pub use index::ObjectIndex;
+pub use index::{ObjectIndex, open_store};
 pub use layout::RegistryLayout;
 pub use write::fit_namespace;
 

@@ -86,50 +86,51 @@ impl Listener {
 
     /// Serves until `stop` is done. Then no connection is accepted, watches end, each connection gets a GOAWAY or a response with
     /// `Connection: close`, and requests that are under way have a second and a half to finish.
-    pub async fn serve(self, api: Api, tls: Arc<Tls>, stop: impl Future<Output = ()>) {
-        let (drain, draining) = watch::channel(false);
-        let server = Arc::new(Server {
-            acceptor: TlsAcceptor::from(tls.config.clone()),
-            connections: Connections::new(ConnectionLimits::for_open_files(max_open_files())),
-            transfers: Arc::default(),
-            goaway_chance: self.goaway_chance,
-            draining,
-            api,
-            tls,
-        });
-        // Dropped at the end, which ends the connections that are left.
-        let mut connections = JoinSet::new();
-        let mut stop = pin!(stop);
-        let mut sweep = interval(SWEEP);
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failures = AcceptFailures::default();
-        loop {
-            while connections.try_join_next().is_some() {}
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                now = sweep.tick() => {
-                    server.transfers.sweep(now.into_std());
-                }
-                accepted = self.socket.accept() => match accepted {
-                    // Where no connection can go for it, the new one is closed at once.
-                    Ok((stream, remote)) => if let Some(connection) = server.connections.admit() {
-                        connections.spawn(server.clone().run(stream, remote.ip(), connection));
-                    },
-                    Err(error) => {
-                        failures.record(&error, Instant::now());
-                        sleep(ACCEPT_BACK_OFF).await;
+    pub fn serve(self, api: Api, tls: Arc<Tls>, mut stop: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let (drain, draining) = watch::channel(false);
+            let server = Arc::new(Server {
+                acceptor: TlsAcceptor::from(tls.config.clone()),
+                connections: Connections::new(ConnectionLimits::for_open_files(max_open_files())),
+                transfers: Arc::default(),
+                goaway_chance: self.goaway_chance,
+                draining,
+                api,
+                tls,
+            });
+            // Dropped at the end, which ends the connections that are left.
+            let mut connections = JoinSet::new();
+            let mut sweep = interval(SWEEP);
+            sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut failures = AcceptFailures::default();
+            loop {
+                while connections.try_join_next().is_some() {}
+                tokio::select! {
+                    biased;
+                    () = &mut stop => break,
+                    now = sweep.tick() => {
+                        server.transfers.sweep(now.into_std());
                     }
-                },
+                    accepted = self.socket.accept() => match accepted {
+                        // Where no connection can go for it, the new one is closed at once.
+                        Ok((stream, remote)) => if let Some(connection) = server.connections.admit() {
+                            connections.spawn(server.clone().run(stream, remote.ip(), connection));
+                        },
+                        Err(error) => {
+                            failures.record(&error, Instant::now());
+                            sleep(ACCEPT_BACK_OFF).await;
+                        }
+                    },
+                }
             }
-        }
-        drop(self.socket);
-        server.api.close();
-        drain.send_replace(true);
-        let drained = async { while connections.join_next().await.is_some() {} };
-        if timeout(DRAIN, drained).await.is_err() {
-            tracing::info!(connections = connections.len(), "some requests did not finish in time");
-        }
+            drop(self.socket);
+            server.api.close();
+            drain.send_replace(true);
+            let drained = async { while connections.join_next().await.is_some() {} };
+            if timeout(DRAIN, drained).await.is_err() {
+                tracing::info!(connections = connections.len(), "some requests did not finish in time");
+            }
+        })
     }
 }
 

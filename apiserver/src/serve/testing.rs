@@ -62,7 +62,8 @@ pub async fn registry() -> Arc<Registry> {
 pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
     let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());
-    let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
+    let store =
+        Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::new(mode));
     let registry = Registry::new(store, resources, Arc::new(Timestamp::now), &authorizer);
     registry.bootstrap(6443, None).await.expect("the first objects");

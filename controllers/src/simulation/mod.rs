@@ -29,11 +29,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use crate::{ControllerDescriptor, descriptor};
 
 /// Selected like controllers, by the names of the programs that do the same in a cluster.
-pub const CONTROLLERS: &[ControllerDescriptor] =
+pub static CONTROLLERS: &[ControllerDescriptor] =
     &[descriptor::<scheduler::Scheduler>(), descriptor::<kubelet::Kubelet>()];
 
 /// Runs with the simulated nodes; no flag selects it.
-pub const ALWAYS: &[ControllerDescriptor] =
+pub static ALWAYS: &[ControllerDescriptor] =
     &[descriptor::<node_registration::NodeRegistration>(), csi::DESCRIPTOR];
 
 /// A pod with this annotation is not simulated.

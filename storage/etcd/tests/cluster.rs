@@ -36,7 +36,7 @@ fn log(cluster: &EtcdCluster) -> EtcdLog {
 
 fn open(cluster: &EtcdCluster, compaction: Compaction) -> Store<Marked> {
     let log = EtcdLog::new(&cluster.endpoints(), Plain, compaction).expect("a log");
-    Store::open(log, Marked, Options::default()).expect("a store")
+    Store::open(Box::new(log), Marked, Options::default()).expect("a store")
 }
 
 fn late() -> Instant {
@@ -239,7 +239,7 @@ async fn lost_responses_are_found_out() -> io::Result<()> {
     let (proxy, cut) = proxy(cluster.urls().remove(0).trim_start_matches("http://").to_owned()).await?;
     let endpoints = Endpoints { servers: vec![proxy], ..Endpoints::default() };
     let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");
-    let behind_proxy = Store::open(log, Marked, Options::default()).expect("a store");
+    let behind_proxy = Store::open(Box::new(log), Marked, Options::default()).expect("a store");
     let load = Load::start(behind_proxy, open(&cluster, NEVER));
     for _ in 0..30 {
         load.goes_on(20).await;

@@ -64,7 +64,7 @@ async fn members_and_clients_know_each_other_by_certificates() -> io::Result<()>
     };
 
     let known = endpoints(&ca_file, Some((&cert_file, &key_file)));
-    let store = Store::open(log(&known), Marked, Options::default()).expect("a store");
+    let store = Store::open(Box::new(log(&known)), Marked, Options::default()).expect("a store");
     let key = Key::new("things", "a");
     let put = store.put(key.clone(), Expect::Any, "1@".to_owned()).await.expect("a put");
     let Put::Stored(stored) = put else { panic!("a conflict with nothing") };

@@ -61,7 +61,8 @@ async fn a_restored_log_continues_above_the_backup() {
     assert_eq!(summary, Summary { revision: Revision(6), objects: 3 });
     assert!(newest > summary.revision);
     let restored =
-        Store::open(SledLog::open(&path, Durability::Sync).unwrap(), Marked, Default::default()).unwrap();
+        Store::open(Box::new(SledLog::open(&path, Durability::Sync).unwrap()), Marked, Default::default())
+            .unwrap();
     assert_eq!(render_bucket(&restored.snapshot().bucket("things")), "a=a@1002 b=again@1001");
     assert_eq!(restored.get(&key("b")).unwrap().created, Revision(1), "the order of creation is kept");
     assert_eq!(restored.revision(), Revision(1003));

@@ -86,7 +86,7 @@ impl Log for Scripted {
 }
 
 fn open(log: Scripted) -> Store<Marked> {
-    Store::open(log, Marked, Options::default()).unwrap()
+    Store::open(Box::new(log), Marked, Options::default()).unwrap()
 }
 
 fn disk_full() -> LogError {
@@ -242,7 +242,7 @@ async fn a_panic_in_the_log_is_a_failure() {
 #[tokio::test]
 async fn another_writer_may_come_first() {
     let log = MemoryLog::new();
-    let other = Store::open(log.share(), Marked, Options::default()).unwrap();
+    let other = Store::open(Box::new(log.share()), Marked, Options::default()).unwrap();
     let rival = Arc::new(Mutex::new(Some(other.clone())));
     let append = move |_| {
         let Some(other) = rival.lock().unwrap().take() else { return Ok(()) };
@@ -332,7 +332,8 @@ async fn a_disk_without_a_byte_left_refuses_deletions_too() {
 #[tokio::test]
 async fn a_store_above_its_quota_refuses_what_grows_and_takes_what_shrinks() {
     let limits = Limits { store_bytes: 100_000, ..Limits::default() };
-    let store = Store::open(MemoryLog::new(), Marked, Options { limits, ..Options::default() }).unwrap();
+    let store =
+        Store::open(Box::new(MemoryLog::new()), Marked, Options { limits, ..Options::default() }).unwrap();
     let value = "x".repeat(10_000) + "@";
     let mut stored = 0;
     let refused = loop {
@@ -360,7 +361,8 @@ async fn a_store_above_its_quota_refuses_what_grows_and_takes_what_shrinks() {
 #[tokio::test]
 async fn writes_that_are_too_large_are_refused() {
     let limits = Limits { request_bytes: 1_000, ..Limits::default() };
-    let store = Store::open(MemoryLog::new(), Marked, Options { limits, ..Options::default() }).unwrap();
+    let store =
+        Store::open(Box::new(MemoryLog::new()), Marked, Options { limits, ..Options::default() }).unwrap();
     // The key counts: "things" and "a".
     for (size, fits) in [(993, true), (994, false)] {
         let stored = store.put(key("a"), Expect::Any, format!("{}@", "x".repeat(size - 1))).await;
@@ -374,7 +376,8 @@ async fn writes_that_are_too_large_are_refused() {
     }
     let unlimited = Limits { request_bytes: usize::MAX, ..Limits::default() };
     let store =
-        Store::open(MemoryLog::new(), Marked, Options { limits: unlimited, ..Options::default() }).unwrap();
+        Store::open(Box::new(MemoryLog::new()), Marked, Options { limits: unlimited, ..Options::default() })
+            .unwrap();
     let value = "@".repeat(crate::limits::MAX_STORED_BYTES + 1);
     assert!(matches!(store.put(key("a"), Expect::Any, value).await, Err(StoreError::TooLarge { .. })));
 }
@@ -383,7 +386,8 @@ async fn writes_that_are_too_large_are_refused() {
 #[tokio::test]
 async fn large_values_push_small_ones_out_of_history() {
     let history = crate::History { bytes: 1 << 20, ..Default::default() };
-    let store = Store::open(MemoryLog::new(), Marked, Options { history, ..Options::default() }).unwrap();
+    let store =
+        Store::open(Box::new(MemoryLog::new()), Marked, Options { history, ..Options::default() }).unwrap();
     for n in 0..1_500 {
         put(&store, &key(&format!("n{}", n % 10)), "small").await;
     }

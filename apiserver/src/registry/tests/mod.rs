@@ -37,7 +37,7 @@ impl Server {
     async fn start() -> Server {
         let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
         let store = Store::open(
-            EphemeralLog::new(),
+            Box::new(EphemeralLog::new()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )

@@ -26,7 +26,7 @@ struct Fixture {
 impl Fixture {
     async fn new() -> Fixture {
         let store = Store::open(
-            EphemeralLog::new(),
+            Box::new(EphemeralLog::new()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )

@@ -115,7 +115,7 @@ mod tests {
 
     fn open(disk: &Disk) -> Store<Marked> {
         let log = SledLog::open(disk.path(), Durability::None).unwrap();
-        Store::open(log, Marked, Options::default()).unwrap()
+        Store::open(Box::new(log), Marked, Options::default()).unwrap()
     }
 
     fn megabytes(disk: &Disk) -> u64 {

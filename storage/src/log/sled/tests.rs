@@ -12,12 +12,13 @@ use crate::{
 const SOON: Durability = Durability::Interval(Duration::from_millis(1));
 
 fn open(disk: &Disk, durability: Durability) -> Store<Marked> {
-    Store::open(SledLog::open(disk.path(), durability).unwrap(), Marked, Options::default()).unwrap()
+    Store::open(Box::new(SledLog::open(disk.path(), durability).unwrap()), Marked, Options::default())
+        .unwrap()
 }
 
 fn refused(disk: &Disk) -> LogError {
     let opened = SledLog::open(disk.path(), Durability::Sync);
-    match opened.and_then(|log| Store::open(log, Marked, Options::default())) {
+    match opened.and_then(|log| Store::open(Box::new(log), Marked, Options::default())) {
         Ok(_) => panic!("opened"),
         Err(error) => error,
     }
@@ -510,7 +511,8 @@ async fn damage_to_a_crashed_store_is_never_silent() {
     let history = crate::History { events: 300, ..Default::default() };
     let options = || Options { history, ..Options::default() };
     let store =
-        Store::open(SledLog::open(disk.path(), Durability::Sync).unwrap(), Marked, options()).unwrap();
+        Store::open(Box::new(SledLog::open(disk.path(), Durability::Sync).unwrap()), Marked, options())
+            .unwrap();
     for n in 0..1500 {
         let name = key(&format!("n{:03}", n * 7 % 211));
         match n % 11 {
@@ -533,8 +535,8 @@ async fn damage_to_a_crashed_store_is_never_silent() {
             fs::write(to, bytes).unwrap();
         }
         let is_sound = check(&after).is_sound();
-        let opened =
-            SledLog::open(after.path(), Durability::Sync).and_then(|log| Store::open(log, Marked, options()));
+        let opened = SledLog::open(after.path(), Durability::Sync)
+            .and_then(|log| Store::open(Box::new(log), Marked, options()));
         let error = opened.as_ref().err().map(ToString::to_string);
         assert_eq!(
             error.is_none(),
@@ -570,7 +572,7 @@ async fn a_full_disk_takes_deletions_and_recovers() {
         let available: Available =
             Box::new(move |_| Ok(asked.load(Relaxed) + if reserve.exists() { 0 } else { 8 << 20 }));
         let log = SledLog::open_with(disk.path(), durability, available).unwrap();
-        let store = Store::open(log, Marked, Options::default()).unwrap();
+        let store = Store::open(Box::new(log), Marked, Options::default()).unwrap();
         put(&store, &key("a"), &"x".repeat(10_000)).await;
         put(&store, &key("b"), "1").await;
         store.readiness().unwrap();
@@ -607,8 +609,10 @@ async fn nobody_else_may_read_a_store() {
     use std::os::unix::fs::PermissionsExt;
     let disk = Disk::new();
     let path = disk.path().join("store");
-    let open =
-        || Store::open(SledLog::open(&path, Durability::Sync).unwrap(), Marked, Options::default()).unwrap();
+    let open = || {
+        Store::open(Box::new(SledLog::open(&path, Durability::Sync).unwrap()), Marked, Options::default())
+            .unwrap()
+    };
     let others = || {
         let mut paths = vec![path.clone(), path.join("log"), path.join("log/blobs")];
         paths.extend(contents(&path).into_iter().map(|(path, _)| path));
@@ -666,7 +670,7 @@ async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
         let path = tmpfs.0.path().join("store");
         let open = || {
             let log = SledLog::open_with(&path, durability, Box::new(|_| Ok(1 << 40))).unwrap();
-            Store::open(log, Marked, Options::default()).unwrap()
+            Store::open(Box::new(log), Marked, Options::default()).unwrap()
         };
         let store = open();
         let mut stored = Vec::new();
