@@ -167,7 +167,7 @@ async fn reset_streams(endpoint: Endpoint, connections: usize) {
                 _ = begun.next().await;
             }
         };
-        let resets: std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(resets);
+        let resets: BoxFuture<'_, Result<()>> = Box::pin(resets);
         tokio::select! {
             ended = connection => Ok(ended?),
             ended = resets => ended,

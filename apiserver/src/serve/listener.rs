@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -28,6 +28,7 @@ use super::flushes::{Flushes, Flushing};
 use super::goaway::{self, GoawayChance};
 use super::rarely::rarely;
 use super::stack::stack;
+use super::streams::Streams;
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
@@ -40,8 +41,8 @@ const HEADERS: Duration = Duration::from_secs(32);
 const IDLE: Duration = Duration::from_secs(90);
 /// Whether a quiet client of HTTP/2 is still there is asked so often, and it has so long to answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(20)];
-/// Requests under way on one connection of HTTP/2.
-const MAX_CONCURRENT_STREAMS: u32 = 250;
+/// Requests under way on one connection of HTTP/2, as upstream has it since rapid resets (CVE-2023-44487).
+const MAX_CONCURRENT_STREAMS: u32 = 100;
 /// What a client of HTTP/2 may send before it is read: on one stream, and on all.
 const WINDOWS: [u32; 2] = [128 << 10, 512 << 10];
 /// What is kept for a client of HTTP/2 that does not read, on one stream.
@@ -214,7 +215,7 @@ impl Server {
             flushes: Arc::default(),
         }));
         let shared = service.0.clone();
-        let mut builder = auto::Builder::new(Streams);
+        let mut builder = auto::Builder::new(Streams::default());
         // The time without a request includes that of the headers. A timer for each request would cost more than reading them.
         builder.http1().header_read_timeout(None).max_buf_size(MAX_HTTP1_BUFFER);
         builder
@@ -301,19 +302,6 @@ async fn must_end(goaway: &Notify, draining: &mut watch::Receiver<bool>) {
         () = goaway.notified() => {}
         // A sender that is dropped ends the connections too.
         _ = draining.wait_for(|draining| *draining) => {}
-    }
-}
-
-/// Spawns the streams of HTTP/2, each so that it can be cut off without its connection.
-#[derive(Clone, Copy)]
-struct Streams;
-
-impl<F> hyper::rt::Executor<F> for Streams
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        TokioExecutor::new().execute(async { drop(cuttable(Arc::default(), stream).await) });
     }
 }
 

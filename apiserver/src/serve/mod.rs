@@ -40,6 +40,7 @@ mod respond;
 mod router;
 mod shares;
 mod stack;
+mod streams;
 #[cfg(test)]
 mod testing;
 mod transfers;

@@ -27,7 +27,7 @@ const WATCHERS: [(usize, usize); 4] = [(1, 2_000), (10, 1_000), (100, 500), (1_0
 const PODS: usize = 100_000;
 const QUIET_WATCHERS: usize = 10_000;
 /// Watches over one connection of HTTP/2.
-const STREAMS: usize = 200;
+const STREAMS: usize = 100;
 const STALLED_WATCHERS: usize = 400;
 /// Rounds of changes until the history is as full as it gets, so that it grows no more.
 const FILLING: usize = 6;

@@ -1,0 +1,162 @@
+//! Streams: how the requests of one HTTP/2 connection begin.
+//!
+//! A client can send a hundred requests in one packet, whose tasks would stand in the runtime's queue before everybody else's. So
+//! only a few of a connection are in that queue to begin; when one has been polled once, the next follows at its end. The number of
+//! requests that are under way at once is not limited by this.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use hyper::rt::Executor;
+use tokio::runtime::Handle;
+
+use super::transfers::cuttable;
+
+/// How many streams of a connection may be in the runtime's queue that were never polled: enough for all threads.
+const BEGINNING: usize = 8;
+
+/// Spawns the streams of one connection, each so that it can be cut off without its connection.
+#[derive(Clone, Default)]
+pub struct Streams(Arc<Mutex<Queue>>);
+
+#[derive(Default)]
+struct Queue {
+    /// Those that are spawned and were not polled yet.
+    beginning: usize,
+    /// The others. As long as there are any, some are beginning.
+    waiting: VecDeque<BoxFuture<'static, ()>>,
+}
+
+impl Streams {
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let turn = Turn(self.clone());
+        let task = async move {
+            let mut stream = pin!(cuttable(Arc::default(), stream));
+            let begun = futures::poll!(&mut stream);
+            drop(turn);
+            if begun.is_pending() {
+                stream.await;
+            }
+        };
+        let mut queue = self.queue();
+        if queue.beginning < BEGINNING {
+            queue.beginning += 1;
+            drop(queue);
+            tokio::spawn(task);
+        } else {
+            queue.waiting.push_back(Box::pin(task));
+        }
+    }
+}
+
+/// The turn of a stream to begin, which the next one gets when it is dropped.
+struct Turn(Streams);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let next = {
+            let mut queue = self.0.queue();
+            let next = queue.waiting.pop_front();
+            if next.is_none() {
+                queue.beginning -= 1;
+            }
+            next
+        };
+        if let Some(next) = next {
+            // After the end of the runtime all of them are dropped, by each other.
+            Handle::try_current().ok().map(|runtime| runtime.spawn(next));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Ends once `begun` is so many.
+    async fn until(begun: &AtomicUsize, many: usize) {
+        while begun.load(Ordering::SeqCst) < many {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_the_streams_of_a_packet() {
+        const MANY: usize = 100;
+        let (streams, begun) = (Streams::default(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..MANY {
+            let begun = begun.clone();
+            // Each waits for something, once it has begun.
+            streams.execute(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                pending::<()>().await
+            });
+        }
+        let seen = begun.clone();
+        let other = tokio::spawn(async move { seen.load(Ordering::SeqCst) });
+        assert_eq!(other.await.expect("no panic"), BEGINNING);
+        until(&begun, MANY).await;
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_panics_passes_its_turn_on() {
+        let (streams, begun) = (Streams::default(), Arc::new(AtomicUsize::new(0)));
+        for i in 0..2 * BEGINNING {
+            let begun = begun.clone();
+            streams.execute(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                assert!(i >= BEGINNING, "this one panics");
+            });
+        }
+        until(&begun, 2 * BEGINNING).await;
+        tokio::task::yield_now().await;
+        assert_eq!(streams.queue().beginning, 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_runtime_that_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let held = Arc::new(());
+        let streams = runtime.block_on(async {
+            let streams = Streams::default();
+            for _ in 0..2 * BEGINNING {
+                let held = held.clone();
+                streams.execute(pending::<()>().map(|()| drop(held)));
+            }
+            streams
+        });
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&streams.0), 1);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_has_begun_goes_on() {
+        let (streams, go, done) = (Streams::default(), Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (gone, end) = (go.clone(), done.clone());
+        streams.execute(async move {
+            gone.notified().await;
+            end.notify_one();
+        });
+        streams.execute(ready(()));
+        go.notify_one();
+        done.notified().await;
+    }
+}
