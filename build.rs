@@ -19,6 +19,7 @@ fn main() {
     }
     if env::var("PROFILE").is_ok_and(|profile| profile == "release") {
         let order = Path::new(env!("CARGO_MANIFEST_DIR")).join(ORDER);
-        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", order.display());
+        // Not by -Wl, which splits a path at its commas.
+        println!("cargo::rustc-link-arg-bins=-T{}", order.display());
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Source: kube-aggregator's `remote_available_controller.go`, which has the reasons and texts.
 
-use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
-use crate::registry::{Registry, Target};
+use crate::registry::{Reconcile, Registry, Target};
 use crate::webhook::{HttpClient, TransportError};
 use crate::{Error, Result, conditions};
 
@@ -51,6 +51,12 @@ impl Outcome {
     }
 }
 
+impl Reconcile for AvailabilityController {
+    async fn reconcile(&mut self) -> Duration {
+        self.check_all().await
+    }
+}
+
 impl AvailabilityController {
     /// - `groups`: gets what the other servers serve.
     pub fn new(registry: Arc<Registry>, groups: Arc<RemoteGroups>) -> AvailabilityController {
@@ -59,16 +65,7 @@ impl AvailabilityController {
 
     /// Works until the future is dropped.
     pub fn run(self) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
-            loop {
-                let revision = self.registry.store.revision();
-                let delay = self.check_all().await;
-                // What the conditions change is seen here too, and then nothing is left to change.
-                let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { continue };
-                let _ = tokio::time::timeout(delay, changes.next()).await;
-            }
-        })
+        self.registry.clone().run_reconciler(GroupResource::new(GROUP, PLURAL).to_string().into(), self)
     }
 
     /// Checks all. Returns when to do so again.

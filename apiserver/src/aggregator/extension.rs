@@ -3,10 +3,10 @@
 //!
 //! The stored APIService keeps that across restarts. Where a client has stored one that names a service, the group is that server's.
 
-use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{GROUP, PLURAL};

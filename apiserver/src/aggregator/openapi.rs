@@ -5,13 +5,13 @@
 //!
 //! Source: kube-aggregator's `openapiv3/aggregator` and `openapi/aggregator`.
 
-use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use http::{StatusCode, header};
 use serde_json::Value;

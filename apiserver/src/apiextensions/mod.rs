@@ -24,16 +24,16 @@ mod webhook_converter;
 
 pub(crate) use auto_registration::local_api_service_status;
 
-use futures::future::BoxFuture;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
-use crate::registry::{Registry, Stored, Target, parse};
+use crate::registry::{Reconcile, Registry, Stored, Target, parse};
 use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
 use crate::{Error, Result};
 
@@ -63,6 +63,12 @@ pub struct CustomResources {
     pending: HashSet<String>,
 }
 
+impl Reconcile for CustomResources {
+    async fn reconcile(&mut self) -> Duration {
+        if self.reconcile_all().await { RETRY } else { Duration::MAX }
+    }
+}
+
 impl CustomResources {
     /// Serves what is established already, beside the resources that the registry begins with.
     pub fn new(registry: Arc<Registry>) -> CustomResources {
@@ -82,21 +88,12 @@ impl CustomResources {
     }
 
     /// Follows the stored definitions until the future is dropped.
-    pub fn run(mut self) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            loop {
-                let revision = self.registry.store.revision();
-                let retry = self.reconcile().await;
-                // Where history does not reach back so far, everything is read anyway.
-                let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
-                let delay = if retry { RETRY } else { Duration::MAX };
-                let _ = tokio::time::timeout(delay, changes.next()).await;
-            }
-        })
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        self.registry.clone().run_reconciler(self.bucket.clone(), self)
     }
 
     /// Makes everything follow the definitions as they are now. Whether something is left to do without a change of theirs.
-    async fn reconcile(&mut self) -> bool {
+    async fn reconcile_all(&mut self) -> bool {
         self.read();
         let pending = std::mem::take(&mut self.pending);
         let now = rfc3339(self.registry.now());

@@ -7,16 +7,16 @@
 mod object_type;
 mod type_check;
 
-use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
-use crate::registry::{Registry, Target, parse};
+use crate::registry::{Reconcile, Registry, Target, parse};
 use crate::{Error, Result};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -33,6 +33,12 @@ pub struct PolicyStatus {
     checked: HashMap<String, (String, i64)>,
 }
 
+impl Reconcile for PolicyStatus {
+    async fn reconcile(&mut self) -> Duration {
+        if self.reconcile_all().await { RETRY } else { Duration::MAX }
+    }
+}
+
 impl PolicyStatus {
     /// Of the policies of a registry.
     pub fn new(registry: Arc<Registry>) -> PolicyStatus {
@@ -41,21 +47,12 @@ impl PolicyStatus {
     }
 
     /// Follows the stored policies until the future is dropped.
-    pub fn run(mut self) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            loop {
-                let revision = self.registry.store.revision();
-                let retry = self.reconcile().await;
-                // Where history does not reach back so far, everything is read anyway.
-                let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
-                let delay = if retry { RETRY } else { Duration::MAX };
-                let _ = tokio::time::timeout(delay, changes.next()).await;
-            }
-        })
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        self.registry.clone().run_reconciler(self.bucket.clone(), self)
     }
 
     /// Writes the statuses that are not of the newest generation. Whether one could not be written.
-    async fn reconcile(&mut self) -> bool {
+    async fn reconcile_all(&mut self) -> bool {
         let mut known = std::mem::take(&mut self.checked);
         let mut due = Vec::new();
         for stored in self.registry.store.snapshot().bucket(&self.bucket).iter() {

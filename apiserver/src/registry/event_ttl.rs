@@ -6,13 +6,13 @@
 //!
 //! Start at [`Registry::expire_events`].
 
-use futures::future::BoxFuture;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_storage::{BucketSnapshot, Delete, Expect, Key, Revision};
+use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;

@@ -36,6 +36,7 @@ mod layout;
 mod locks;
 mod node_port_range;
 pub mod read;
+mod reconcile;
 pub mod subresource;
 pub mod watch;
 mod write;
@@ -51,6 +52,7 @@ use serde_json::{Value, json};
 pub use body::Body;
 pub use index::{ObjectIndex, open_store};
 pub use layout::RegistryLayout;
+pub use reconcile::Reconcile;
 pub use write::fit_namespace;
 
 use crate::access::authenticate::UserInfo;

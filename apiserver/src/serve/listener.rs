@@ -28,7 +28,7 @@ use super::flushes::{Flushes, Flushing};
 use super::goaway::{self, GoawayChance};
 use super::rarely::rarely;
 use super::stack::stack;
-use super::streams::Streams;
+use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
@@ -41,8 +41,6 @@ const HEADERS: Duration = Duration::from_secs(32);
 const IDLE: Duration = Duration::from_secs(90);
 /// Whether a quiet client of HTTP/2 is still there is asked so often, and it has so long to answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(20)];
-/// Requests under way on one connection of HTTP/2, as upstream has it since rapid resets (CVE-2023-44487).
-const MAX_CONCURRENT_STREAMS: u32 = 100;
 /// What a client of HTTP/2 may send before it is read: on one stream, and on all.
 const WINDOWS: [u32; 2] = [128 << 10, 512 << 10];
 /// What is kept for a client of HTTP/2 that does not read, on one stream.
@@ -215,7 +213,7 @@ impl Server {
             flushes: Arc::default(),
         }));
         let shared = service.0.clone();
-        let mut builder = auto::Builder::new(Streams::default());
+        let mut builder = auto::Builder::new(Streams::new(connection.close()));
         // The time without a request includes that of the headers. A timer for each request would cost more than reading them.
         builder.http1().header_read_timeout(None).max_buf_size(MAX_HTTP1_BUFFER);
         builder

@@ -2,24 +2,34 @@
 //!
 //! A client can send a hundred requests in one packet, whose tasks would stand in the runtime's queue before everybody else's. So
 //! only a few of a connection are in that queue to begin; when one has been polled once, the next follows at its end. The number of
-//! requests that are under way at once is not limited by this.
+//! requests that are under way at once is not limited by this. A stream that the client resets waits on, though it no longer counts
+//! as one of the connection's: a connection of which too many wait is closed, as Go's server does.
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use hyper::rt::Executor;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use super::transfers::cuttable;
 
 /// How many streams of a connection may be in the runtime's queue that were never polled: enough for all threads.
 const BEGINNING: usize = 8;
+/// Requests under way on one connection, as upstream has it since rapid resets (CVE-2023-44487).
+pub const MAX_CONCURRENT_STREAMS: u32 = 100;
+/// How many streams of a connection may wait: Go's `4 * maxConcurrentStreams`. Without resets there are fewer than those under way.
+const WAITING: usize = 4 * MAX_CONCURRENT_STREAMS as usize;
 
 /// Spawns the streams of one connection, each so that it can be cut off without its connection.
-#[derive(Clone, Default)]
-pub struct Streams(Arc<Mutex<Queue>>);
+#[derive(Clone)]
+pub struct Streams {
+    queue: Arc<Mutex<Queue>>,
+    /// Notified when the connection must be closed.
+    close: Arc<Notify>,
+}
 
 #[derive(Default)]
 struct Queue {
@@ -30,8 +40,13 @@ struct Queue {
 }
 
 impl Streams {
-    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Of a connection that ends when `close` is notified.
+    pub fn new(close: Arc<Notify>) -> Streams {
+        Streams { queue: Arc::default(), close }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -40,6 +55,10 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, stream: F) {
+        let mut queue = self.queue();
+        if queue.waiting.len() >= WAITING {
+            return self.close.notify_one();
+        }
         let turn = Turn(self.clone());
         let task = async move {
             let mut stream = pin!(cuttable(Arc::default(), stream));
@@ -49,7 +68,6 @@ where
                 stream.await;
             }
         };
-        let mut queue = self.queue();
         if queue.beginning < BEGINNING {
             queue.beginning += 1;
             drop(queue);
@@ -85,10 +103,8 @@ mod tests {
     use std::future::{pending, ready};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures::FutureExt;
-    use tokio::sync::Notify;
-
     use super::*;
+    use futures::FutureExt;
 
     /// Ends once `begun` is so many.
     async fn until(begun: &AtomicUsize, many: usize) {
@@ -100,7 +116,7 @@ mod tests {
     #[tokio::test]
     async fn others_have_their_turn_between_the_streams_of_a_packet() {
         const MANY: usize = 100;
-        let (streams, begun) = (Streams::default(), Arc::new(AtomicUsize::new(0)));
+        let (streams, begun) = (Streams::new(Arc::default()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..MANY {
             let begun = begun.clone();
             // Each waits for something, once it has begun.
@@ -117,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_panics_passes_its_turn_on() {
-        let (streams, begun) = (Streams::default(), Arc::new(AtomicUsize::new(0)));
+        let (streams, begun) = (Streams::new(Arc::default()), Arc::new(AtomicUsize::new(0)));
         for i in 0..2 * BEGINNING {
             let begun = begun.clone();
             streams.execute(async move {
@@ -130,12 +146,29 @@ mod tests {
         assert_eq!(streams.queue().beginning, 0);
     }
 
+    #[tokio::test]
+    async fn a_connection_of_which_too_many_wait_is_closed() {
+        let close = Arc::new(Notify::new());
+        let streams = Streams::new(close.clone());
+        let execute_many = |many: usize| (0..many).for_each(|_| streams.execute(pending::<()>()));
+        execute_many(BEGINNING + WAITING);
+        assert_eq!(close.notified().now_or_never(), None);
+        execute_many(1000);
+        assert_eq!(streams.queue().waiting.len(), WAITING, "what is more is dropped");
+        assert_eq!(close.notified().now_or_never(), Some(()));
+        // Those that wait still come and go.
+        while streams.queue().beginning > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(streams.queue().waiting.is_empty());
+    }
+
     #[test]
     fn nothing_is_left_of_a_runtime_that_ends() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let held = Arc::new(());
         let streams = runtime.block_on(async {
-            let streams = Streams::default();
+            let streams = Streams::new(Arc::default());
             for _ in 0..2 * BEGINNING {
                 let held = held.clone();
                 streams.execute(pending::<()>().map(|()| drop(held)));
@@ -144,12 +177,13 @@ mod tests {
         });
         drop(runtime);
         assert_eq!(Arc::strong_count(&held), 1);
-        assert_eq!(Arc::strong_count(&streams.0), 1);
+        assert_eq!(Arc::strong_count(&streams.queue), 1);
     }
 
     #[tokio::test]
     async fn a_stream_that_has_begun_goes_on() {
-        let (streams, go, done) = (Streams::default(), Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (streams, go, done) =
+            (Streams::new(Arc::default()), Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (gone, end) = (go.clone(), done.clone());
         streams.execute(async move {
             gone.notified().await;

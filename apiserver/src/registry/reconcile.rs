@@ -1,0 +1,34 @@
+//! Reconciliation: what is kept in accordance with stored objects is looked at again whenever they change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::timeout;
+
+use super::Registry;
+
+/// Keeps something in accordance with the objects of a bucket.
+pub trait Reconcile: Send + 'static {
+    /// Does what the objects, as they are now, make necessary. Returns when to do so again should none of them change.
+    fn reconcile(&mut self) -> impl Future<Output = Duration> + Send;
+}
+
+impl Registry {
+    /// Reconciles now and after each change in a bucket, until the future is dropped.
+    pub fn run_reconciler(
+        self: Arc<Self>,
+        bucket: Arc<str>,
+        mut reconciler: impl Reconcile,
+    ) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                let revision = self.store.revision();
+                let delay = reconciler.reconcile().await;
+                // What it changed itself is seen here too. Where history does not reach back so far, everything is read anyway.
+                let Ok(mut changes) = self.store.watch(&bucket, revision) else { continue };
+                let _ = timeout(delay, changes.next()).await;
+            }
+        })
+    }
+}
