@@ -15,13 +15,20 @@ use tokio::time::timeout;
 
 use crate::binary;
 use crate::http::{self, Endpoint};
+use crate::json_client::JsonClient;
 
 /// How long a start or stop may take before the test fails; far longer than it should.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control plane with its data in memory, on any free port, without further flags.
 pub fn cluster() -> Builder {
-    Builder { data_dir: None, durable: false, flags: Vec::new(), listen: "127.0.0.1:0".to_owned() }
+    Builder {
+        data_dir: None,
+        durable: false,
+        flags: Vec::new(),
+        listen: "127.0.0.1:0".to_owned(),
+        waits_for_service_account: false,
+    }
 }
 
 /// The configuration of a control plane that has not been started.
@@ -31,6 +38,7 @@ pub struct Builder {
     durable: bool,
     flags: Vec<OsString>,
     listen: String,
+    waits_for_service_account: bool,
 }
 
 impl Builder {
@@ -58,17 +66,30 @@ impl Builder {
         self
     }
 
+    /// Has the start wait until the default namespace has its default ServiceAccount, which pods need. A controller makes it soon
+    /// after the server serves.
+    pub fn with_service_account(mut self) -> Builder {
+        self.waits_for_service_account = true;
+        self
+    }
+
     /// Starts the process, and waits until it reports that it serves.
     ///
     /// # Errors
     /// It ends before, or takes far too long.
     pub async fn start(self) -> Result<Cluster> {
+        let waits_for_service_account = self.waits_for_service_account;
         let (cluster, ready) = self.spawn()?;
         match timeout(START_TIMEOUT, ready).await {
-            Ok(Ok(())) => Ok(cluster),
+            Ok(Ok(())) => {}
             Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
             Err(_) => bail!("coracle does not serve after {START_TIMEOUT:?}:\n{}", cluster.log()),
         }
+        if waits_for_service_account {
+            let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+            client.until("/api/v1/namespaces/default/serviceaccounts/default", |_| true).await?;
+        }
+        Ok(cluster)
     }
 
     /// Starts the process, kills it after a time, whether it serves by then or not, and waits until it has exited. Returns whether it

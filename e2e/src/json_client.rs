@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -90,6 +90,25 @@ impl JsonClient {
     /// See [`JsonClient::call`].
     pub async fn patch(&mut self, path: &str, patch: Value) -> Result<Value> {
         self.call("PATCH", path, Some(patch)).await
+    }
+
+    /// Reads an object, changes it and writes it back whole; again from the start when somebody else wrote it in between, as
+    /// a controller does that reports its status.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`]; others write all the time.
+    pub async fn update(&mut self, path: &str, change: impl Fn(&mut Value)) -> Result<Value> {
+        let began = Instant::now();
+        loop {
+            let mut object = self.get(path).await?;
+            change(&mut object);
+            let (status, answer) = self.send("PUT", path, Some(object)).await?;
+            match status {
+                200 => return Ok(answer),
+                409 if began.elapsed() < DEADLINE => {}
+                _ => bail!("PUT {path}: {answer}"),
+            }
+        }
     }
 
     /// Deletes an object or a collection.

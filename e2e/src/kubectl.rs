@@ -1,7 +1,8 @@
 //! The real kubectl, run against a control plane of the test.
 //!
 //! It is `$KUBECTL`, or what Go builds from `e2e/kubectl`, or the one on the path. A scenario is a table of command lines, each with
-//! texts that its output must contain; a line that begins with `!` must fail.
+//! texts that its output must contain; a line that begins with `!` must fail, and one that begins with `~` is repeated until the
+//! texts are there.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,8 +10,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -86,11 +88,17 @@ pub async fn run_scenario(cluster: Builder, scenario: &Scenario) -> Result<()> {
     let cluster = cluster.start().await?;
     for (line, wanted) in scenario {
         let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
-        let output = output(command(&cluster, kubectl, line)).await?;
-        let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
-        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{text}", output.status);
-        for want in *wanted {
-            ensure!(text.contains(want), "kubectl {line}: no {want:?} in\n{text}");
+        let (line, repeats) = line.strip_prefix("~ ").map_or((line, false), |line| (line, true));
+        let began = Instant::now();
+        loop {
+            let output = output(command(&cluster, kubectl, line)).await?;
+            let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+            ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{text}", output.status);
+            match wanted.iter().find(|want| !text.contains(**want)) {
+                None => break,
+                Some(_) if repeats && began.elapsed() < DEADLINE => {}
+                Some(want) => bail!("kubectl {line}: no {want:?} in\n{text}"),
+            }
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
 };
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -235,6 +235,10 @@ impl Scenario {
         let data = TempDir::with_prefix("coracle-volumes-")?;
         let (controllers, gates) = ("*".to_owned(), driver.gates());
         let (cluster, client) = start(data.path(), nodes, &controllers, &gates).await?;
+        until_object(Api::<ServiceAccount>::default_namespaced(client.clone()), "default", |found| {
+            found.is_some()
+        })
+        .await?;
         let cluster = Some(cluster);
         let (namespace, interruption) = ("default", None);
         let mut scenario =

@@ -207,7 +207,8 @@ async fn large_roles_are_compared_in_bounded_time() -> Result<()> {
             "{case}: {} bytes",
             message.len()
         );
-        assert!(took < Duration::from_secs(10), "{case}: {took:?}");
+        let limit = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 10 });
+        assert!(took < limit, "{case}: {took:?}");
     }
     control_plane.shutdown().await?;
     Ok(())

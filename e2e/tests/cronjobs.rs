@@ -221,7 +221,11 @@ async fn a_time_is_run_once_though_the_server_is_restarted() -> Result<()> {
         termination.apply(cluster).await?;
         (cluster, client) = restarted(data.path()).await?;
         let cron_job = client.until(&one(), |one| active(one) == 1).await?;
-        ensure!(cron_job["status"]["lastScheduleTime"].as_str() > Some(hours_ago(1).as_str()), "{cron_job}");
+        // In the second round the Job may exist before `make_late` writes the status, which then stays as that wrote it.
+        if round == 1 {
+            let time = cron_job["status"]["lastScheduleTime"].as_str();
+            ensure!(time > Some(hours_ago(1).as_str()), "{cron_job}");
+        }
         // Now its pod may run.
         let job = cron_job["status"]["active"][0]["name"].as_str().context("no name")?;
         client.patch(&format!("{}/{job}", jobs()), json!({"spec": {"parallelism": 1}})).await?;

@@ -235,6 +235,11 @@ async fn restarted(data: &Path) -> Result<(Cluster, JsonClient)> {
 
 #[tokio::test]
 async fn a_rollout_of_a_daemon_set_continues_after_a_restart() -> Result<()> {
+    // Once the change is observed, the number is of the new template.
+    let has_begun = |set: &Value| {
+        set["status"]["observedGeneration"] == set["metadata"]["generation"]
+            && set["status"]["updatedNumberScheduled"].as_u64() > Some(0)
+    };
     let data = TempDir::new()?;
     let (mut cluster, mut client) = restarted(data.path()).await?;
     let mut agent = daemon_set("agent");
@@ -243,7 +248,7 @@ async fn a_rollout_of_a_daemon_set_continues_after_a_restart() -> Result<()> {
     client.until(&set(), is_rolled_out).await?;
     for (termination, new) in [(Termination::Stop, "app:2"), (Termination::Crash, "app:3")] {
         client.patch(&set(), image(new)).await?;
-        client.until(&set(), |set| set["status"]["updatedNumberScheduled"] == 1).await?;
+        client.until(&set(), has_begun).await?;
         termination.apply(cluster).await?;
         (cluster, client) = restarted(data.path()).await?;
         client.until(&set(), is_rolled_out).await.with_context(|| format!("after a {termination:?}"))?;

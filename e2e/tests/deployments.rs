@@ -62,9 +62,11 @@ async fn a_rollout_continues_after_a_restart() -> Result<()> {
     client.until(&web, is_complete).await?;
     for (termination, new) in [(Termination::Stop, "image:2"), (Termination::Crash, "image:3")] {
         client.patch(&web, image(new)).await?;
-        let is_halfway =
-            |web: &Value| web["status"]["updatedReplicas"].as_u64().is_some_and(|updated| updated < 12);
-        client.until(&web, is_halfway).await?;
+        let has_begun = |web: &Value| {
+            web["status"]["observedGeneration"] == web["metadata"]["generation"]
+                && web["status"]["updatedReplicas"].as_u64() > Some(0)
+        };
+        client.until(&web, has_begun).await?;
         termination.apply(cluster).await?;
         cluster = start().await?;
         client = JsonClient::new(&cluster.endpoint().await?).await?;
@@ -171,10 +173,9 @@ async fn scale_and_status_of_a_deployment_are_read_and_written() -> Result<()> {
     client.create(DEPLOYMENTS, replicated("web", 1)).await?;
     client.until(&web, is_complete).await?;
     let scale = format!("{web}/scale");
-    let mut read = client.get(&scale).await?;
+    let read = client.get(&scale).await?;
     assert_eq!(read["status"], json!({"replicas": 1, "selector": "app=web"}));
-    read["spec"]["replicas"] = json!(2);
-    client.call("PUT", &scale, Some(read)).await?;
+    client.update(&scale, |scale| scale["spec"]["replicas"] = json!(2)).await?;
     client.until(&web, |web| web["spec"]["replicas"] == 2 && is_complete(web)).await?;
     let condition = json!({"type": "StatusUpdate", "status": "True", "reason": "E2E"});
     client.patch(&format!("{web}/status"), json!({"status": {"conditions": [condition]}})).await?;

@@ -14,9 +14,8 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslice
 const DEFAULT: &str = "default";
 
 async fn start() -> Result<(Cluster, JsonClient)> {
-    let cluster = cluster().start().await?;
-    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
-    client.until_items(&format!("/api/v1/namespaces/{DEFAULT}/serviceaccounts"), 1).await?;
+    let cluster = cluster().with_service_account().start().await?;
+    let client = JsonClient::new(&cluster.endpoint().await?).await?;
     Ok((cluster, client))
 }
 

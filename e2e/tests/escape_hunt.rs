@@ -6,13 +6,13 @@
 //! its seed; `HUNT_SEED=N` starts with it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::random::{self, Rng};
@@ -309,7 +309,11 @@ fn add_entries(directory: &Path, snapshot: &mut BTreeMap<PathBuf, String>) -> Re
         let (path, kind) = (entry.path(), entry.file_type()?);
         let is_store = path.ends_with("store");
         let says = match () {
-            () if kind.is_symlink() => fs::read_link(&path)?.display().to_string(),
+            () if kind.is_symlink() => match fs::read_link(&path) {
+                Ok(target) => target.display().to_string(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            },
             () if kind.is_dir() => "a directory".to_owned(),
             () => fs::read_to_string(&path).unwrap_or_default(),
         };

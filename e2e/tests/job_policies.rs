@@ -198,9 +198,8 @@ async fn orphans_are_adopted_and_others_released() -> Result<()> {
         .patch(&one, json!({"metadata": {"labels": {"batch.kubernetes.io/controller-uid": "none"}}}))
         .await?;
     client.until(&one, |pod| controller(pod).is_none()).await?;
-    client.until(&path("web"), |job| job["status"]["ready"] == 2).await?;
-    assert_eq!(client.list(&pods(DEFAULT)).await?.len(), 3);
-    Ok(())
+    client.until_items(&pods(DEFAULT), 3).await?;
+    client.until(&path("web"), |job| job["status"]["ready"] == 2).await.map(drop)
 }
 
 /// Upstream: "should recreate pods only after they have failed if pod replacement policy is set to Failed".
@@ -210,7 +209,7 @@ async fn a_terminating_pod_is_replaced_when_it_has_failed() -> Result<()> {
     // It does not stop in time, and fails; one that stops in time succeeds.
     let slow = json!({"sim.coracle.dev/terminate-after": "60s"});
     let mut created = with(job("web", slow), json!({"podReplacementPolicy": "Failed"}));
-    created["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(2);
+    created["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(5);
     client.create(&jobs(), created).await?;
     client.until(&path("web"), |job| job["status"]["ready"] == 1).await?;
     let first = client.list(&pods(DEFAULT)).await?.pop().context("no pod")?;

@@ -10,7 +10,7 @@ use coracle_e2e::{Cluster, cluster};
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v1::Scale;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::reflector::{self, reflector};
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The only controller is the one that creates service accounts, which pods need.
 async fn start() -> Result<Cluster> {
-    cluster().flag("--controllers", "serviceaccount-controller").start().await
+    cluster().flag("--controllers", "serviceaccount-controller").with_service_account().start().await
 }
 
 /// A typed object.
@@ -65,14 +65,6 @@ fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
         Err(kube::Error::Api(status)) => Ok(status),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Waits until the namespace has its default service account.
-async fn until_service_account(client: &Client) -> Result<Api<Pod>> {
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
-    let exists = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
-    timeout(DEADLINE, exists).await.context("no service account")??;
-    Ok(Api::default_namespaced(client.clone()))
 }
 
 /// Creates, reads, changes, lists and deletes an object; returns the names in a list.
@@ -116,7 +108,7 @@ async fn objects_are_created_updated_and_deleted() -> Result<()> {
         ["settings"]
     );
     assert_eq!(check_lifecycle(&Api::default_namespaced(client.clone()), deployment("web")?).await?, ["web"]);
-    let pods = until_service_account(&client).await?;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
     assert_eq!(check_lifecycle(&pods, pod("web-0", None)?).await?, ["web-0"]);
     Ok(())
 }
@@ -237,7 +229,7 @@ async fn subresources_are_read_and_written() -> Result<()> {
     let read = deployments.get_status("web").await?;
     assert_eq!(read.status.and_then(|status| status.replicas), Some(1));
 
-    let pods = until_service_account(&client).await?;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let created = pods.create(&PostParams::default(), &pod("web-0", None)?).await?;
     let running = json!({"status": {"phase": "Running"}});
     pods.patch_status("web-0", &PatchParams::default(), &Patch::Merge(&running)).await?;

@@ -11,8 +11,14 @@ use tokio::time::timeout;
 
 async fn run(scenario: &Scenario) -> Result<()> {
     // The only controller is the one that creates service accounts, which pods need; there are no nodes.
-    run_scenario(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), scenario)
-        .await
+    run_scenario(
+        cluster()
+            .with_service_account()
+            .flag("--controllers", "serviceaccount-controller")
+            .flag("--nodes", "0"),
+        scenario,
+    )
+    .await
 }
 
 #[tokio::test]
@@ -275,7 +281,7 @@ async fn objects_are_applied_by_the_server() -> Result<()> {
 #[tokio::test]
 async fn a_claim_in_use_is_shown_as_terminating() -> Result<()> {
     run_scenario(
-        cluster(),
+        cluster().with_service_account(),
         &[
             ("wait --for=create serviceaccount/default --timeout=20s", &[]),
             (
@@ -296,7 +302,7 @@ async fn a_claim_in_use_is_shown_as_terminating() -> Result<()> {
                 "describe pvc data",
                 &["Status:        Bound", "kubernetes.io/pvc-protection", "Used By:       user"],
             ),
-            ("describe pod user", &["ClaimName:  data", "SuccessfulAttachVolume"]),
+            ("~ describe pod user", &["ClaimName:  data", "SuccessfulAttachVolume"]),
             ("get volumeattachments", &["ATTACHER", "ATTACHED", "coracle.csi", "node-0", "true"]),
             ("delete pvc data spare --wait=false", &["\"data\" deleted", "\"spare\" deleted"]),
             ("wait --for=delete pvc/spare --timeout=20s", &[]),
@@ -326,7 +332,7 @@ async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
     const STATUS: &str = "rollout status statefulset/db --timeout=30s";
     const SCALE: &str = "get statefulset db --subresource=scale -o jsonpath={.spec.replicas}/{.status.replicas}/{.status.selector}";
     run_scenario(
-        cluster(),
+        cluster().with_service_account(),
         &[
             ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
             ("scale statefulset db --replicas=3", &["statefulset.apps/db scaled"]),
@@ -389,6 +395,7 @@ async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
             ("delete statefulset db --cascade=orphan", &["statefulset.apps \"db\" deleted"]),
             ("get pods -l app=db -o name", &["pod/db-0\n"]),
             ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
+            ("wait --for=jsonpath={.status.observedGeneration}=1 statefulset/db --timeout=30s", &[]),
             ("delete statefulset db", &["statefulset.apps \"db\" deleted"]),
             ("wait --for=delete pod/db-0 --timeout=30s", &[]),
         ],
@@ -402,7 +409,7 @@ async fn deployments_are_rolled_out_scaled_and_deleted() -> Result<()> {
     const STATUS: &str = "rollout status deployment/web --timeout=30s";
     const DONE: &[&str] = &["deployment \"web\" successfully rolled out"];
     run_scenario(
-        cluster(),
+        cluster().with_service_account(),
         &[
             ("create deployment web --image=web:1 --replicas=2", &["deployment.apps/web created"]),
             (STATUS, DONE),
@@ -473,11 +480,12 @@ async fn a_daemon_set_is_rolled_out_and_rolled_back_on_all_nodes() -> Result<()>
     run_scenario(
         cluster().flag("--nodes", "3"),
         &[
+            ("wait --for=create node/node-0 node/node-1 node/node-2 --timeout=30s", &[]),
             ("apply -f daemonset.yaml", &["daemonset.apps/agent created"]),
             (STATUS, &["daemon set \"agent\" successfully rolled out"]),
             ("get daemonset agent", &["DESIRED   CURRENT   READY", "agent   3         3         3"]),
             ("get pods -l app=agent -o wide", &["node-0", "node-1", "node-2"]),
-            ("describe daemonset agent", &["Desired Number of Nodes Scheduled: 3", "SuccessfulCreate"]),
+            ("~ describe daemonset agent", &["Desired Number of Nodes Scheduled: 3", "SuccessfulCreate"]),
             (
                 "set image daemonset/agent agent=registry.example/agent:2",
                 &["daemonset.apps/agent image updated"],
@@ -503,11 +511,12 @@ async fn a_daemon_set_is_rolled_out_and_rolled_back_on_all_nodes() -> Result<()>
 async fn an_exposed_pod_is_an_endpoint() -> Result<()> {
     const SLICE: &str = "get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[*].endpoints[*].targetRef.name}";
     run_scenario(
-        cluster(),
+        cluster().with_service_account(),
         &[
             ("run web --image=registry.example/web:1 --labels=app=web --port=80", &["pod/web created"]),
             ("expose pod web --port=80", &["service/web exposed"]),
             ("wait --for=condition=Ready pod/web --timeout=30s", &["pod/web condition met"]),
+            ("wait --for=create endpoints/web --timeout=30s", &[]),
             (
                 "wait --for=jsonpath={.subsets[0].addresses[0].targetRef.name}=web endpoints/web --timeout=30s",
                 &["condition met"],
@@ -532,13 +541,13 @@ async fn an_exposed_pod_is_an_endpoint() -> Result<()> {
 #[tokio::test]
 async fn jobs_run_to_their_end() -> Result<()> {
     run_scenario(
-        cluster(),
+        cluster().with_service_account(),
         &[
             ("apply -f job.yaml", &["job.batch/report created"]),
             ("wait --for=condition=complete job/report --timeout=30s", &["job.batch/report condition met"]),
             ("get job report", &["report   Complete   3/3"]),
             (
-                "describe job report",
+                "~ describe job report",
                 &["0 Active (0 Ready) / 3 Succeeded / 0 Failed", "SuccessfulCreate", "Job completed"],
             ),
             ("logs job/report", &["the report\n"]),
@@ -577,10 +586,10 @@ async fn jobs_run_to_their_end() -> Result<()> {
 #[tokio::test]
 async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
     run_scenario(
-        cluster(),
+        cluster().with_service_account(),
         &[
-            ("wait --for=create serviceaccount/default --timeout=20s", &[]),
             ("apply -f budget.yaml", &["poddisruptionbudget.policy/web created"]),
+            ("wait --for=jsonpath={.status.observedGeneration}=1 pdb/web --timeout=20s", &[]),
             ("run web-0 --image=web:1 --labels=app=web", &["pod/web-0 created"]),
             ("run web-1 --image=web:1 --labels=app=web", &["pod/web-1 created"]),
             ("wait --for=condition=Ready pod -l app=web --timeout=30s", &["pod/web-0 condition met"]),
@@ -596,7 +605,7 @@ async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
             ),
             ("wait --for=jsonpath={.status.expectedPods}=1 pdb/web --timeout=20s", &[]),
             (
-                "describe pdb web",
+                "~ describe pdb web",
                 &["Allowed disruptions:  0", "Current:              1", "No matching pods found"],
             ),
             ("delete pdb web", &["deleted"]),

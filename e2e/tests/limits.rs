@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use coracle_e2e::{Cluster, cluster};
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
@@ -31,7 +31,7 @@ where
 
 /// The tests set the status of pods themselves.
 async fn start() -> Result<Cluster> {
-    cluster().flag("--nodes", "0").start().await
+    cluster().flag("--nodes", "0").with_service_account().start().await
 }
 
 /// A client that does not retry after a 429.
@@ -55,10 +55,6 @@ where
     let so = await_condition(api, name, |object: Option<&K>| object.is_some_and(&is_so));
     timeout(DEADLINE, so).await.with_context(|| format!("{name} does not come to be as it shall be"))??;
     Ok(())
-}
-
-async fn until_service_account(client: &Client) -> Result<()> {
-    until(client, "default", |_: &ServiceAccount| true).await
 }
 
 /// Whether a quota's usage has this value.
@@ -95,7 +91,6 @@ fn refusal<T>(result: kube::Result<T>) -> Result<(u16, String)> {
 async fn a_quota_counts_creations_and_deletions() -> Result<()> {
     let cluster = start().await?;
     let client = client(&cluster).await?;
-    until_service_account(&client).await?;
     let hard =
         json!({"count/leases.coordination.k8s.io": "1", "pods": "1", "requests.cpu": "1", "secrets": "1"});
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
@@ -160,7 +155,6 @@ async fn a_quota_is_correct_after_concurrent_writes() -> Result<()> {
 async fn a_disruption_budget_blocks_and_then_allows_evictions() -> Result<()> {
     let cluster = start().await?;
     let client = client(&cluster).await?;
-    until_service_account(&client).await?;
     for name in ["a", "b"] {
         create::<Pod>(&client, pod(name)).await?;
         let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});

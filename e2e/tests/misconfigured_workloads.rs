@@ -27,7 +27,7 @@ const WORKLOADS: [&str; 8] = [
 ];
 
 async fn start() -> Result<(Cluster, JsonClient)> {
-    let cluster = cluster().start().await?;
+    let cluster = cluster().with_service_account().start().await?;
     let client = JsonClient::new(&cluster.endpoint().await?).await?;
     Ok((cluster, client))
 }

@@ -33,7 +33,7 @@ struct Setup {
 
 impl Setup {
     async fn start(nodes: &str) -> Result<Setup> {
-        let cluster = cluster().flag("--nodes", nodes).start().await?;
+        let cluster = cluster().flag("--nodes", nodes).with_service_account().start().await?;
         let client = cluster.client().await?;
         let (pods, nodes) = (Api::default_namespaced(client.clone()), Api::all(client.clone()));
         Ok(Setup { cluster, client, pods, nodes })

@@ -24,7 +24,7 @@ struct Scenario {
 
 impl Scenario {
     async fn start(nodes: &str) -> Result<Scenario> {
-        let cluster = cluster().flag("--nodes", nodes).start().await?;
+        let cluster = cluster().flag("--nodes", nodes).with_service_account().start().await?;
         let client = cluster.client().await?;
         Ok(Scenario { _cluster: cluster, pods: Api::default_namespaced(client.clone()), client })
     }
@@ -139,6 +139,9 @@ async fn pods_wait_for_nodes_and_claims_for_pods() -> Result<()> {
     until(nodes.clone(), "node-0", |node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_none()))
         .await?;
     nodes.cordon("node-0").await?;
+    // What sets the taint and the scheduler have one cache of nodes.
+    until(nodes.clone(), "node-0", |node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_some()))
+        .await?;
     scenario.create(pod("p", json!({}))).await?;
     let refused =
         scenario.until("p", |pod| condition(pod, "PodScheduled").as_deref() == Some("False")).await?;

@@ -378,6 +378,8 @@ async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
             })
         });
         let writes: Vec<_> = writes.collect();
+        let all_write = |claim: &PersistentVolumeClaim| claim.labels().len() >= writes.len();
+        scenario.until("data", all_write).await?;
         scenario.delete::<Pod>("user").await?;
         scenario.until_deleted(&bound_claim).await?;
         for write in writes {

@@ -1,7 +1,7 @@
 //! PriorityClasses and preemption: upstream's end-to-end behaviours (`[sig-scheduling] SchedulerPreemption`). A node has 32 CPUs.
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::json_client::{JsonClient, condition, condition_reason};
+use coracle_e2e::json_client::{JsonClient, condition, condition_reason, items};
 use coracle_e2e::workloads::{apps, is_ready, pods, replicated, template};
 use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
@@ -12,9 +12,14 @@ const INVALID: u16 = 422;
 
 /// PriorityClasses of 100, 200 and 300.
 async fn start(nodes: &str) -> Result<(Cluster, JsonClient)> {
-    let cluster = cluster().flag("--nodes", nodes).start().await?;
+    let cluster = cluster().flag("--nodes", nodes).with_service_account().start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
-    client.until_items(&format!("/api/v1/namespaces/{DEFAULT}/serviceaccounts"), 1).await?;
+    let are_ready = |list: &Value| {
+        items(list).is_some_and(|all| {
+            all.len().to_string() == nodes && all.iter().all(|node| node["spec"]["taints"].is_null())
+        })
+    };
+    client.until("/api/v1/nodes", are_ready).await?;
     for (name, value) in [("low", 100), ("medium", 200), ("high", 300)] {
         client.create(CLASSES, json!({"metadata": {"name": name}, "value": value})).await?;
     }

@@ -13,7 +13,7 @@ const DEFAULT: &str = "default";
 const CONTROLLERS: &str = "/api/v1/namespaces/default/replicationcontrollers";
 
 async fn start() -> Result<(Cluster, JsonClient)> {
-    let cluster = cluster().start().await?;
+    let cluster = cluster().with_service_account().start().await?;
     let client = JsonClient::new(&cluster.endpoint().await?).await?;
     Ok((cluster, client))
 }
@@ -30,10 +30,6 @@ fn pod(name: &str, app: &str) -> Value {
     let mut pod = template(app, json!({}));
     pod["metadata"]["name"] = json!(name);
     pod
-}
-
-async fn until_service_account(client: &mut JsonClient) -> Result<()> {
-    client.until_items(&format!("/api/v1/namespaces/{DEFAULT}/serviceaccounts"), 1).await.map(drop)
 }
 
 /// Upstream: "should serve a basic image on each replica with a public image".
@@ -64,10 +60,11 @@ async fn each_replica_is_ready_and_a_deleted_one_is_replaced() -> Result<()> {
 #[tokio::test]
 async fn matching_pods_are_adopted_and_others_released() -> Result<()> {
     let (_cluster, mut client) = start().await?;
-    until_service_account(&mut client).await?;
     for (collection, of) in kinds() {
         let one = format!("{}/lonely", pods(DEFAULT));
         client.create(&pods(DEFAULT), pod("lonely", "web")).await?;
+        // The kubelet has it from the cache of pods that the controller reads.
+        client.until(&one, is_ready).await?;
         let owner = client.create(&collection, of("web", 1)).await?;
         client.until(&one, |pod| controller(pod) == Some(uid(&owner))).await?;
         client.until(&format!("{collection}/web"), |set| set["status"]["readyReplicas"] == 1).await?;
@@ -91,10 +88,9 @@ async fn the_scale_subresource_sets_the_size() -> Result<()> {
     for (collection, of) in kinds() {
         client.create(&collection, of("web", 1)).await?;
         let scale = format!("{collection}/web/scale");
-        let mut read = client.until(&scale, |scale| scale["status"]["replicas"] == 1).await?;
+        let read = client.until(&scale, |scale| scale["status"]["replicas"] == 1).await?;
         ensure!(read["kind"] == "Scale" && read["spec"]["replicas"] == 1, "{read}");
-        read["spec"]["replicas"] = json!(2);
-        client.call("PUT", &scale, Some(read)).await?;
+        client.update(&scale, |scale| scale["spec"]["replicas"] = json!(2)).await?;
         client.until(&format!("{collection}/web"), |set| set["status"]["readyReplicas"] == 2).await?;
         let stale = json!({"metadata": {"name": "web", "resourceVersion": "1"}, "spec": {"replicas": 5}});
         assert_eq!(client.send("PUT", &scale, Some(stale)).await?.0, 409);
@@ -157,11 +153,12 @@ async fn unready_pods_and_cheap_ones_are_deleted_first() -> Result<()> {
         client.until(&path, |set| set["status"]["readyReplicas"] == 4).await?;
         let all = client.list(&pods(DEFAULT)).await?;
         let of_name = |i: usize| format!("{}/{}", pods(DEFAULT), name(&all[i]));
-        let unready = json!({"metadata": {"annotations": {"sim.coracle.dev/never-ready": "true"}}});
-        client.patch(&of_name(1), unready).await?;
+        // What is seen last is waited for.
         let cheap =
             json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-1"}}});
         client.patch(&of_name(2), cheap).await?;
+        let unready = json!({"metadata": {"annotations": {"sim.coracle.dev/never-ready": "true"}}});
+        client.patch(&of_name(1), unready).await?;
         client.until(&path, |set| set["status"]["readyReplicas"] == 3).await?;
         client.patch(&path, json!({"spec": {"replicas": 2}})).await?;
         let mut left: Vec<_> =

@@ -91,7 +91,7 @@ async fn deployments_are_scaled_by_the_usage_of_their_pods() -> Result<()> {
 
 #[tokio::test]
 async fn metrics_are_served_once_a_pod_is_measured() -> Result<()> {
-    let cluster = cluster().start().await?;
+    let cluster = cluster().with_service_account().start().await?;
     let client = cluster.client().await?;
     let groups = client.list_api_groups().await?;
     ensure!(groups.groups.iter().all(|group| group.name != "metrics.k8s.io"), "{groups:?}");
@@ -159,7 +159,7 @@ async fn metrics_are_served_once_a_pod_is_measured() -> Result<()> {
 #[tokio::test]
 async fn logs_are_followed_until_the_pod_is_deleted() -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
-    let cluster = cluster().start().await?;
+    let cluster = cluster().with_service_account().start().await?;
     let client = cluster.client().await?;
     let pods = Api::<Pod>::default_namespaced(client.clone());
     create(&pods, idle_pod("web", json!({"sim.coracle.dev/log": "one\ntwo"}))).await?;
@@ -201,7 +201,7 @@ async fn logs_are_followed_until_the_pod_is_deleted() -> Result<()> {
 
 #[tokio::test]
 async fn claims_are_made_from_templates_and_deleted_with_their_pod() -> Result<()> {
-    let cluster = cluster().start().await?;
+    let cluster = cluster().with_service_account().start().await?;
     let client = cluster.client().await?;
     let claims = Api::<ResourceClaim>::default_namespaced(client.clone());
     let templates = Api::<ResourceClaimTemplate>::default_namespaced(client.clone());
@@ -265,7 +265,7 @@ async fn bootstrap_tokens_sign_and_expire() -> Result<()> {
             },
         })
     };
-    let soon = (k8s_openapi::jiff::Timestamp::now() + std::time::Duration::from_secs(3)).to_string();
+    let soon = (k8s_openapi::jiff::Timestamp::now() + std::time::Duration::from_secs(10)).to_string();
     create(&secrets, token("aaaaaa", "2099-01-01T00:00:00Z".to_owned())).await?;
     create(&secrets, token("bbbbbb", soon)).await?;
     let signs = |config_map: Option<&ConfigMap>, id: &str| {

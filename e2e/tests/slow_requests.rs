@@ -52,9 +52,13 @@ async fn slow_requests_are_logged_with_where_their_time_went() -> Result<()> {
     create(&mut connection, &path, &map("slow"), "slow").await?;
     ensure!(watching.await??.status == 200);
 
-    let logged = async || Ok(slow_requests(&cluster.log()));
+    // On a slow machine others are slow as well.
+    let logged = async || {
+        let logged = slow_requests(&cluster.log());
+        Ok(logged.into_iter().filter(|request| request["audit_id"] == "slow").collect::<Vec<_>>())
+    };
     let logged = until("the slow request is logged", logged, |logged| !logged.is_empty()).await?;
-    let [request] = logged.as_slice() else { anyhow::bail!("more than the slow request: {logged:#?}") };
+    let [request] = logged.as_slice() else { anyhow::bail!("logged more than once: {logged:#?}") };
     for (field, want) in [
         ("audit_id", json!("slow")),
         ("verb", json!("create")),
@@ -69,7 +73,7 @@ async fn slow_requests_are_logged_with_where_their_time_went() -> Result<()> {
     }
     let millis = |field: &str| request[field].as_u64().with_context(|| format!("{field}: {request:#}"));
     let (took, admission, webhooks) = (millis("took_ms")?, millis("admission_ms")?, millis("webhooks_ms")?);
-    assert!((1000..5000).contains(&took), "{request:#}");
+    assert!((1000..30_000).contains(&took), "{request:#}");
     assert!(took >= admission && admission >= webhooks && webhooks >= 950, "{request:#}");
     for field in ["body_ms", "queue_ms", "store_ms"] {
         assert!(millis(field)? <= took - webhooks, "{field}: {request:#}");

@@ -34,7 +34,7 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
     for (selection, is_bound, is_running) in
         [("*", true, true), ("*,-kubelet", true, false), ("*,-kube-scheduler", false, false)]
     {
-        let cluster = cluster().flag("--controllers", selection).start().await?;
+        let cluster = cluster().flag("--controllers", selection).with_service_account().start().await?;
         let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
         create_pod(&pods, "p").await?;
         let is_in_expected_phase = |pod: Option<&Pod>| {
@@ -101,7 +101,11 @@ async fn feature_gates_decide_which_fields_are_stored() -> Result<()> {
 
 #[tokio::test]
 async fn an_unimplemented_plugin_is_accepted_and_logged() -> Result<()> {
-    let cluster = cluster().flag("--enable-admission-plugins", "NodeRestriction,Priority").start().await?;
+    let cluster = cluster()
+        .flag("--enable-admission-plugins", "NodeRestriction,Priority")
+        .with_service_account()
+        .start()
+        .await?;
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     create_pod(&pods, "p").await?;
     let log = cluster.log();

@@ -13,9 +13,8 @@ const DEFAULT: &str = "default";
 const FINALIZERS: &str = "example.com/observed";
 
 async fn start() -> Result<(Cluster, JsonClient)> {
-    let cluster = cluster().start().await?;
-    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
-    client.until_items(&format!("/api/v1/namespaces/{DEFAULT}/serviceaccounts"), 1).await?;
+    let cluster = cluster().with_service_account().start().await?;
+    let client = JsonClient::new(&cluster.endpoint().await?).await?;
     Ok((cluster, client))
 }
 
@@ -55,8 +54,8 @@ async fn pods_are_evicted_when_their_tolerations_end() -> Result<()> {
     {
         create(&mut client, name, tolerates).await?;
     }
-    taint(&mut client, true).await?;
     let began = std::time::Instant::now();
+    taint(&mut client, true).await?;
     client.until_gone(&path("none")).await?;
     client.until_gone(&path("short")).await?;
     ensure!(began.elapsed() >= Duration::from_millis(900), "after {:?}", began.elapsed());
@@ -69,7 +68,7 @@ async fn pods_are_evicted_when_their_tolerations_end() -> Result<()> {
 #[tokio::test]
 async fn a_taint_that_is_removed_in_time_evicts_nothing() -> Result<()> {
     let (_cluster, mut client) = start().await?;
-    create(&mut client, "kept", Some(Some(2))).await?;
+    create(&mut client, "kept", Some(Some(6))).await?;
     create(&mut client, "witness", None).await?;
     taint(&mut client, true).await?;
     client.until_gone(&path("witness")).await?;
@@ -82,7 +81,7 @@ async fn a_taint_that_is_removed_in_time_evicts_nothing() -> Result<()> {
     };
     client.until(&events, is_cancelled).await?;
     // A measurement: it would have been evicted in this time.
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    tokio::time::sleep(Duration::from_millis(6500)).await;
     client.until(&path("kept"), is_ready).await.map(drop)
 }
 

@@ -31,7 +31,7 @@ const KEYS: usize = 6;
 const LIVES: usize = 4;
 
 /// What a flush may take on a slow disk, beyond the interval.
-const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH: Duration = Duration::from_secs(10);
 
 const STATEFUL_SET: &str = "/apis/apps/v1/namespaces/default/statefulsets/web";
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -98,9 +98,8 @@ impl Run {
             events: 0,
             crashed_starts: 0,
         };
-        let cluster = mode.start(run.data.path()).start().await?;
+        let cluster = mode.start(run.data.path()).with_service_account().start().await?;
         let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
-        client.until_items("/api/v1/namespaces/default/serviceaccounts", 1).await?;
         let mut set = workloads::replicated("web", 3);
         set["spec"]["serviceName"] = json!("web");
         client.create("/apis/apps/v1/namespaces/default/statefulsets", set).await?;
@@ -373,7 +372,7 @@ async fn torture(mode: Mode) -> Result<()> {
             run.check_controllers().await.with_context(|| format!("after round {round}, {mode:?}"))?;
         }
     }
-    let cluster = mode.start(run.data.path()).start().await?;
+    let cluster = mode.start(run.data.path()).with_service_account().start().await?;
     let endpoint = cluster.endpoint().await?;
     let mark = mark(&endpoint, "the end").await?;
     let found = list(&endpoint).await?;

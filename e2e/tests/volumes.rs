@@ -50,8 +50,8 @@ async fn pods_have_links_to_their_volumes() -> Result<()> {
     scenario.restart(Termination::Crash).await?;
     scenario.until_gone::<Pod>("user").await?;
     scenario.until_settled().await?;
-    ensure!(!own.exists(), "{} is still there", own.display());
-    Ok(())
+    let what = format!("{} is removed", own.display());
+    until(&what, async || Ok(own.exists()), |exists| !exists).await.map(drop)
 }
 
 #[tokio::test]
@@ -126,7 +126,8 @@ async fn a_slow_volume_does_not_delay_others() -> Result<()> {
         scenario.create::<PersistentVolumeClaim>(claim("fast", "delete")).await?;
         scenario.until("fast", is_bound).await?;
         let still: PersistentVolumeClaim = scenario.get("slow-19").await?;
-        ensure!(!is_bound(&still), "{driver:?}: it was not slow");
+        // On a machine that is slow itself this shows nothing.
+        ensure!(!is_bound(&still) || began.elapsed() > 2 * SLOW, "{driver:?}: it was not slow");
         for name in &names {
             scenario.until(name, is_bound).await?;
         }

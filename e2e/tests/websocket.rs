@@ -53,7 +53,7 @@ async fn each_event_is_a_text_message_and_the_end_a_normal_close() -> Result<()>
     let mut connection = endpoint.connect().await?;
     call(&mut connection, "POST", MAPS, Some(json!({"metadata": {"name": "before"}}))).await?;
     let path = format!(
-        "{MAPS}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=5"
+        "{MAPS}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     );
     let mut socket = endpoint.websocket(&path, &[]).await?;
     let event = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
@@ -69,9 +69,10 @@ async fn each_event_is_a_text_message_and_the_end_a_normal_close() -> Result<()>
     assert_eq!(next_event(&mut socket).await?, event("MODIFIED", "a"));
     call(&mut connection, "DELETE", &format!("{MAPS}/a"), None).await?;
     assert_eq!(next_event(&mut socket).await?, event("DELETED", "a"));
+    let mut socket = endpoint.websocket(&format!("{path}&timeoutSeconds=1"), &[]).await?;
     let end = loop {
         match next(&mut socket).await? {
-            Message::Text(text) => ensure!(text.contains("BOOKMARK"), "{text}"),
+            Message::Text(_) => {}
             other => break other,
         }
     };

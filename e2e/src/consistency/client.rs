@@ -335,8 +335,9 @@ impl Watch {
         until: &AtomicU64,
         is_gone: &AtomicBool,
     ) -> Result<bool> {
-        let began = Instant::now();
+        let mut began = Instant::now();
         loop {
+            let is_known = until.load(Ordering::SeqCst) > 0;
             let path =
                 format!("{COLLECTION}?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.revision());
             let opened = match endpoint.connect().await {
@@ -348,6 +349,10 @@ impl Watch {
                     ensure!(response.status() == 200, "the watch is refused: {}", response.status());
                     if self.read(response.into_body(), until, is_gone).await? {
                         return Ok(true);
+                    }
+                    // The time begins when the revision is known.
+                    if !is_known {
+                        began = Instant::now();
                     }
                 }
                 Err(error) => {

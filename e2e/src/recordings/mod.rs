@@ -104,6 +104,14 @@ pub struct Step {
     expect: Option<Value>,
 }
 
+impl Step {
+    /// Whether all events that it collects were recorded.
+    fn expects_events(&self) -> bool {
+        let events = self.expect.as_ref().and_then(|expect| expect["events"].as_array());
+        events.is_some_and(|events| events.len() == self.count)
+    }
+}
+
 impl Recording {
     /// Reads a recording.
     pub fn read(file: &Path) -> Result<Recording> {

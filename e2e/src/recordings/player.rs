@@ -17,9 +17,9 @@ use super::watch::Watch;
 use super::{Recording, Step};
 use crate::http::{Connection, Endpoint, HttpResponse};
 
-/// How long a `wait` lasts by default.
+/// How long a `wait` lasts at least, and a `collect` of events that were recorded: a slow machine is no difference.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a `collect` lasts by default.
+/// How long a `collect` lasts by default of which nothing was recorded.
 const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two polls, as in the recordings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -181,7 +181,10 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         if let Some(name) = &step.collect {
-            let patience = step.timeout.map_or(COLLECT_TIMEOUT, Duration::from_secs_f64);
+            let patience = match step.timeout.map(Duration::from_secs_f64) {
+                timeout if step.expects_events() => timeout.unwrap_or_default().max(WAIT_TIMEOUT),
+                timeout => timeout.unwrap_or(COLLECT_TIMEOUT),
+            };
             let watch = self.watches.get_mut(name).context("no such watch")?;
             let events = watch.collect(step.count, patience).await;
             events.iter().for_each(|event| self.save_variables(step, event));
@@ -202,7 +205,8 @@ impl<'a> Run<'a> {
             .collect();
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
         let body = self.body(step)?;
-        let end = Instant::now() + step.timeout.map_or(WAIT_TIMEOUT, Duration::from_secs_f64);
+        let timeout = step.timeout.map(Duration::from_secs_f64).unwrap_or_default();
+        let end = Instant::now() + timeout.max(WAIT_TIMEOUT);
         let (response, got) = loop {
             let response = self.call(method, path, &headers, body.clone()).await?;
             let got = decode(&response.body);

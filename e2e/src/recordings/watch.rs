@@ -14,7 +14,7 @@ use super::player::decode;
 use crate::http::Endpoint;
 
 /// How long the response may take to begin.
-const START_TIMEOUT: Duration = Duration::from_millis(300);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Watch {
     events: mpsc::UnboundedReceiver<Value>,
