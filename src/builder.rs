@@ -1,108 +1,30 @@
 //! The configuration of a control plane that has not been started.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_apimachinery::validation::ip::Cidr;
-use coracle_apiserver::access::authorize::Mode;
-use coracle_apiserver::admission::PluginSelection;
-use coracle_apiserver::audit::AuditOptions;
-use coracle_apiserver::serve::GoawayChance;
-use coracle_apiserver::webhook::ServiceUrl;
-use coracle_storage::log::Durability;
+use coracle_control_plane::Options;
 
-use crate::{ControlPlane, Etcd};
-
-/// Where the data is kept.
-#[derive(Clone, Debug)]
-pub(crate) enum DataLocation {
-    Memory,
-    Directory(PathBuf),
-}
-
-/// How service account tokens are signed and verified, where it is not by a key of our own.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServiceAccountIssuer {
-    pub(crate) signing_key_file: Option<PathBuf>,
-    pub(crate) key_files: Vec<PathBuf>,
-    pub(crate) issuers: Vec<String>,
-}
+use crate::audit::AuditOptions;
+use crate::{
+    Cidr, ControlPlane, Durability, Error, Etcd, GoawayChance, KINDS, Mode, PluginSelection, ServiceUrl,
+};
 
 /// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
-#[derive(Clone, Debug)]
-pub struct Builder {
-    pub(crate) location: DataLocation,
-    pub(crate) etcd: Option<Etcd>,
-    pub(crate) listen: SocketAddr,
-    pub(crate) goaway_chance: GoawayChance,
-    pub(crate) mode: Mode,
-    pub(crate) anonymous_auth: bool,
-    pub(crate) webhook_service_urls: Vec<ServiceUrl>,
-    pub(crate) tls_san: Vec<String>,
-    pub(crate) token_auth_file: Option<PathBuf>,
-    pub(crate) serving_files: Option<(PathBuf, PathBuf)>,
-    pub(crate) client_ca_file: Option<PathBuf>,
-    pub(crate) service_accounts: ServiceAccountIssuer,
-    pub(crate) service_cidr: Option<Cidr>,
-    pub(crate) controllers: Vec<String>,
-    pub(crate) feature_gates: BTreeMap<String, bool>,
-    pub(crate) admission_plugins: PluginSelection,
-    pub(crate) nodes: usize,
-    pub(crate) durability: Durability,
-    pub(crate) max_store_bytes: u64,
-    pub(crate) event_ttl: Duration,
-    pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
-    pub(crate) default_storage_class: Option<String>,
-    pub(crate) audit: AuditOptions,
-    pub(crate) tracing_config_file: Option<PathBuf>,
-}
-
-/// How long Events are kept, unless something else is asked for; as upstream's `--event-ttl`.
-pub(crate) const EVENT_TTL: Duration = Duration::from_secs(3600);
-
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
-            location: DataLocation::Memory,
-            etcd: None,
-            listen: ([127, 0, 0, 1], 0).into(),
-            goaway_chance: GoawayChance::default(),
-            mode: Mode::Rbac,
-            anonymous_auth: true,
-            webhook_service_urls: Vec::new(),
-            tls_san: Vec::new(),
-            token_auth_file: None,
-            serving_files: None,
-            client_ca_file: None,
-            service_accounts: ServiceAccountIssuer::default(),
-            service_cidr: None,
-            controllers: vec!["*".to_owned()],
-            feature_gates: BTreeMap::new(),
-            admission_plugins: PluginSelection::default(),
-            nodes: 1,
-            durability: Durability::Interval(Duration::from_millis(50)),
-            max_store_bytes: ControlPlane::MAX_STORE_BYTES,
-            event_ttl: EVENT_TTL,
-            horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
-            default_storage_class: Some("standard".to_owned()),
-            audit: AuditOptions::default(),
-            tracing_config_file: None,
-        }
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct Builder(Options);
 
 impl Builder {
     /// Keeps all data in memory; the default.
     pub fn ephemeral(mut self) -> Builder {
-        self.location = DataLocation::Memory;
+        self.0.data_dir = None;
         self
     }
 
     /// Keeps the data in a directory, which is created if it is missing.
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
-        self.location = DataLocation::Directory(directory.into());
+        self.0.data_dir = Some(directory.into());
         self
     }
 
@@ -110,156 +32,164 @@ impl Builder {
     /// are otherwise; control planes that share a cluster must have the same keys and certificates. Of their controllers, those of
     /// one of them run at a time.
     pub fn etcd(mut self, etcd: Etcd) -> Builder {
-        self.etcd = Some(etcd);
+        self.0.etcd = Some(etcd);
         self
     }
 
     /// The address to serve on; port 0, the default, is any free one.
     pub fn listen(mut self, address: SocketAddr) -> Builder {
-        self.listen = address;
+        self.0.listen = address;
         self
     }
 
     /// The chance that a request over HTTP/2 makes its connection end, so that clients spread over the servers behind a load balancer
     /// (`--goaway-chance`); never by default.
     pub fn goaway_chance(mut self, chance: GoawayChance) -> Builder {
-        self.goaway_chance = chance;
+        self.0.goaway_chance = chance;
         self
     }
 
     /// How requests are authorized; RBAC by default.
     pub fn authorization(mut self, mode: Mode) -> Builder {
-        self.mode = mode;
+        self.0.mode = mode;
         self
     }
 
     /// Whether requests without credentials are served as those of `system:anonymous` (`--anonymous-auth`); true by default.
     pub fn anonymous_auth(mut self, is_allowed: bool) -> Builder {
-        self.anonymous_auth = is_allowed;
+        self.0.anonymous_auth = is_allowed;
         self
     }
 
     /// Adds names and addresses to the server's certificate.
     pub fn tls_san(mut self, names: impl IntoIterator<Item = String>) -> Builder {
-        self.tls_san.extend(names);
+        self.0.tls_san.extend(names);
         self
     }
 
     /// A file of bearer tokens in kube-apiserver's format (`--token-auth-file`).
     pub fn token_auth_file(mut self, file: impl Into<PathBuf>) -> Builder {
-        self.token_auth_file = Some(file.into());
+        self.0.token_auth_file = Some(file.into());
         self
     }
 
     /// Files with the certificate to serve with and its key, instead of a certificate of our own authority. If both are
     /// missing, a certificate is written there.
     pub fn serving_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Builder {
-        self.serving_files = Some((certificate.into(), key.into()));
+        self.0.serving_files = Some((certificate.into(), key.into()));
         self
     }
 
     /// A file of authorities whose client certificates are trusted as well (`--client-ca-file`).
     pub fn client_ca_file(mut self, file: impl Into<PathBuf>) -> Builder {
-        self.client_ca_file = Some(file.into());
+        self.0.client_ca_file = Some(file.into());
         self
     }
 
     /// The private key that signs service account tokens (`--service-account-signing-key-file`): RSA or ECDSA P-256.
     pub fn service_account_signing_key_file(mut self, file: impl Into<PathBuf>) -> Builder {
-        self.service_accounts.signing_key_file = Some(file.into());
+        self.0.service_accounts.signing_key_file = Some(file.into());
         self
     }
 
     /// Files of public keys or certificates that verify service account tokens too (`--service-account-key-file`).
     pub fn service_account_key_files(mut self, files: impl IntoIterator<Item = PathBuf>) -> Builder {
-        self.service_accounts.key_files.extend(files);
+        self.0.service_accounts.key_files.extend(files);
         self
     }
 
     /// The issuers of service account tokens (`--service-account-issuer`): the first is in new tokens, all are accepted.
     pub fn service_account_issuers(mut self, issuers: impl IntoIterator<Item = String>) -> Builder {
-        self.service_accounts.issuers.extend(issuers);
+        self.0.service_accounts.issuers.extend(issuers);
         self
     }
 
     /// The IPv4 block of the cluster IPs of Services (`--service-cluster-ip-range`); 10.0.0.0/24 by default. For a new store.
     pub fn service_cidr(mut self, block: Cidr) -> Builder {
-        self.service_cidr = Some(block);
+        self.0.service_cidr = Some(block);
         self
     }
 
     /// Where Services can be reached to which webhooks, conversions and APIServices refer (`--webhook-service-url`), if not by
     /// their EndpointSlices.
     pub fn webhook_service_urls(mut self, urls: impl IntoIterator<Item = ServiceUrl>) -> Builder {
-        self.webhook_service_urls.extend(urls);
+        self.0.webhook_service_urls.extend(urls);
         self
     }
 
     /// The controllers to run, in the syntax of kube-controller-manager's `--controllers`; `*` by default. Unknown names are
-    /// ignored: see [`controllers::check_selection`].
+    /// ignored: see [`controllers::check_selection`](crate::controllers::check_selection).
     pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
-        self.controllers = selection.into_iter().collect();
+        self.0.controllers = selection.into_iter().collect();
         self
     }
 
-    /// Overrides feature gates. [`Builder::start`] fails for unknown and locked ones.
+    /// Overrides feature gates. [`start`](Self::start) fails for unknown and locked ones.
     pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
-        self.feature_gates.extend(gates);
+        self.0.feature_gates.extend(gates);
         self
     }
 
     /// The admission plugins to run; kube-apiserver's defaults unless set.
     pub fn admission_plugins(mut self, selection: PluginSelection) -> Builder {
-        self.admission_plugins = selection;
+        self.0.admission_plugins = selection;
         self
     }
 
     /// The number of simulated nodes; 1 by default.
     pub fn nodes(mut self, count: usize) -> Builder {
-        self.nodes = count;
+        self.0.nodes = count;
         self
     }
 
     /// When writes are on disk, with a data directory; at most 50 ms after the response by default.
     pub fn durability(mut self, durability: Durability) -> Builder {
-        self.durability = durability;
+        self.0.durability = durability;
         self
     }
 
     /// The maximum size of all objects together in bytes; 0 is no limit. Above it, writes that grow the store are rejected as by
     /// etcd's quota. [`ControlPlane::MAX_STORE_BYTES`] by default.
     pub fn max_store_bytes(mut self, bytes: u64) -> Builder {
-        self.max_store_bytes = bytes;
+        self.0.max_store_bytes = bytes;
         self
     }
 
     /// How long Events are kept after their last write, an hour by default; zero keeps them forever.
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
-        self.event_ttl = ttl;
+        self.0.event_ttl = ttl;
         self
     }
 
     /// How often each HorizontalPodAutoscaler is reconciled, 15 seconds by default; at least a second.
     pub fn horizontal_pod_autoscaler_sync_period(mut self, period: Duration) -> Builder {
-        self.horizontal_pod_autoscaler_sync_period = period;
+        self.0.horizontal_pod_autoscaler_sync_period = period;
         self
     }
 
     /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither. `standard` by default.
     pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
-        self.default_storage_class = name;
+        self.0.default_storage_class = name;
         self
     }
 
     /// A file with a `TracingConfiguration`: the collector to which spans of requests are exported (`--tracing-config-file`).
     pub fn tracing_config_file(mut self, file: impl Into<PathBuf>) -> Builder {
-        self.tracing_config_file = Some(file.into());
+        self.0.tracing_config_file = Some(file.into());
         self
     }
 
     /// What is written to an audit log; nothing by default.
     pub fn audit(mut self, options: AuditOptions) -> Builder {
-        self.audit = options;
+        self.0.audit = options;
         self
+    }
+
+    /// Starts the control plane; it is ready to serve when this returns.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing keeps running then.
+    pub async fn start(self) -> Result<ControlPlane, Error> {
+        coracle_control_plane::ControlPlane::start(self.0, KINDS).await.map(ControlPlane)
     }
 }

@@ -11,19 +11,12 @@
 //! # }
 //! ```
 //!
-//! This crate assembles the parts: the API is in `apiserver/`, the log in `storage/`, the loops in `controllers/`.
+//! `coracle-control-plane` assembles the parts, `coracle-cli` is the command line; this crate, which is the binary too, adds the kinds.
 
 #![warn(missing_docs)]
 
 mod builder;
 mod control_plane;
-pub mod controllers;
-mod data_dir;
-mod error;
-mod etcd;
-mod health;
-pub mod maintenance;
-mod start;
 
 pub use builder::Builder;
 pub use control_plane::ControlPlane;
@@ -34,7 +27,10 @@ pub use coracle_apiserver::admission::{PluginError, PluginSelection};
 pub use coracle_apiserver::audit;
 pub use coracle_apiserver::serve::GoawayChance;
 pub use coracle_apiserver::webhook::{ServiceUrl, ServiceUrlError};
+pub use coracle_control_plane::{Error, Etcd, Kinds, controllers, maintenance};
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
-pub use error::Error;
-pub use etcd::Etcd;
+
+/// The kinds of Kubernetes.
+pub const KINDS: Kinds =
+    Kinds { built_in: coracle_resources::built_in, extension: coracle_resources::metrics::extension };

@@ -52,14 +52,14 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         readiness: Readiness::default(),
         settings,
     };
-    let is_selected = |name: &str| coracle::controllers::is_selected(&flags.controllers, name);
+    let is_selected = |name: &str| coracle_control_plane::controllers::is_selected(&flags.controllers, name);
     if flags.leader_elect {
         let stop = Box::pin(signals.next());
         coracle_controllers::run_elected(
             client,
             options,
             &is_selected,
-            coracle::controllers::identity(),
+            coracle_control_plane::controllers::identity(),
             stop,
         )
         .await?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use coracle::Etcd;
+use coracle_control_plane::Etcd;
 
 use super::duration;
 

@@ -8,8 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use coracle::audit::AuditOptions;
-use coracle::{Builder, Cidr, ControlPlane, Mode, PluginSelection};
+use coracle_apimachinery::validation::ip::Cidr;
+use coracle_apiserver::access::authorize::Mode;
+use coracle_apiserver::admission::PluginSelection;
+use coracle_apiserver::audit::AuditOptions;
+use coracle_control_plane::{ControlPlane, Kinds, Options, ServiceAccountIssuer};
 
 use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
 use crate::cli::FeatureGate;
@@ -174,58 +177,50 @@ const TABLE: &[Flag] = &[
 ///
 /// # Errors
 /// One line about the flag or variable that is wrong.
-fn builder(values: &Values) -> Result<Builder, String> {
+fn options(values: &Values) -> Result<Options, String> {
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let controllers: Vec<String> = match environment(CONTROLLERS_VARIABLE) {
         Some(selection) => selection.split(',').map(str::to_owned).collect(),
         None => CONTROLLERS.map(str::to_owned).into(),
     };
-    coracle::controllers::check_selection(&controllers)
+    coracle_control_plane::controllers::check_selection(&controllers)
         .map_err(|error| format!("{CONTROLLERS_VARIABLE}: {error}"))?;
     let nodes = match environment(NODES_VARIABLE) {
         Some(count) => count.parse().map_err(|_| format!("{NODES_VARIABLE}: {count:?} is no number"))?,
         None => 0,
     };
-    let mut builder = ControlPlane::builder()
-        .ephemeral()
-        .listen(address(values)?)
-        .authorization(authorization(&values.list("authorization-mode"))?)
-        .anonymous_auth(values.boolean("anonymous-auth").unwrap_or(true))
-        .admission_plugins(admission_plugins(values)?)
-        .feature_gates(feature_gates(values)?)
-        .tls_san(server_names(values)?)
-        .service_account_issuers(values.each("service-account-issuer").map(str::to_owned))
-        .service_account_key_files(values.each("service-account-key-file").map(PathBuf::from))
-        .controllers(controllers)
-        .nodes(nodes)
-        .audit(audit(values)?)
+    let file = |flag: &str| values.text(flag).map(PathBuf::from);
+    let default = Options::default();
+    Ok(Options {
+        listen: address(values)?,
+        mode: authorization(&values.list("authorization-mode"))?,
+        anonymous_auth: values.boolean("anonymous-auth").unwrap_or(true),
+        admission_plugins: admission_plugins(values)?,
+        feature_gates: feature_gates(values)?.into_iter().collect(),
+        tls_san: server_names(values)?,
+        service_accounts: ServiceAccountIssuer {
+            signing_key_file: file("service-account-signing-key-file"),
+            key_files: values.each("service-account-key-file").map(PathBuf::from).collect(),
+            issuers: values.each("service-account-issuer").map(str::to_owned).collect(),
+        },
+        controllers,
+        nodes,
+        audit: audit(values)?,
         // kube-apiserver creates none.
-        .default_storage_class(None);
-    if let Some(ttl) = duration(values, "event-ttl")? {
-        builder = builder.event_ttl(ttl);
-    }
-    if let Some(chance) = values.text("goaway-chance") {
-        builder = builder.goaway_chance(crate::cli::goaway_chance(chance)?);
-    }
-    if let Some(block) = service_cidr(&values.list("service-cluster-ip-range"))? {
-        builder = builder.service_cidr(block);
-    }
-    if let Some((certificate, key)) = serving_files(values)? {
-        builder = builder.serving_files(certificate, key);
-    }
-    if let Some(file) = values.text("client-ca-file") {
-        builder = builder.client_ca_file(file);
-    }
-    if let Some(file) = values.text("service-account-signing-key-file") {
-        builder = builder.service_account_signing_key_file(file);
-    }
-    if let Some(file) = values.text("tracing-config-file").filter(|file| !file.is_empty()) {
-        builder = builder.tracing_config_file(file);
-    }
-    if let Some(file) = values.text("token-auth-file") {
-        builder = builder.token_auth_file(file);
-    }
-    Ok(builder)
+        default_storage_class: None,
+        event_ttl: duration(values, "event-ttl")?.unwrap_or(default.event_ttl),
+        goaway_chance: values
+            .text("goaway-chance")
+            .map(crate::cli::goaway_chance)
+            .transpose()?
+            .unwrap_or(default.goaway_chance),
+        service_cidr: service_cidr(&values.list("service-cluster-ip-range"))?,
+        serving_files: serving_files(values)?,
+        client_ca_file: file("client-ca-file"),
+        tracing_config_file: file("tracing-config-file").filter(|file| !file.as_os_str().is_empty()),
+        token_auth_file: file("token-auth-file"),
+        ..default
+    })
 }
 
 /// The value of a flag in Go's notation of durations.
@@ -366,7 +361,7 @@ fn service_cidr(blocks: &[String]) -> Result<Option<Cidr>, String> {
 
 /// A server that has not been started.
 pub struct Server {
-    builder: Builder,
+    options: Options,
     shutdown_delay: Duration,
 }
 
@@ -377,16 +372,16 @@ impl Server {
     /// One line about the flag or variable that is wrong.
     pub fn new(values: &Values) -> Result<Server, String> {
         let shutdown_delay = duration(values, "shutdown-delay-duration")?.unwrap_or_default();
-        Ok(Server { builder: builder(values)?, shutdown_delay })
+        Ok(Server { options: options(values)?, shutdown_delay })
     }
 
     /// Serves until SIGTERM or SIGINT.
     ///
     /// # Errors
     /// The control plane does not start, or the store cannot be closed.
-    pub async fn run(self) -> Result<ExitCode> {
+    pub async fn run(self, kinds: Kinds) -> Result<ExitCode> {
         let mut signals = Signals::new()?;
-        let control_plane = self.builder.start().await?;
+        let control_plane = ControlPlane::start(self.options, kinds).await?;
         tracing::info!(
             url = control_plane.url(),
             version = env!("CARGO_PKG_VERSION"),
@@ -469,7 +464,7 @@ mod tests {
             ],
             &["--admission-control=NamespaceLifecycle,LimitRanger"],
         ] {
-            assert!(builder(&values(arguments)).is_ok(), "{arguments:?}");
+            assert!(options(&values(arguments)).is_ok(), "{arguments:?}");
         }
     }
 
@@ -495,7 +490,7 @@ mod tests {
             ("--event-ttl=x", "for \"--event-ttl\" flag: "),
             ("--goaway-chance=0.03", "--goaway-chance can not be less than 0 or greater than 0.02"),
         ] {
-            let error = builder(&values(&[argument])).expect_err(argument);
+            let error = options(&values(&[argument])).expect_err(argument);
             assert!(error.contains(want) && !error.contains('\n'), "{argument}: {error}");
         }
     }

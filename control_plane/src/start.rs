@@ -37,11 +37,11 @@ use coracle_storage::{Limits, Store};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::builder::{DataLocation, ServiceAccountIssuer};
 use crate::control_plane::{Elected, Running, client, scratch};
 use crate::health::{ServerHealth, health};
 use crate::maintenance::STORE;
-use crate::{Builder, ControlPlane, Error, controllers, data_dir};
+use crate::options::ServiceAccountIssuer;
+use crate::{ControlPlane, Error, Kinds, Options, controllers, data_dir};
 
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -52,12 +52,8 @@ const POLICY_STATUS_CONTROLLER: &str = "validatingadmissionpolicy-status-control
 /// How long a start waits until the caches of the controllers are synced.
 const CONTROLLERS_START: Duration = Duration::from_secs(10);
 
-impl Builder {
-    /// Starts the control plane; it is ready to serve when this returns.
-    ///
-    /// # Errors
-    /// See [`Error`]; nothing keeps running then.
-    pub async fn start(self) -> Result<ControlPlane, Error> {
+impl Options {
+    pub(crate) async fn start(self, kinds: Kinds) -> Result<ControlPlane, Error> {
         // Cheap steps that can fail come first, so that an error in the configuration creates no files.
         let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
@@ -79,7 +75,7 @@ impl Builder {
             )?,
             None => Tracer::default(),
         });
-        let resources = SharedResourceTable::new(coracle_resources::built_in());
+        let resources = SharedResourceTable::new((kinds.built_in)());
         let store = self.open_store(resources.clone()).await?;
         let certificates = self.certificates()?;
         let tls = Arc::new(certificates.tls()?);
@@ -132,7 +128,7 @@ impl Builder {
         }
         tasks.spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
         tasks.spawn(OpenApiController::new(registry.clone(), remote_documents).run());
-        if let Some(extension) = coracle_resources::metrics::extension() {
+        if let Some(extension) = (kinds.extension)() {
             tasks.spawn(serve_when_provided(registry.clone(), extension));
         }
         let options = coracle_controllers::Options {
@@ -196,7 +192,7 @@ impl Builder {
     }
 
     async fn open_store(&self, resources: Arc<SharedResourceTable>) -> Result<Store<ObjectIndex>, Error> {
-        let (location, durability) = (self.location.clone(), self.durability);
+        let (data_dir, durability) = (self.data_dir.clone(), self.durability);
         let options = coracle_storage::Options {
             limits: Limits {
                 store_bytes: if self.max_store_bytes == 0 { u64::MAX } else { self.max_store_bytes },
@@ -206,10 +202,10 @@ impl Builder {
         };
         let etcd = self.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), self.event_ttl)).transpose()?;
         let open = move || {
-            let log: Box<dyn Log> = match (location, etcd) {
-                (DataLocation::Memory, None) => Box::new(EphemeralLog::new()),
-                (DataLocation::Memory, Some(log)) => Box::new(log),
-                (DataLocation::Directory(directory), etcd) => {
+            let log: Box<dyn Log> = match (data_dir, etcd) {
+                (None, None) => Box::new(EphemeralLog::new()),
+                (None, Some(log)) => Box::new(log),
+                (Some(directory), etcd) => {
                     data_dir::prepare(&directory)
                         .map_err(|cause| Error::File { path: directory.clone(), cause })?;
                     match etcd {
@@ -255,22 +251,22 @@ impl Builder {
     /// The directory that contains the volumes; without a data directory a temporary one, which is removed when the second value is
     /// dropped.
     fn data_directory(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
-        match &self.location {
-            DataLocation::Memory => {
+        match &self.data_dir {
+            None => {
                 let failed = |cause| Error::File { path: std::env::temp_dir(), cause };
                 let scratch = scratch().map_err(failed)?;
                 Ok((scratch.path().to_owned(), Some(scratch)))
             }
-            DataLocation::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
+            Some(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
         }
     }
 
     fn signing_key(&self) -> Result<SigningKey, Error> {
         let ServiceAccountIssuer { signing_key_file, key_files, issuers } = &self.service_accounts;
-        let key = match (signing_key_file, &self.location) {
+        let key = match (signing_key_file, &self.data_dir) {
             (Some(file), _) => SigningKey::in_file(file)?,
-            (None, DataLocation::Memory) => SigningKey::ephemeral()?,
-            (None, DataLocation::Directory(directory)) => SigningKey::in_folder(&directory.join("pki"))?,
+            (None, None) => SigningKey::ephemeral()?,
+            (None, Some(directory)) => SigningKey::in_folder(&directory.join("pki"))?,
         };
         let mut others = Vec::new();
         for file in key_files {
@@ -281,11 +277,9 @@ impl Builder {
 
     fn certificates(&self) -> Result<Certificates, Error> {
         let clock: WallClock = Arc::new(SystemTime::now);
-        let mut certificates = match &self.location {
-            DataLocation::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
-            DataLocation::Directory(directory) => {
-                Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?
-            }
+        let mut certificates = match &self.data_dir {
+            None => Certificates::ephemeral(&self.tls_san, &clock)?,
+            Some(directory) => Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?,
         };
         if let Some((certificate, key)) = &self.serving_files {
             certificates = certificates.with_serving_files(certificate, key)?;

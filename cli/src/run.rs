@@ -5,7 +5,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use coracle::{Builder, ControlPlane};
+use coracle_control_plane::{ControlPlane, Kinds, Options};
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -15,9 +15,9 @@ use crate::cli::Serve;
 ///
 /// # Errors
 /// The control plane does not start, the kubeconfig cannot be written, or the store cannot be closed.
-pub async fn serve(builder: Builder, flags: &Serve) -> Result<()> {
+pub async fn serve(options: Options, kinds: Kinds, flags: &Serve) -> Result<()> {
     let mut signals = Signals::new()?;
-    let control_plane = builder.start().await?;
+    let control_plane = ControlPlane::start(options, kinds).await?;
     let kubeconfig = match flags.kubeconfig() {
         Some(file) => file,
         None => control_plane.own_kubeconfig()?,
@@ -65,9 +65,9 @@ fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
 ///
 /// # Errors
 /// The control plane or the command does not start, or the store cannot be closed.
-pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<ExitCode> {
+pub async fn run(options: Options, kinds: Kinds, flags: &Serve, command: &[String]) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let control_plane = builder.start().await?;
+    let control_plane = ControlPlane::start(options, kinds).await?;
     let kubeconfig = match flags.kubeconfig() {
         Some(file) => {
             control_plane.write_kubeconfig(&file).with_context(|| file.display().to_string())?;

@@ -10,6 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use coracle_control_plane::Kinds;
+
 use flags::{FlagSet, Request, Values};
 
 /// A program of envtest whose place Coracle takes.
@@ -32,7 +34,7 @@ impl Program {
     }
 
     /// Runs the program to its end with these arguments.
-    pub fn run(self, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    pub fn run(self, arguments: impl Iterator<Item = OsString>, kinds: Kinds) -> ExitCode {
         let (flags, version): (&FlagSet, &str) = match self {
             Program::ApiServer => (&apiserver::FLAGS, apiserver::VERSION),
             Program::Etcd => (&etcd::FLAGS, etcd::VERSION),
@@ -43,12 +45,12 @@ impl Program {
         match flags.parse(arguments.iter().map(String::as_str)) {
             Ok(Request::Help) => print(&flags.help()),
             Ok(Request::Version) => print(version),
-            Ok(Request::Run(values)) => self.run_with(flags, &values),
+            Ok(Request::Run(values)) => self.run_with(flags, &values, kinds),
             Err(error) => report_failure(&error),
         }
     }
 
-    fn run_with(self, flags: &FlagSet, values: &Values) -> ExitCode {
+    fn run_with(self, flags: &FlagSet, values: &Values, kinds: Kinds) -> ExitCode {
         let without_effect: Vec<&str> = flags.without_effect(values).collect();
         let log = crate::cli::Log { log_format: crate::cli::LogFormat::Text, verbose: 1 };
         let report = move || {
@@ -60,7 +62,7 @@ impl Program {
             Program::ApiServer => match apiserver::Server::new(values) {
                 Ok(server) => crate::run_to_end(log, async {
                     report();
-                    server.run().await
+                    server.run(kinds).await
                 }),
                 Err(line) => Err(line),
             },

@@ -15,9 +15,8 @@ use coracle_storage::log::{Log, SledLog};
 use coracle_storage::{Index, Revision};
 use tempfile::TempDir;
 
-use crate::builder::EVENT_TTL;
-use crate::etcd::Etcd;
-use crate::{Error, data_dir};
+use crate::options::EVENT_TTL;
+use crate::{Error, Etcd, Kinds, data_dir};
 
 /// By how much revisions continue above those of a restored backup, unless something else is asked for: more than a server
 /// gives in months, as Kubernetes' documentation has it for etcd.
@@ -42,9 +41,9 @@ pub struct Restored {
 /// # Errors
 /// [`Error::Log`] if a server uses it or if it cannot be read, [`Error::File`] if it cannot be copied. Damage is in the
 /// report.
-pub fn check(data_dir: &Path) -> Result<CheckReport, Error> {
+pub fn check(data_dir: &Path, kinds: Kinds) -> Result<CheckReport, Error> {
     let copy = scratch("coracle-check-", &std::env::temp_dir())?;
-    let report = SledLog::check(&data_dir.join(STORE), &index(), copy.path())?;
+    let report = SledLog::check(&data_dir.join(STORE), &index(kinds), copy.path())?;
     copy.close().map_err(|cause| file_error(&std::env::temp_dir(), cause))?;
     Ok(report)
 }
@@ -56,12 +55,12 @@ pub fn check(data_dir: &Path) -> Result<CheckReport, Error> {
 ///
 /// # Errors
 /// [`Error::Backup`] if the file is not a sound backup, [`Error::HasStore`], or what failed. There is no store then.
-pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64) -> Result<Restored, Error> {
+pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64, kinds: Kinds) -> Result<Restored, Error> {
     let store = data_dir.join(STORE);
     if fs::symlink_metadata(&store).is_ok() {
         return Err(Error::HasStore(data_dir.to_owned()));
     }
-    let (source, summary) = open_backup(file)?;
+    let (source, summary) = open_backup(file, kinds)?;
     let too_high = || Error::Backup {
         path: file.to_owned(),
         cause: BackupError::Damaged { objects: summary.objects, reason: "its revision is too high" },
@@ -85,18 +84,18 @@ pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64) -> Result<Resto
 ///
 /// # Errors
 /// [`Error::Backup`] if the file is not a sound backup, or what failed. A part of the objects may be in the cluster then.
-pub fn restore_to_etcd(file: &Path, etcd: &Etcd) -> Result<Restored, Error> {
-    let (source, _) = open_backup(file)?;
-    let log = etcd.log(resources(), EVENT_TTL)?;
+pub fn restore_to_etcd(file: &Path, etcd: &Etcd, kinds: Kinds) -> Result<Restored, Error> {
+    let (source, _) = open_backup(file, kinds)?;
+    let log = etcd.log(resources(kinds), EVENT_TTL)?;
     append(file, source, Box::new(log), Monotonicity::Waived)
 }
 
 /// Opens a backup, and reads it once to see that it is sound.
-fn open_backup(file: &Path) -> Result<(File, Summary), Error> {
+fn open_backup(file: &Path, kinds: Kinds) -> Result<(File, Summary), Error> {
     let read_error = |cause| file_error(file, cause);
     let mut source = open_regular(file).map_err(read_error)?;
     let damaged = |cause| Error::Backup { path: file.to_owned(), cause };
-    let summary = verify(BufReader::new(&source), &index()).map_err(damaged)?;
+    let summary = verify(BufReader::new(&source), &index(kinds)).map_err(damaged)?;
     source.rewind().map_err(read_error)?;
     Ok((source, summary))
 }
@@ -148,12 +147,12 @@ fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn resources() -> Arc<SharedResourceTable> {
-    SharedResourceTable::new(coracle_resources::built_in())
+fn resources(kinds: Kinds) -> Arc<SharedResourceTable> {
+    SharedResourceTable::new((kinds.built_in)())
 }
 
-fn index() -> ObjectIndex {
-    ObjectIndex::new(resources())
+fn index(kinds: Kinds) -> ObjectIndex {
+    ObjectIndex::new(resources(kinds))
 }
 
 fn scratch(prefix: &str, within: &Path) -> Result<TempDir, Error> {

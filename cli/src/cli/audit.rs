@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use coracle::audit::{AuditOptions, Format, LogOptions, Mode, Rotation};
+use coracle_apiserver::audit::{AuditOptions, Format, LogOptions, Mode, Rotation};
 
 /// The flags of auditing. Numbers stay texts until all is known, so that errors are those of kube-apiserver.
 #[derive(Clone, Debug, Default, Args)]

@@ -9,9 +9,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use coracle::{
-    Builder, ControlPlane, Durability, FeatureGates, GoawayChance, Mode, PluginSelection, ServiceUrl,
-};
+use coracle_apimachinery::features::{self, FeatureGates, GateError};
+use coracle_apiserver::access::authorize::Mode;
+use coracle_apiserver::admission::PluginSelection;
+use coracle_apiserver::serve::GoawayChance;
+use coracle_apiserver::webhook::ServiceUrl;
+use coracle_control_plane::maintenance::BUMP_REVISION;
+use coracle_control_plane::{ControlPlane, Options, controllers};
+use coracle_storage::log::Durability;
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -62,7 +67,7 @@ pub enum Command {
         #[arg(long, value_name = "DIR", default_value = DATA_DIR, conflicts_with = "etcd_servers")]
         data_dir: PathBuf,
         /// By how much revisions continue above the backup's: more than were given since the backup. Those of etcd are its own.
-        #[arg(long, value_name = "N", default_value_t = coracle::maintenance::BUMP_REVISION, conflicts_with = "etcd_servers")]
+        #[arg(long, value_name = "N", default_value_t = BUMP_REVISION, conflicts_with = "etcd_servers")]
         bump_revision: u64,
         #[command(flatten)]
         etcd: etcd::EtcdFlags,
@@ -192,7 +197,7 @@ impl Controllers {
     ///
     /// # Errors
     /// A gate is unknown or locked.
-    pub fn features(&self) -> Result<FeatureGates, coracle::GateError> {
+    pub fn features(&self) -> Result<FeatureGates, GateError> {
         FeatureGates::new(self.feature_gates.iter().map(|FeatureGate(name, on)| (name, *on)))
     }
 }
@@ -232,7 +237,7 @@ impl FromStr for FeatureGate {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("missing bool value for {text}"))?;
         let value =
             value.parse().map_err(|_| format!("invalid value of {name}={value}: neither true nor false"))?;
-        coracle::features::check(name, value).map_err(|error| error.to_string())?;
+        features::check(name, value).map_err(|error| error.to_string())?;
         Ok(FeatureGate(name.to_owned(), value))
     }
 }
@@ -267,44 +272,39 @@ impl Serve {
     ///
     /// # Errors
     /// One line about the flag that is wrong.
-    pub fn builder(&self) -> Result<Builder, String> {
-        coracle::controllers::check_selection(&self.controllers)?;
+    pub fn options(&self) -> Result<Options, String> {
+        controllers::check_selection(&self.controllers)?;
         let plugins = PluginSelection::new(&self.enable_admission_plugins, &self.disable_admission_plugins);
-        let mut builder = ControlPlane::builder()
-            .listen(self.listen.unwrap_or(SERVE_LISTEN))
-            .admission_plugins(plugins.map_err(|error| error.to_string())?)
-            .authorization(match self.authorization_mode {
+        Ok(Options {
+            data_dir: self.data_dir().map(Path::to_owned),
+            etcd: self.etcd.options()?,
+            listen: self.listen.unwrap_or(SERVE_LISTEN),
+            admission_plugins: plugins.map_err(|error| error.to_string())?,
+            mode: match self.authorization_mode {
                 AuthorizationMode::Rbac => Mode::Rbac,
                 AuthorizationMode::AlwaysAllow => Mode::AlwaysAllow,
-            })
-            .tls_san(self.tls_san.iter().cloned())
-            .webhook_service_urls(self.webhook_service_url.iter().cloned())
-            .controllers(self.controllers.iter().cloned())
-            .feature_gates(self.feature_gates.iter().map(|FeatureGate(name, on)| (name.clone(), *on)))
-            .nodes(self.nodes)
-            .durability(self.durability)
-            .max_store_bytes(self.max_store_bytes)
-            .event_ttl(self.event_ttl)
-            .goaway_chance(self.goaway_chance)
-            .horizontal_pod_autoscaler_sync_period(self.horizontal_pod_autoscaler_sync_period)
-            .audit(self.audit.options()?)
-            .default_storage_class(
-                (self.default_storage_class != "none").then(|| self.default_storage_class.clone()),
-            );
-        builder = match self.data_dir() {
-            None => builder.ephemeral(),
-            Some(directory) => builder.data_dir(directory),
-        };
-        if let Some(etcd) = self.etcd.options()? {
-            builder = builder.etcd(etcd);
-        }
-        if let Some(file) = &self.tracing_config_file {
-            builder = builder.tracing_config_file(file);
-        }
-        if let Some(file) = &self.token_auth_file {
-            builder = builder.token_auth_file(file);
-        }
-        Ok(builder)
+            },
+            tls_san: self.tls_san.clone(),
+            webhook_service_urls: self.webhook_service_url.clone(),
+            controllers: self.controllers.clone(),
+            feature_gates: self
+                .feature_gates
+                .iter()
+                .map(|FeatureGate(name, on)| (name.clone(), *on))
+                .collect(),
+            nodes: self.nodes,
+            durability: self.durability,
+            max_store_bytes: self.max_store_bytes,
+            event_ttl: self.event_ttl,
+            goaway_chance: self.goaway_chance,
+            horizontal_pod_autoscaler_sync_period: self.horizontal_pod_autoscaler_sync_period,
+            audit: self.audit.options()?,
+            default_storage_class: (self.default_storage_class != "none")
+                .then(|| self.default_storage_class.clone()),
+            tracing_config_file: self.tracing_config_file.clone(),
+            token_auth_file: self.token_auth_file.clone(),
+            ..Options::default()
+        })
     }
 
     /// The same flags with the defaults of `run`: no data is kept, and any free port is used, unless flags say otherwise.

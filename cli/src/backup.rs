@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use coracle::maintenance::Summary;
 use coracle_apiserver::serve::BACKUP_PATH;
 use coracle_storage::backup;
+use coracle_storage::backup::Summary;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
