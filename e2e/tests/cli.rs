@@ -255,7 +255,7 @@ async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
         let started = Instant::now();
         let status = cluster.stop().await?;
         assert_eq!(status.code(), Some(0), "{status}");
-        let limit = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 2 });
+        let limit = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 2 });
         assert!(started.elapsed() < limit, "it took {:?}", started.elapsed());
         let body =
             timeout(DEADLINE, response.into_body().collect()).await.context("the stream does not end")?;
