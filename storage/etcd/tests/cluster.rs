@@ -160,7 +160,15 @@ async fn count(store: Store<Marked>, name: String, is_over: Arc<AtomicBool>) -> 
             Ok(Put::Conflict { current }) => {
                 panic!("{name} is written by nobody else: {:?}", current.map(|object| object.revision))
             }
-            Err(error) => panic!("{error}"),
+            // A cluster that has no leader for long does not know whether it is done. Once it has one, it shows.
+            Err(error) => {
+                store.linearize(late()).await.unwrap_or_else(|_| panic!("{error}"));
+                let stored = store.get(&key(&name)).map(|object| object.revision);
+                if let Some(stored) = stored.filter(|stored| acknowledged.last() != Some(stored)) {
+                    held = Expect::Revision(stored);
+                    acknowledged.push(stored);
+                }
+            }
         }
     }
     acknowledged
