@@ -18,7 +18,7 @@ const DEFAULT_SECONDS: u64 = 10;
 /// The maximum resident memory of a server under attack, in megabytes.
 const MAX_RESIDENT: f64 = 300.0;
 /// How long the requests of others may take beside attacks, but for one in a hundred.
-const MAX_MILLIS: f64 = if cfg!(debug_assertions) { 5000.0 } else { 250.0 };
+const MAX_MILLIS: f64 = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
 /// The objects in the lists and watches of the attacks.
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 200_000;

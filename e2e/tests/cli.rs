@@ -239,29 +239,34 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
     Ok(())
 }
 
-/// Also with an open watch, which ends regularly.
+/// Also with an open watch, which ends regularly. A busy machine may spoil an attempt, but hardly three.
 #[tokio::test]
 async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(2);
     let data = TempDir::new()?;
-    for watched in [false, true] {
-        let cluster = cluster().data_dir(data.path()).start().await?;
-        let mut connection = cluster.endpoint().await?.connect().await?;
-        let path = match watched {
-            true => "/api/v1/namespaces?watch=true",
-            false => "/api/v1/namespaces",
-        };
-        let response = connection.open("GET", path, &[], None).await?;
-        assert_eq!(response.status(), 200);
-        let started = Instant::now();
-        let status = cluster.stop().await?;
-        assert_eq!(status.code(), Some(0), "{status}");
-        let limit = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 2 });
-        assert!(started.elapsed() < limit, "it took {:?}", started.elapsed());
-        let body =
-            timeout(DEADLINE, response.into_body().collect()).await.context("the stream does not end")?;
-        assert!(body.is_ok(), "{body:?}");
+    for path in ["/api/v1/namespaces", "/api/v1/namespaces?watch=true"] {
+        let mut times = Vec::new();
+        while times.len() < 3 && times.last().is_none_or(|took| *took >= LIMIT) {
+            times.push(time_of_stop(data.path(), path).await?);
+        }
+        assert!(times.last() < Some(&LIMIT), "{path}: it took {times:?}");
     }
     Ok(())
+}
+
+/// How long a server takes to stop, of which a client has requested something.
+async fn time_of_stop(data: &Path, path: &str) -> Result<Duration> {
+    let cluster = cluster().data_dir(data).start().await?;
+    let mut connection = cluster.endpoint().await?.connect().await?;
+    let response = connection.open("GET", path, &[], None).await?;
+    assert_eq!(response.status(), 200);
+    let started = Instant::now();
+    let status = cluster.stop().await?;
+    let took = started.elapsed();
+    assert_eq!(status.code(), Some(0), "{status}");
+    let body = timeout(DEADLINE, response.into_body().collect()).await.context("the stream does not end")?;
+    assert!(body.is_ok(), "{body:?}");
+    Ok(took)
 }
 
 #[tokio::test]

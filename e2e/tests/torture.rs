@@ -31,7 +31,7 @@ const KEYS: usize = 6;
 const LIVES: usize = 4;
 
 /// What a flush may take on a slow disk, beyond the interval.
-const FLUSH: Duration = Duration::from_secs(10);
+const FLUSH: Duration = Duration::from_secs(1);
 
 const STATEFUL_SET: &str = "/apis/apps/v1/namespaces/default/statefulsets/web";
 const NAMESPACES: &str = "/api/v1/namespaces";
