@@ -13,7 +13,7 @@ use std::{
 use super::{
     COMPACT_REVISION, RESERVED, SledLog, Tree, catch,
     directory::{self, Directory},
-    failed,
+    failed, journal,
     rows::{self, Assembler, Header},
     state::State,
 };
@@ -109,6 +109,7 @@ impl SledLog {
         };
         report.is_closed = matches!(state, State::Sealed { .. } | State::New);
         copy_directory(&path.join("log"), &copy.join("log"), &mut report).map_err(failed("cannot copy"))?;
+        journal::copy(path, copy).map_err(failed("cannot copy"))?;
         if state == State::New && !copy.join("log/db").exists() {
             return Ok(report);
         }
@@ -118,7 +119,8 @@ impl SledLog {
             report.add("its files are not those that were closed");
         }
         // What the seal says is known; from here on the copy is a store that was not closed.
-        let line = State::Open { synced: state.synced() }.line();
+        let boot = if let State::Open { boot, .. } = state { boot } else { None };
+        let line = State::Open { synced: state.synced(), boot }.line();
         fs::write(copy.join("store"), line).map_err(failed("cannot copy"))?;
         let Some(directory) = report.note(Directory::take(copy))? else { return Ok(report) };
         let checked = catch(copy, || check_tree(&directory, state, index, &mut report));
@@ -144,12 +146,17 @@ fn check_tree(
     report.compact_revision = CompactRevision::at(floor);
     let last = report.note(tree.last_revision(report.compact_revision))?;
     let newest = last.unwrap_or_default().max(floor);
-    report.newest = newest;
     let synced = state.synced();
     if newest < synced {
         report
             .add(format!("it ends at revision {newest}, but everything up to revision {synced} was on disk"));
     }
+    if let Some(last) = last {
+        tree.drop_after(last)?;
+    }
+    let replayed = tree.replay_journal(directory, state, newest);
+    let newest = report.note(replayed)?.unwrap_or(newest);
+    report.newest = newest;
     match state {
         State::Sealed { .. } if reserved.is_some_and(|reserved| reserved > newest) => {
             report.add(format!("nothing after revision {newest}"));
@@ -158,6 +165,7 @@ fn check_tree(
         _ => {}
     }
     // Where no whole transaction is at the end, all rows are looked at.
+    let last = last.map(|last| last.max(newest));
     check_rows(&tree, index, floor, last, report)
 }
 

@@ -4,6 +4,7 @@
 //! DIR/store     locked while in use; one line: how the store was left, see `state.rs`
 //! DIR/log/      the log's own files
 //! DIR/log.copy/ what is in use of them, while it is copied (see `shrink.rs`)
+//! DIR/journal.* what sled has not flushed yet, see `journal.rs`
 //! DIR/reserve   space for a full disk, see `reserve.rs`
 //! ```
 //! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a
@@ -46,8 +47,7 @@ impl Directory {
         store.read_to_end(&mut line).map_err(failed("cannot read the store"))?;
         let damaged = |reason: &str| LogError::Damaged { path: path.into(), reason: reason.into() };
         let was = State::parse(&line).ok_or_else(|| damaged("its file `store` is not of this format"))?;
-        let directory =
-            Directory { path: path.into(), state: StateFile::new(store, was.synced()).into(), was };
+        let directory = Directory { path: path.into(), state: StateFile::new(store, was).into(), was };
         match was {
             State::New => {}
             State::Open { .. } if directory.log().join("db").exists() => {}
@@ -198,10 +198,10 @@ mod tests {
         drop(directory);
 
         let directory = Directory::take(dir.path()).unwrap();
-        assert_eq!(directory.was(), State::Open { synced: Revision(7) });
+        assert_eq!(directory.was(), State::Open { synced: Revision(7), boot: None });
         directory.unseal().unwrap();
         drop(directory);
-        assert_eq!(take(dir.path()), Ok(State::Open { synced: Revision(7) }), "still remembered");
+        assert_eq!(take(dir.path()), Ok(State::Open { synced: Revision(7), boot: None }), "still remembered");
 
         let directory = Directory::take(dir.path()).unwrap();
         directory.seal(Revision(9)).unwrap();

@@ -19,18 +19,22 @@
 //! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
 //! - The compact revision is written before what is below it is deleted, and a version is deleted before the deletion
 //!   that ended it.
+//! - What sled has not flushed is in the journal too (`journal.rs`), unless durability is [`Durability::None`]: a killed process
+//!   loses nothing.
 //! - After a write that failed because the disk was full sled takes no more writes. Its files are opened again, and what
 //!   sled had not written yet is written again: it is kept until it is on disk (`unsynced.rs`).
-//! - Where results do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store
-//!   continues above that range, and its compact revision with it: no watch may resume from a revision with a change that
-//!   is lost.
+//! - Where results do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash that may have lost
+//!   some (of the machine, or without a journal) the store continues above that range, and its compact revision with it: no
+//!   watch may resume from a revision with a change that is lost.
 
 mod check;
 mod directory;
 mod entry;
 mod flusher;
+mod journal;
 mod load;
 mod private;
+mod recovery;
 mod reserve;
 mod rows;
 mod shrink;
@@ -56,20 +60,21 @@ use self::{
     flusher::Flusher,
     reserve::{Available, Reserve},
     rows::{Header, Row},
-    state::{State, StateFile},
+    state::StateFile,
     unsynced::Unsynced,
 };
 use super::{Log, LogBounds, LogError, Notifier, Outcome, Record, Rejected, Transaction, entries};
 use crate::{CompactRevision, EntryId, Revision};
 
-/// When a change is on disk.
+/// The time at which a change is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Before its writer gets the result.
+    /// On disk before its writer gets the result.
     Sync,
-    /// At most so long (and the time a flush takes) after its writer gets the result.
+    /// With the operating system before its writer gets the result, so that a killed process loses nothing; on disk at most so long
+    /// (and the time a flush takes) after that.
     Interval(Duration),
-    /// Some time; when the store is closed, at the latest.
+    /// On disk some time; when the store is closed, at the latest.
     None,
 }
 
@@ -159,72 +164,6 @@ impl SledLog {
         catch(path, || SledLog::recover(directory, reserve, durability))
     }
 
-    fn recover(
-        directory: Directory,
-        mut reserve: Reserve,
-        durability: Durability,
-    ) -> Result<SledLog, LogError> {
-        let was = directory.was();
-        if was != State::New {
-            directory.unseal()?;
-        }
-        let tree = Tree::open(&directory)?;
-        let reserved = match tree.mark(RESERVED)? {
-            Some(reserved) => reserved,
-            None if was == State::New => {
-                tree.set_mark(RESERVED, Revision::ZERO)?;
-                tree.flush(Revision::ZERO)?;
-                // From here on, an empty log is a lost one.
-                directory.unseal()?;
-                Revision::ZERO
-            }
-            None => return Err(tree.damaged("its log is empty")),
-        };
-        let mut compact_revision = CompactRevision::at(tree.mark(COMPACT_REVISION)?.unwrap_or_default());
-        let last = tree.last_revision(compact_revision)?;
-        let mut newest = last.max(compact_revision.revision());
-        match was {
-            State::New if newest > Revision::ZERO => {
-                return Err(tree.damaged("its file `store` is empty"));
-            }
-            State::Open { synced } | State::Sealed { synced, .. } if newest < synced => {
-                return Err(tree.damaged(format!(
-                    "it ends at revision {newest}, but everything up to revision {synced} was on disk"
-                )));
-            }
-            _ => {}
-        }
-        tree.drop_after(last)?;
-        let whole = (compact_revision.revision(), newest);
-        if reserved > newest {
-            if let State::Sealed { .. } = was {
-                return Err(tree.damaged(format!("nothing after revision {newest}")));
-            }
-            tracing::warn!(path = %tree.path.display(), %newest, %reserved, "the store was not closed; history is lost");
-            newest = reserved;
-            compact_revision = CompactRevision::at(newest);
-            // Later rows would hide that those up to here are not all there.
-            tree.set_mark(COMPACT_REVISION, newest)?;
-        }
-        reserve.hold();
-        Ok(SledLog {
-            flusher: None,
-            tree: Some(tree),
-            directory,
-            reserve,
-            durability,
-            whole,
-            compact_revision,
-            newest,
-            reserved,
-            unread: Vec::new(),
-            unsynced: Unsynced::default(),
-            notifier: None,
-            live_bytes: 0,
-            can_shrink: true,
-        })
-    }
-
     fn tree(&self) -> Result<&Tree, LogError> {
         self.tree.as_ref().ok_or_else(|| LogError::NoSpace { path: self.path() })
     }
@@ -238,22 +177,32 @@ impl SledLog {
         let tree = self.tree()?;
         tree.set_mark(RESERVED, reserved)?;
         tree.flush(self.newest)?;
-        self.unsynced.drop_up_to(self.newest);
+        self.drop_unsynced()?;
         self.reserved = reserved;
         Ok(())
     }
 
-    /// Writes rows, and has them on disk if that is what durability means.
-    fn write(&mut self, rows: Vec<Row>, newest: Revision) -> Result<(), LogError> {
+    /// Writes rows, and makes them as durable as they must be before their writers get the results.
+    fn write(&mut self, rows: &[Row], newest: Revision) -> Result<(), LogError> {
         self.reserve_revisions(newest)?;
         let tree = self.tree()?;
         for (key, value) in rows {
-            tree.insert(&key, value)?;
+            tree.insert(key, value)?;
         }
-        if self.durability == Durability::Sync {
-            tree.flush(newest)?;
-        }
-        Ok(())
+        let must_flush = match self.unsynced.write_journal(rows, newest) {
+            Ok(()) => self.durability == Durability::Sync,
+            Err(error) => {
+                tracing::debug!(%error, "the journal takes nothing; the log is flushed instead");
+                true
+            }
+        };
+        if must_flush { tree.flush(newest) } else { Ok(()) }
+    }
+
+    /// Forgets the transactions that are on disk, which all of them are after a flush.
+    fn drop_unsynced(&self) -> Result<(), LogError> {
+        let dropped = self.unsynced.drop_up_to(self.newest);
+        dropped.map_err(|cause| failed("cannot empty the journal", self.directory.path(), cause))
     }
 
     /// Closes a sled that failed because the disk was full: it takes no more writes.
@@ -276,8 +225,8 @@ impl SledLog {
         for transaction in self.unsynced.transactions() {
             let rows = rows::rows(&transaction)
                 .map_err(|oversized| tree.failed("cannot write", io::Error::other(oversized)))?;
-            for (key, value) in rows {
-                tree.insert(&key, value)?;
+            for (key, value) in &rows {
+                tree.insert(key, value)?;
             }
         }
         let last = self.unsynced.newest().unwrap_or(last).max(self.compact_revision.revision());
@@ -289,7 +238,7 @@ impl SledLog {
         tree.set_mark(RESERVED, self.reserved)?;
         tree.set_mark(COMPACT_REVISION, self.compact_revision.revision())?;
         tree.flush(self.newest)?;
-        self.unsynced.drop_up_to(self.newest);
+        self.drop_unsynced()?;
         self.tree = Some(tree);
         self.start_flusher()
     }
@@ -302,9 +251,9 @@ impl SledLog {
         let (tree, unsynced) = (self.tree()?.clone(), self.unsynced.clone());
         let flush = move || {
             let Some(newest) = unsynced.newest() else { return Ok(()) };
+            unsynced.begin_flush();
             tree.flush(newest)?;
-            unsynced.drop_up_to(newest);
-            Ok(())
+            unsynced.drop_up_to(newest).map_err(|cause| tree.failed("cannot empty the journal", cause))
         };
         let started = Flusher::start(interval, notifier, flush);
         self.flusher =
@@ -347,15 +296,18 @@ impl Log for SledLog {
         if !self.reserve.has_space(u64::try_from(bytes).unwrap_or(u64::MAX)) {
             return Err(LogError::NoSpace { path: self.path() });
         }
-        let written = self.write(rows, newest);
-        self.close_failed_tree(written)?;
-        if self.durability != Durability::Sync && self.unsynced.add(&transactions, bytes) {
-            let flushed = self.tree()?.flush(newest);
+        if self.unsynced.is_full() {
+            let flushed = self.tree()?.flush(self.newest);
             self.close_failed_tree(flushed)?;
-            self.unsynced.drop_up_to(newest);
+            self.drop_unsynced()?;
         }
-        self.flusher.iter().for_each(Flusher::changed);
+        let written = self.write(&rows, newest);
+        self.close_failed_tree(written)?;
+        if self.durability != Durability::Sync {
+            self.unsynced.add(&transactions, bytes);
+        }
         self.newest = newest;
+        self.flusher.iter().for_each(Flusher::changed);
         self.live_bytes = self.live_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         self.unread.extend(transactions.into_iter().flatten().map(Record::Entry));
         Ok(outcomes)
@@ -411,6 +363,7 @@ impl Log for SledLog {
         drop(flusher);
         tree.set_mark(RESERVED, newest)?;
         tree.flush(newest)?;
+        journal::remove(directory.path()).map_err(|cause| tree.failed("cannot remove the journal", cause))?;
         drop(tree);
         wait_for_sled(&directory.log(), directory.path())?;
         directory.seal(newest)?;
@@ -452,10 +405,10 @@ impl Tree {
     }
 
     fn set_mark(&self, name: &[u8], revision: Revision) -> Result<(), LogError> {
-        self.insert(name, revision.to_bytes().into())
+        self.insert(name, &revision.to_bytes())
     }
 
-    fn insert(&self, key: &[u8], value: Vec<u8>) -> Result<(), LogError> {
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), LogError> {
         self.db.insert(key, value).map(drop).map_err(|cause| self.sled_failed("cannot write", cause))
     }
 

@@ -45,14 +45,15 @@ impl SledLog {
     /// # Errors
     /// The log cannot be opened again.
     pub(super) fn shrink(&mut self, garbage: Garbage) -> Result<bool, LogError> {
-        let tree = self.tree()?;
+        let tree = self.tree()?.clone();
         if !self.can_shrink || !garbage.is_most_of(file_bytes(&self.directory), self.live_bytes) {
             return Ok(false);
         }
         tree.flush(self.newest)?;
-        self.unsynced.drop_up_to(self.newest);
+        self.drop_unsynced()?;
         // It reads what nobody has read since the start.
         let copied = catch(&tree.path, || tree.copy(&self.directory));
+        drop(tree);
         self.flusher = None;
         self.tree = None;
         let exchanged = copied.and_then(|()| {
@@ -78,7 +79,7 @@ impl Tree {
         let copy = Tree::open_log(directory, &directory.copy())?;
         for row in self.db.iter() {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
-            copy.insert(&key, value.to_vec())?;
+            copy.insert(&key, &value)?;
         }
         copy.db.flush().map_err(|cause| copy.sled_failed("cannot flush", cause))?;
         drop(copy);

@@ -1,11 +1,14 @@
-//! How a store was left: one line in one file, overwritten in place.
+//! The state in which a store was left: one line in one file, overwritten in place.
 //!
 //! ```text
-//! coracle store 3 open   SYNCED 00000000 CRC   everything up to the revision SYNCED is on disk
-//! coracle store 3 sealed SYNCED SUM      CRC   and nothing else; SUM is a checksum of the log's files
+//! coracle store 4 open   SYNCED BOOT CRC   everything up to the revision SYNCED is on disk
+//! coracle store 4 sealed SYNCED SUM  CRC   and nothing else; SUM is a checksum of the log's files
 //! ```
+//! BOOT names the boot of the machine during which everything that was acknowledged was also written to files, or is 0. While that
+//! boot lasts the files have it, whatever became of the process.
+//!
 //! The number is that of the log's format, so that a program which does not know a format refuses the store. Stores of
-//! the formats 1 and 2 are opened, and are of format 3 from then on.
+//! the formats 1 to 3 are opened, and are of format 4 from then on: the earlier ones have no journal.
 //!
 //! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is that of the line before it. The line is written
 //! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never
@@ -15,6 +18,7 @@
 use std::{
     fs::File,
     io,
+    num::NonZeroU32,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -29,6 +33,8 @@ pub(super) enum State {
     /// Not closed: the process that had it crashed.
     Open {
         synced: Revision,
+        /// The boot during which everything acknowledged was in files.
+        boot: Option<NonZeroU32>,
     },
     Sealed {
         synced: Revision,
@@ -44,6 +50,7 @@ pub(super) struct StateFile {
 
 struct Written {
     synced: Revision,
+    boot: Option<NonZeroU32>,
     /// When the file itself was synced last.
     at: Option<Instant>,
 }
@@ -55,10 +62,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const OPEN_1: &str = "coracle store 1 open            \n";
 const SEALED_1: &str = "coracle store 1 sealed ";
 
-const FORMAT: &str = "coracle store 3 ";
+const FORMAT: &str = "coracle store 4 ";
 
-/// The second format, with rows for only one entry a revision.
-const FORMAT_2: &str = "coracle store 2 ";
+/// The second format, with rows for only one entry a revision, and the third, without a journal.
+const EARLIER_FORMATS: [&str; 2] = ["coracle store 2 ", "coracle store 3 "];
 const LENGTH: usize = FORMAT.len() + 7 + 21 + 9 + 9;
 
 impl State {
@@ -70,7 +77,7 @@ impl State {
             return Some(State::New);
         }
         if line == OPEN_1 {
-            return Some(State::Open { synced: Revision::ZERO });
+            return Some(State::Open { synced: Revision::ZERO, boot: None });
         }
         if let Some(sum) = line.strip_prefix(SEALED_1) {
             let sum = hexadecimal(sum.strip_suffix(" \n")?)?;
@@ -80,12 +87,13 @@ impl State {
         if line.len() != LENGTH || hexadecimal(crc)? != crc32fast::hash(checked.as_bytes()) {
             return None;
         }
-        let rest = checked.strip_prefix(FORMAT).or_else(|| checked.strip_prefix(FORMAT_2))?;
+        let earlier = || EARLIER_FORMATS.iter().find_map(|format| checked.strip_prefix(format));
+        let rest = checked.strip_prefix(FORMAT).or_else(earlier)?;
         let mut words = rest.split_ascii_whitespace();
         let (word, synced, sum) = (words.next()?, words.next()?, words.next()?);
         let (synced, sum) = (Revision(synced.parse().ok()?), hexadecimal(sum)?);
         match word {
-            "open" => Some(State::Open { synced }),
+            "open" => Some(State::Open { synced, boot: NonZeroU32::new(sum) }),
             "sealed" => Some(State::Sealed { synced, sum }),
             _ => None,
         }
@@ -95,7 +103,7 @@ impl State {
     pub fn line(self) -> String {
         let (word, synced, sum) = match self {
             State::New => return String::new(),
-            State::Open { synced } => ("open", synced.0, 0),
+            State::Open { synced, boot } => ("open", synced.0, boot.map_or(0, NonZeroU32::get)),
             State::Sealed { synced, sum } => ("sealed", synced.0, sum),
         };
         let line = format!("{FORMAT}{word:6} {synced:020} {sum:08x}");
@@ -106,22 +114,45 @@ impl State {
     pub fn synced(self) -> Revision {
         match self {
             State::New => Revision::ZERO,
-            State::Open { synced } | State::Sealed { synced, .. } => synced,
+            State::Open { synced, .. } | State::Sealed { synced, .. } => synced,
+        }
+    }
+
+    /// Whether the files hold everything that was acknowledged, because the machine has not stopped since.
+    pub fn is_complete(self) -> bool {
+        match self {
+            State::New | State::Sealed { .. } => true,
+            State::Open { boot: was, .. } => was.is_some() && was == boot(),
         }
     }
 }
 
+/// A number for the current boot of the machine, if the operating system identifies it.
+pub(super) fn boot() -> Option<NonZeroU32> {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    NonZeroU32::new(crc32fast::hash(&id))
+}
+
 impl StateFile {
-    /// `synced` is what the line has.
-    pub fn new(file: File, synced: Revision) -> StateFile {
-        StateFile { file, state: Mutex::new(Written { synced, at: None }) }
+    /// A file with the line of a state.
+    pub fn new(file: File, was: State) -> StateFile {
+        let boot = if let State::Open { boot, .. } = was { boot } else { None };
+        StateFile { file, state: Mutex::new(Written { synced: was.synced(), boot, at: None }) }
     }
 
     /// Records that the store is in use.
     pub fn unseal(&self) -> io::Result<()> {
         let state = self.lock();
-        self.write(State::Open { synced: state.synced })?;
+        self.write(state.open())?;
         self.file.sync_data()
+    }
+
+    /// Records the boot during which everything that is acknowledged from now on is in files. What was acknowledged before must be
+    /// on disk. The record itself is of no use once the machine has stopped, so it is not synced.
+    pub fn set_boot(&self, boot: Option<NonZeroU32>) -> io::Result<()> {
+        let mut state = self.lock();
+        state.boot = boot;
+        self.write(state.open())
     }
 
     /// Records that everything up to a revision is on disk, which must be true.
@@ -130,8 +161,8 @@ impl StateFile {
         if to <= state.synced {
             return Ok(());
         }
-        self.write(State::Open { synced: to })?;
         state.synced = to;
+        self.write(state.open())?;
         if state.at.is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.file.sync_data()?;
             state.at = Some(Instant::now());
@@ -166,6 +197,13 @@ impl StateFile {
     }
 }
 
+impl Written {
+    /// The state of a store in use.
+    fn open(&self) -> State {
+        State::Open { synced: self.synced, boot: self.boot }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,8 +211,8 @@ mod tests {
     #[test]
     fn lines_are_read_as_they_were_written() {
         for state in [
-            State::Open { synced: Revision::ZERO },
-            State::Open { synced: Revision(u64::MAX) },
+            State::Open { synced: Revision::ZERO, boot: None },
+            State::Open { synced: Revision(u64::MAX), boot: NonZeroU32::new(u32::MAX) },
             State::Sealed { synced: Revision(12), sum: 0 },
             State::Sealed { synced: Revision(12), sum: u32::MAX },
         ] {
@@ -189,8 +227,8 @@ mod tests {
         let second = "coracle store 2 open   00000000000000001234 00000000";
         let second = format!("{second} {:08x}\n", crc32fast::hash(second.as_bytes()));
         for (line, want) in [
-            (&*second, State::Open { synced: Revision(1234) }),
-            (OPEN_1, State::Open { synced: Revision::ZERO }),
+            (&*second, State::Open { synced: Revision(1234), boot: None }),
+            (OPEN_1, State::Open { synced: Revision::ZERO, boot: None }),
             ("coracle store 1 sealed 0000beef \n", State::Sealed { synced: Revision::ZERO, sum: 0xbeef }),
         ] {
             assert!(line.len() <= LENGTH, "the next line overwrites it whole");
@@ -200,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_changed_or_shortened_line_is_refused() {
-        let line = State::Open { synced: Revision(1234) }.line().into_bytes();
+        let line = State::Open { synced: Revision(1234), boot: None }.line().into_bytes();
         for at in 0..line.len() {
             for bit in 0..8 {
                 let mut damaged = line.clone();

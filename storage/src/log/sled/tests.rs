@@ -1,5 +1,7 @@
 //! What only the log on disk promises.
 
+mod journal;
+
 use std::fs;
 
 use super::*;
@@ -168,7 +170,11 @@ async fn an_interval_passes_and_all_is_on_disk() {
     for n in 0..50 {
         put(&store, &key(&n.to_string()), "").await;
     }
-    let survived = || open(&crash(&disk), Durability::Sync).snapshot().len("things");
+    let survived = || {
+        let after = crash(&disk);
+        journal::lose(&after);
+        open(&after, Durability::Sync).snapshot().len("things")
+    };
     let deadline = Instant::now() + Duration::from_secs(30);
     while survived() < 50 {
         assert!(Instant::now() < deadline, "flushed in the background");
@@ -186,7 +192,7 @@ fn a_transaction_cut_short_is_not_there() {
     assert_eq!(rows.len(), 4 + 1);
     let tree = log.tree().unwrap();
     for (left, (row, value)) in (1..).zip(&rows[..4]) {
-        tree.insert(row, value.clone()).unwrap();
+        tree.insert(row, value).unwrap();
         tree.flush(Revision(1)).unwrap();
         let after = crash(&disk);
         let mut log = SledLog::open(after.path(), Durability::Sync).unwrap();
@@ -223,7 +229,7 @@ async fn stores_of_format_2_are_opened() {
         let parts = rows.len();
         for (part, (_, mut value)) in (0..).zip(rows) {
             value[0] = if usize::from(part) + 1 == parts { more } else { 1 };
-            tree.insert(&rows::earlier_key(id.revision, part), value).unwrap();
+            tree.insert(&rows::earlier_key(id.revision, part), &value).unwrap();
         }
     }
     tree.set_mark(RESERVED, Revision(4)).unwrap();
@@ -233,7 +239,7 @@ async fn stores_of_format_2_are_opened() {
     directory.seal(Revision(4)).unwrap();
     drop(directory);
     let sealed = fs::read_to_string(disk.path().join("store")).unwrap();
-    let second = sealed.rsplit_once(' ').unwrap().0.replace("store 3", "store 2");
+    let second = sealed.rsplit_once(' ').unwrap().0.replace("store 4", "store 2");
     let crc = crc32fast::hash(second.as_bytes());
     fs::write(disk.path().join("store"), format!("{second} {crc:08x}\n")).unwrap();
 
@@ -256,7 +262,7 @@ async fn stores_of_format_2_are_opened() {
     let store = open(&disk, Durability::Sync);
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "b=5@5");
     let line = fs::read_to_string(disk.path().join("store")).unwrap();
-    assert!(line.starts_with("coracle store 3 open"), "an earlier program refuses it: {line}");
+    assert!(line.starts_with("coracle store 4 open"), "an earlier program refuses it: {line}");
 }
 
 /// Compaction deletes the second half of a transaction: the first is not to be taken for one that was cut short.
@@ -301,10 +307,10 @@ async fn damage_is_reported_with_the_path() {
     let cases: [(&str, Damage, &str); 10] = [
         ("a hole", |tree| drop(tree.remove(&row(3, 0)).unwrap()), "between 2 and 4"),
         ("the end gone", |tree| drop(tree.remove(&row(5, 0)).unwrap()), "ends at revision 4"),
-        ("a foreign row", |tree| tree.insert(&row(3, 0), b"?".into()).unwrap(), "after revision 2"),
+        ("a foreign row", |tree| tree.insert(&row(3, 0), b"?").unwrap(), "after revision 2"),
         ("a value unreadable", |tree| unreadable(tree, Revision(3)), "things/c at revision 3: no mark"),
-        ("a row too long", |tree| tree.insert(b"log/12345678+", b"\0\0\x01".into()).unwrap(), "unreadable"),
-        ("marks of another size", |tree| tree.insert(COMPACT_REVISION, b"7".into()).unwrap(), "marks"),
+        ("a row too long", |tree| tree.insert(b"log/12345678+", b"\0\0\x01").unwrap(), "unreadable"),
+        ("marks of another size", |tree| tree.insert(COMPACT_REVISION, b"7").unwrap(), "marks"),
         ("the start of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 0)).unwrap()), "half a"),
         ("the middle of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 1)).unwrap()), "half a"),
         ("the rest of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 2)).unwrap()), "half a"),
@@ -345,7 +351,7 @@ fn unreadable(tree: &Tree, revision: Revision) {
     for (key, value) in
         rows::rows(&[Entry { id: EntryId::first(revision), key: Key::new("things", "c"), change }]).unwrap()
     {
-        tree.insert(&key, value).unwrap();
+        tree.insert(&key, &value).unwrap();
     }
 }
 
@@ -442,7 +448,7 @@ async fn a_transaction_that_a_crash_cut_short_is_no_damage() {
     let tree = Tree::open(&directory).unwrap();
     let (first, value) =
         rows::rows(&entries(&[creation("b", 10), creation("c", 10)], Revision(2))).unwrap().swap_remove(0);
-    tree.insert(&first, value).unwrap();
+    tree.insert(&first, &value).unwrap();
     tree.flush(Revision(1)).unwrap();
     drop((tree, directory));
     let report = check(&disk);

@@ -1,60 +1,104 @@
-//! What was appended, but may not be on disk yet.
+//! The transactions that were appended, but may not be on disk yet.
+//!
+//! They are kept in memory, to be written again should sled fail, and in the journal, where a killed process leaves them.
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use super::{journal::Journal, rows::Row};
 use crate::{Revision, log::Entry};
 
-/// So many bytes at most are kept; more are a reason to flush.
-const MOST: usize = 16 << 20;
+/// The bytes from which on a flush comes before the next batch.
+const FULL: usize = 16 << 20;
 
 /// Transactions in order, until they are flushed. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Unsynced(Arc<Mutex<Transactions>>);
+#[derive(Clone)]
+pub(super) struct Unsynced {
+    transactions: Arc<Mutex<Transactions>>,
+    /// None if a killed process may lose them, or if each is flushed at once.
+    journal: Option<Journal>,
+}
 
 #[derive(Default)]
 struct Transactions {
-    /// Each with its revision. The bytes of their values are shared with the view.
-    list: VecDeque<(Revision, Vec<Entry>)>,
-    /// Since the list was empty.
+    /// The values are shared with the view.
+    list: VecDeque<Unflushed>,
+    /// The bytes of all their rows.
+    bytes: usize,
+}
+
+struct Unflushed {
+    revision: Revision,
+    entries: Vec<Entry>,
+    /// The bytes of the rows of its batch, if it is the last one of that; otherwise 0.
     bytes: usize,
 }
 
 impl Unsynced {
-    /// Adds transactions. Returns whether there are too many now.
-    pub fn add(&self, transactions: &[Vec<Entry>], bytes: usize) -> bool {
+    pub fn new(journal: Option<Journal>) -> Unsynced {
+        Unsynced { transactions: Arc::default(), journal }
+    }
+
+    /// Writes the rows of a batch to the journal, if there is one.
+    ///
+    /// # Errors
+    /// They are not in the journal: only a flush saves them.
+    pub fn write_journal(&self, rows: &[Row], newest: Revision) -> io::Result<()> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.append(rows, newest))
+    }
+
+    /// Prepares for a flush, which makes durable what was added before.
+    pub fn begin_flush(&self) {
+        self.journal.iter().for_each(Journal::rotate);
+    }
+
+    /// Returns whether a flush is due before more is added.
+    pub fn is_full(&self) -> bool {
+        self.lock().bytes >= FULL
+    }
+
+    /// Adds the transactions of a batch, whose rows have so many bytes.
+    pub fn add(&self, transactions: &[Vec<Entry>], bytes: usize) {
         let mut kept = self.lock();
-        for transaction in transactions {
-            let Some(last) = transaction.last() else { continue };
-            kept.list.push_back((last.id.revision, transaction.clone()));
+        for entries in transactions {
+            let Some(last) = entries.last() else { continue };
+            kept.list.push_back(Unflushed { revision: last.id.revision, entries: entries.clone(), bytes: 0 });
         }
-        kept.bytes += bytes;
-        kept.bytes > MOST
+        if let Some(last) = kept.list.back_mut() {
+            last.bytes += bytes;
+            kept.bytes += bytes;
+        }
     }
 
     /// The newest revision that may not be on disk.
     pub fn newest(&self) -> Option<Revision> {
-        self.lock().list.back().map(|(revision, _)| *revision)
+        self.lock().list.back().map(|last| last.revision)
     }
 
-    /// Forgets what is on disk now.
-    pub fn drop_up_to(&self, flushed: Revision) {
+    /// Forgets the transactions up to a revision, which are on disk.
+    ///
+    /// # Errors
+    /// The journal cannot be emptied.
+    pub fn drop_up_to(&self, flushed: Revision) -> io::Result<()> {
         let mut kept = self.lock();
-        while kept.list.front().is_some_and(|(revision, _)| *revision <= flushed) {
-            kept.list.pop_front();
+        while let Some(first) = kept.list.pop_front_if(|first| first.revision <= flushed) {
+            kept.bytes -= first.bytes;
         }
         if kept.list.is_empty() {
             *kept = Transactions::default();
         }
+        drop(kept);
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.discard(flushed))
     }
 
     pub fn transactions(&self) -> Vec<Vec<Entry>> {
-        self.lock().list.iter().map(|(_, transaction)| transaction.clone()).collect()
+        self.lock().list.iter().map(|kept| kept.entries.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Transactions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
