@@ -229,7 +229,7 @@ impl Disk {
         use std::io::Write;
         let disk = rustix::fs::statvfs(self.0.path())?;
         let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(free);
-        let mut file = fs::File::create(self.0.path().join("fill"))?;
+        let mut file = fs::File::options().create(true).append(true).open(self.0.path().join("fill"))?;
         match file.write_all(&vec![0; usize::try_from(taken)?]) {
             // The server wrote meanwhile, and less space than expected was free.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
@@ -258,9 +258,14 @@ impl Drop for Disk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
-    // With some free space, and with none at all: then sled itself fails.
-    for (durability, free) in [("sync", 200_000), ("interval=50", 200_000), ("sync", 0), ("interval=50", 0)] {
-        let Some(disk) = Disk::mount("64m")? else {
+    // With some free space, and with none at all; on a disk that is large, and on a small one.
+    for (durability, free, size) in [
+        ("sync", 200_000, "64m"),
+        ("interval=50", 200_000, "20m"),
+        ("sync", 0, "20m"),
+        ("interval=50", 0, "64m"),
+    ] {
+        let Some(disk) = Disk::mount(size)? else {
             eprintln!("skipped: mounting is not permitted");
             return Ok(());
         };
@@ -281,6 +286,8 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
         assert_eq!(call(&mut server, "GET", "/livez", None).await?.status, 200);
         assert_eq!(call(&mut server, "GET", &format!("{CONFIG_MAPS}/n0"), None).await?.status, 200);
         for n in 0..4 {
+            // Another process takes whatever is free.
+            disk.fill(0)?;
             let deleted = call(&mut server, "DELETE", &format!("{CONFIG_MAPS}/n{n}"), None).await?;
             assert_eq!(deleted.status, 200, "{}\n{}", String::from_utf8_lossy(&deleted.body), cluster.log());
         }

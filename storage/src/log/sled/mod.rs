@@ -189,14 +189,44 @@ impl SledLog {
         for (key, value) in rows {
             tree.insert(key, value)?;
         }
-        let must_flush = match self.unsynced.write_journal(rows, newest) {
-            Ok(()) => self.durability == Durability::Sync,
-            Err(error) => {
-                tracing::debug!(%error, "the journal takes nothing; the log is flushed instead");
-                true
+        if self.durability == Durability::Sync || self.reserve.is_in_use() {
+            return tree.flush(newest);
+        }
+        self.unsynced.write_journal(rows, newest).or_else(|error| {
+            tracing::debug!(%error, "the journal takes nothing; the log is flushed instead");
+            tree.flush(newest)
+        })
+    }
+
+    /// Writes rows, and again with more of the reserve if another process was faster to take the space that was made for them.
+    fn write_with_reserve(&mut self, rows: &[Row], newest: Revision) -> Result<(), LogError> {
+        loop {
+            let written = self.write(rows, newest);
+            match self.close_failed_tree(written) {
+                Err(LogError::NoSpace { .. })
+                    if self.reserve.is_in_use()
+                        && !self.reserve.is_empty()
+                        && self.reopen_failed_tree()? => {}
+                written => return written,
             }
-        };
-        if must_flush { tree.flush(newest) } else { Ok(()) }
+        }
+    }
+
+    /// Opens the files of a sled that has failed again, with parts of the reserve if need be. Returns whether that was possible.
+    fn reopen_failed_tree(&mut self) -> Result<bool, LogError> {
+        while self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
+            let gave_up = self.reserve.give_up();
+            match self.reopen() {
+                Err(LogError::NoSpace { .. }) => {
+                    self.tree = None;
+                    if !gave_up {
+                        return Ok(false);
+                    }
+                }
+                reopened => reopened?,
+            }
+        }
+        Ok(true)
     }
 
     /// Forgets the transactions that are on disk, which all of them are after a flush.
@@ -293,7 +323,7 @@ impl Log for SledLog {
             }
         }
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if !self.reserve.has_space(u64::try_from(bytes).unwrap_or(u64::MAX)) {
+        if !self.reserve.make_space(u64::try_from(bytes).unwrap_or(u64::MAX)) {
             return Err(LogError::NoSpace { path: self.path() });
         }
         if self.unsynced.is_full() {
@@ -301,12 +331,15 @@ impl Log for SledLog {
             self.close_failed_tree(flushed)?;
             self.drop_unsynced()?;
         }
-        let written = self.write(&rows, newest);
-        self.close_failed_tree(written)?;
+        self.write_with_reserve(&rows, newest)?;
         if self.durability != Durability::Sync {
             self.unsynced.add(&transactions, bytes);
         }
         self.newest = newest;
+        if self.reserve.is_in_use() {
+            self.drop_unsynced()?;
+            self.reserve.restore();
+        }
         self.flusher.iter().for_each(Flusher::changed);
         self.live_bytes = self.live_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         self.unread.extend(transactions.into_iter().flatten().map(Record::Entry));
@@ -323,8 +356,16 @@ impl Log for SledLog {
 
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
         self.compact_revision = compact_revision;
+        if self.reserve.is_in_use() {
+            self.reserve.make_space(0);
+        }
         let compacted = self.tree()?.compact(compact_revision, superseded);
         let removed = self.close_failed_tree(compacted)?;
+        if self.reserve.is_in_use() {
+            let flushed = self.tree()?.flush(self.newest);
+            self.close_failed_tree(flushed)?;
+            self.reserve.restore();
+        }
         self.live_bytes = self.live_bytes.saturating_sub(removed);
         let shrunk = self.shrink(shrink::WHILE_OPEN);
         self.close_failed_tree(shrunk)?;
@@ -333,17 +374,8 @@ impl Log for SledLog {
     }
 
     fn recover_space(&mut self) -> Result<bool, LogError> {
-        self.reserve.release();
-        if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
-            match self.reopen() {
-                Err(LogError::NoSpace { .. }) => {
-                    self.tree = None;
-                    return Ok(false);
-                }
-                reopened => reopened?,
-            }
-        }
-        Ok(self.reserve.hold())
+        self.reserve.begin_use();
+        Ok(self.reopen_failed_tree()? && self.reserve.hold())
     }
 
     fn path(&self) -> PathBuf {
@@ -354,9 +386,8 @@ impl Log for SledLog {
         if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
             self.recover_space()?;
         }
-        if !self.reserve.has_space(0) {
-            self.reserve.release();
-        }
+        self.reserve.begin_use();
+        self.reserve.make_space(0);
         self.shrink(shrink::AT_CLOSE)?;
         let SledLog { flusher, tree, directory, mut reserve, newest, .. } = *self;
         let tree = tree.ok_or_else(|| LogError::NoSpace { path: directory.path().into() })?;

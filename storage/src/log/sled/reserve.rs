@@ -1,10 +1,14 @@
 //! Space on the disk that is reserved for the time when the disk is full.
 //!
-//! A log grows even when objects are deleted. So a file is kept that is of no use but to be removed when the disk is
-//! full: then deletions can continue, and free space.
+//! A log grows even when objects are deleted. So a file is kept that has no use but to be made smaller when the disk is full: then
+//! deletions can continue, and free space.
+//!
+//! Nobody else may take that space. A refused write leaves the reserve alone; a write that frees objects takes the little that it
+//! needs, and what it leaves is put back as soon as it is on disk.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -12,42 +16,47 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::private;
 
-/// The size of the file.
+/// The size of the file. On a small disk it takes half of what is free at most.
 const SIZE: u64 = 8 << 20;
 
-/// What must be left beside what is about to be written: for sled's own files, and for other processes' sake.
+/// The bytes that must be left beside those that are about to be written: for sled's own files, and for other processes' sake.
 const MARGIN: u64 = 1 << 20;
 
-/// The same, once the reserve is given up.
+/// The same, while the reserve is used.
 const LAST_MARGIN: u64 = 256 << 10;
 
-/// What must be left beside the reserve before it is kept again: more than a group of writes takes, so that the next one
-/// does not need the reserve.
-const COMFORT: u64 = 16 << 20;
+/// The bytes that are given up at a time.
+const PART: u64 = SIZE / 8;
+
+/// The bytes that must be free before all writes are admitted again: more than the margin, so that the next write is not refused.
+const RECOVERED: u64 = 2 * MARGIN;
 
 /// Returns how many bytes are free on the disk that holds a directory.
 pub(super) type Available = Box<dyn Fn(&Path) -> io::Result<u64> + Send>;
 
 /// The reserve of a store's directory.
 pub(super) struct Reserve {
-    directory: PathBuf,
+    path: PathBuf,
     available: Available,
-    is_held: bool,
+    /// The size of the file.
+    held: u64,
+    /// Whether writes may take from it: the disk is full, and they free objects.
+    is_in_use: bool,
 }
 
 impl Reserve {
-    /// The reserve as an earlier process left it; given up if there is so little space that sled may fail to open its
-    /// files.
+    /// The reserve as an earlier process left it. If there is so little space that sled may fail to open its files, they get some
+    /// of it.
     pub fn open(directory: &Path, available: Available) -> Reserve {
-        let is_held = directory.join("reserve").exists();
-        let mut reserve = Reserve { directory: directory.into(), available, is_held };
-        if !reserve.has_space(0) {
-            reserve.release();
-        }
+        let path = directory.join("reserve");
+        let held = fs::symlink_metadata(&path).map_or(0, |file| file.len());
+        let mut reserve = Reserve { path, available, held, is_in_use: true };
+        reserve.make_space(0);
+        reserve.is_in_use = false;
         reserve
     }
 
-    /// What the operating system reports.
+    /// The number that the operating system reports.
     pub fn available() -> Available {
         Box::new(|path| {
             let disk = statvfs(path)?;
@@ -55,57 +64,104 @@ impl Reserve {
         })
     }
 
-    /// Can so many bytes be written? What cannot be known is tried.
-    pub fn has_space(&self, bytes: u64) -> bool {
-        // sled writes a page anew from time to time, so that each byte may take two.
-        let needed = bytes.saturating_mul(2) + if self.is_held { MARGIN } else { LAST_MARGIN };
-        self.free().is_none_or(|free| free >= needed)
+    /// Whether writes may take from the reserve. Each must be flushed, and followed by [`restore`](Self::restore).
+    pub fn is_in_use(&self) -> bool {
+        self.is_in_use
     }
 
-    /// Gives the reserve up.
-    pub fn release(&mut self) {
-        match fs::remove_file(self.path()) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(%error, path = %self.path().display(), "the reserve is not given up")
-            }
+    /// Permits writes to take from the reserve, until it is [held](Self::hold) again.
+    pub fn begin_use(&mut self) {
+        self.is_in_use = true;
+    }
+
+    /// Returns whether so many bytes can be written, after taking what is missing from the reserve if that is permitted. If the
+    /// free space is unknown, writing is tried.
+    pub fn make_space(&mut self, bytes: u64) -> bool {
+        let Some(free) = self.free() else { return true };
+        // sled writes a page anew from time to time, so that each byte may take two; the journal has it, too.
+        let needed = bytes.saturating_mul(3) + if self.is_in_use { LAST_MARGIN } else { MARGIN };
+        let missing = needed.saturating_sub(free);
+        if missing == 0 {
+            return true;
         }
-        self.is_held = false;
+        if !self.is_in_use || self.held == 0 {
+            return false;
+        }
+        let has_enough = self.held >= missing;
+        self.resize(self.held.saturating_sub(missing));
+        has_enough
     }
 
-    /// Keeps the reserve (again), if there is enough space. Returns whether it is kept.
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Gives a part of the reserve up, because writing failed although there seemed to be space. Returns whether there was any.
+    pub fn give_up(&mut self) -> bool {
+        let had_any = self.held > 0;
+        if had_any {
+            self.resize(self.held.saturating_sub(PART));
+        }
+        had_any
+    }
+
+    /// Puts back what a flushed write has left of the space that was made for it.
+    pub fn restore(&mut self) {
+        if self.is_in_use
+            && let Some(free) = self.free()
+        {
+            self.grow(self.held.saturating_add(free.saturating_sub(LAST_MARGIN)));
+        }
+    }
+
+    /// Fills the reserve as far as there is space. Returns whether there is enough beside it for all writes; then nothing is taken
+    /// from it any more.
     pub fn hold(&mut self) -> bool {
-        if !self.is_held && self.free().is_none_or(|free| free >= SIZE + COMFORT) {
-            match self.allocate() {
-                Ok(()) => self.is_held = true,
-                Err(error) => {
-                    tracing::debug!(%error, "no room for the reserve");
-                    self.release();
-                }
-            }
-        }
-        self.is_held
+        let size = self.free().map_or(SIZE, |free| self.held.saturating_add(free) / 2);
+        let has_recovered = self.grow(size) && self.free().is_none_or(|free| free >= RECOVERED);
+        self.is_in_use &= !has_recovered;
+        has_recovered
     }
 
-    fn allocate(&self) -> io::Result<()> {
-        let file = private::file_options().open(self.path())?;
-        match fallocate(&file, FallocateFlags::empty(), 0, SIZE) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                // Zeros would do, but a file system without this call may not store them.
-                io::copy(&mut io::Read::take(io::repeat(0xff), SIZE), &mut &file)?;
-            }
-            allocated => allocated?,
+    /// Makes the file as large as it may be, up to a size. Returns whether it is.
+    fn grow(&mut self, size: u64) -> bool {
+        let size = size.min(SIZE);
+        if size > self.held {
+            self.resize(size);
         }
-        file.sync_all()
+        self.held >= size
     }
 
-    fn path(&self) -> PathBuf {
-        self.directory.join("reserve")
+    /// Changes the size of the file. A failure leaves as much as there is.
+    fn resize(&mut self, size: u64) {
+        let resized = private::file_options().open(&self.path).and_then(|file| {
+            match size > self.held {
+                true => allocate(&file, size)?,
+                false => file.set_len(size)?,
+            }
+            file.sync_all()
+        });
+        if let Err(error) = resized {
+            tracing::debug!(%error, size, "the reserve has another size than it should have");
+        }
+        self.held = fs::symlink_metadata(&self.path).map_or(0, |file| file.len());
     }
 
     fn free(&self) -> Option<u64> {
-        (self.available)(&self.directory).ok()
+        (self.available)(self.path.parent()?).ok()
+    }
+}
+
+/// Has the disk hold all blocks of a file up to a size.
+fn allocate(mut file: &File, size: u64) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+            // Zeros would do, but a file system without this call may not store them.
+            let held = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+            io::copy(&mut io::Read::take(io::repeat(0xff), size.saturating_sub(held)), &mut file).map(drop)
+        }
+        allocated => Ok(allocated?),
     }
 }
 
@@ -117,36 +173,78 @@ mod tests {
         atomic::{AtomicU64, Ordering::Relaxed},
     };
 
-    #[test]
-    fn the_reserve_is_given_up_and_kept_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let free = Arc::new(AtomicU64::new(1 << 30));
-        let asked = free.clone();
-        let file = dir.path().join("reserve");
-        let mut reserve = Reserve::open(dir.path(), Box::new(move |_| Ok(asked.load(Relaxed))));
-        assert!(reserve.hold() && reserve.hold());
-        assert_eq!(fs::metadata(&file).unwrap().len(), SIZE);
-        for (left, bytes, room) in [(MARGIN, 0, true), (MARGIN - 1, 0, false), (MARGIN + 9, 5, false)] {
-            free.store(left, Relaxed);
-            assert_eq!(reserve.has_space(bytes), room, "{bytes} of {left}");
-        }
-        reserve.release();
-        reserve.release();
-        assert!(!file.exists());
-        assert!(reserve.has_space(100_000), "the margin is for deletions now");
-        free.store(SIZE + COMFORT - 1, Relaxed);
-        assert!(!reserve.hold());
-        free.store(SIZE + COMFORT, Relaxed);
-        assert!(reserve.hold() && file.exists());
+    /// A disk that has so much space for the reserve and for others together.
+    fn disk(directory: &Path, space: u64) -> (Arc<AtomicU64>, Reserve) {
+        let space = Arc::new(AtomicU64::new(space));
+        (space.clone(), Reserve::open(directory, available(directory, space)))
+    }
+
+    fn available(directory: &Path, space: Arc<AtomicU64>) -> Available {
+        let file = directory.join("reserve");
+        Box::new(move |_| {
+            Ok(space.load(Relaxed).saturating_sub(fs::metadata(&file).map_or(0, |file| file.len())))
+        })
+    }
+
+    fn held(directory: &Path) -> u64 {
+        fs::metadata(directory.join("reserve")).map_or(0, |file| file.len())
     }
 
     #[test]
-    fn a_start_on_a_full_disk_gives_it_up() {
-        for (free, kept) in [(1 << 30, true), (0, false)] {
+    fn a_small_disk_has_a_reserve_too() {
+        for (space, want) in [(1 << 30, SIZE), (3 * SIZE, SIZE), (2 * SIZE, SIZE), (SIZE, SIZE / 2), (0, 0)] {
             let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join("reserve"), "").unwrap();
-            let reserve = Reserve::open(dir.path(), Box::new(move |_| Ok(free)));
-            assert_eq!((reserve.is_held, dir.path().join("reserve").exists()), (kept, kept), "{free} free");
+            let (_, mut reserve) = disk(dir.path(), space);
+            assert_eq!(reserve.hold(), space > 0, "{space}");
+            assert_eq!(held(dir.path()), want, "{space}");
+        }
+    }
+
+    #[test]
+    fn a_refused_write_leaves_the_reserve_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, mut reserve) = disk(dir.path(), 1 << 30);
+        assert!(reserve.hold());
+        for (free, bytes, has_space) in [(MARGIN, 0, true), (MARGIN - 1, 0, false), (MARGIN + 14, 5, false)] {
+            space.store(SIZE + free, Relaxed);
+            assert_eq!(reserve.make_space(bytes), has_space, "{bytes} of {free}");
+            assert_eq!(held(dir.path()), SIZE);
+        }
+    }
+
+    #[test]
+    fn a_write_takes_what_it_needs_and_the_rest_is_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, mut reserve) = disk(dir.path(), 1 << 30);
+        assert!(reserve.hold());
+        space.store(SIZE, Relaxed);
+        reserve.begin_use();
+        assert!(!reserve.hold(), "the disk is full still");
+        for _ in 0..100 {
+            let before = held(dir.path());
+            assert!(reserve.make_space(1000));
+            assert!(
+                before - held(dir.path()) <= LAST_MARGIN + 3000,
+                "another process could take what is given up"
+            );
+            // The write.
+            space.fetch_sub(2000, Relaxed);
+            reserve.restore();
+        }
+        assert!(held(dir.path()) >= SIZE - LAST_MARGIN - 100 * 2000);
+        assert!(!reserve.make_space(SIZE), "more than there is");
+        space.store(SIZE + RECOVERED, Relaxed);
+        assert!(reserve.hold() && held(dir.path()) >= SIZE / 2);
+        assert!(!reserve.is_in_use());
+    }
+
+    #[test]
+    fn a_start_on_a_full_disk_uses_it() {
+        for (space, want) in [(1 << 30, SIZE), (SIZE, SIZE - LAST_MARGIN)] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("reserve"), vec![0; SIZE as usize]).unwrap();
+            drop(disk(dir.path(), space));
+            assert_eq!(held(dir.path()), want, "{space} are there");
         }
     }
 }

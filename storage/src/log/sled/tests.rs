@@ -573,10 +573,10 @@ async fn a_full_disk_takes_deletions_and_recovers() {
         let disk = Disk::new();
         let free = Arc::new(AtomicU64::new(1 << 30));
         let asked = free.clone();
-        // The reserve is part of what is free as soon as it is given up.
+        // The reserve is part of what is free as far as it is given up.
         let reserve = disk.path().join("reserve");
-        let available: Available =
-            Box::new(move |_| Ok(asked.load(Relaxed) + if reserve.exists() { 0 } else { 8 << 20 }));
+        let held = move || fs::metadata(&reserve).map_or(0, |file| file.len());
+        let available: Available = Box::new(move |_| Ok(asked.load(Relaxed) + (8 << 20) - held()));
         let log = SledLog::open_with(disk.path(), durability, available).unwrap();
         let store = Store::open(Box::new(log), Marked, Options::default()).unwrap();
         put(&store, &key("a"), &"x".repeat(10_000)).await;

@@ -84,7 +84,9 @@ impl Unsynced {
     /// The journal cannot be emptied.
     pub fn drop_up_to(&self, flushed: Revision) -> io::Result<()> {
         let mut kept = self.lock();
-        while let Some(first) = kept.list.pop_front_if(|first| first.revision <= flushed) {
+        while kept.list.front().is_some_and(|first| first.revision <= flushed)
+            && let Some(first) = kept.list.pop_front()
+        {
             kept.bytes -= first.bytes;
         }
         if kept.list.is_empty() {
