@@ -8,10 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::wait::DEADLINE;
 use coracle_e2e::{Cluster, binary, cluster};
+use coracle_storage::log::{Change, Log, Notifier, Outcome, Proposal};
+use coracle_storage::{Key, Revision, Unreadable};
 use coracle_storage_etcd::testing::{EtcdCluster, start_or_skip};
+use coracle_storage_etcd::{Compaction, EtcdLog, Layout};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -308,6 +312,91 @@ async fn another_server_takes_over_the_controllers() -> Result<()> {
         .await
         .context("the lease was not released")?;
     on_third.until(&web, |set| set["status"]["replicas"] == 1).await.map(drop)
+}
+
+/// Names and values in the cluster as they are.
+struct Raw;
+
+impl Layout for Raw {
+    fn prefix(&self) -> &str {
+        "/registry/"
+    }
+
+    fn name(&self, key: &Key) -> String {
+        format!("/registry/{}/{}", key.bucket(), key.name())
+    }
+
+    fn key(&self, name: &str) -> Option<Key> {
+        let (bucket, name) = name.strip_prefix("/registry/")?.split_once('/')?;
+        Some(Key::new(bucket, name))
+    }
+
+    fn encode(&self, _: &Key, stored: &Bytes) -> Bytes {
+        stored.clone()
+    }
+
+    fn decode(&self, _: &Key, value: &Bytes) -> std::result::Result<Bytes, Unreadable> {
+        Ok(value.clone())
+    }
+}
+
+/// Writes or deletes a value of the cluster.
+async fn write_raw(
+    etcd: &EtcdCluster,
+    name: &str,
+    previous: Option<Revision>,
+    change: Change,
+) -> Result<Revision> {
+    let endpoints = etcd.endpoints();
+    let proposal = Proposal { key: Key::new("configmaps", name), previous, change };
+    let written = tokio::task::spawn_blocking(move || {
+        let mut log = EtcdLog::new(&endpoints, Raw, Compaction::Interval(Duration::ZERO))?;
+        log.start(Notifier::new(|_| ()))?;
+        anyhow::Ok(log.append(&[vec![proposal]])?)
+    });
+    match written.await??[..] {
+        [Outcome::Committed(revision)] => Ok(revision),
+        ref other => bail!("{other:?}"),
+    }
+}
+
+/// A value that cannot be decoded is there all the same: its namespace is not deleted before it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_value_holds_its_namespace() -> Result<()> {
+    let Some(shared) = Shared::start(1).await? else { return Ok(()) };
+    let server = shared.server("*").await?;
+    let mut client = json(&server).await?;
+    let deep = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x"}},"data":{}{}}}"#,
+        "[".repeat(5_000),
+        "]".repeat(5_000)
+    );
+    for (namespace, value) in [("garbage", "no object".to_owned()), ("nested", deep)] {
+        client.create("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
+        let config_maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        client.create(&config_maps, config_map("readable", 1)).await?;
+        let name = format!("{namespace}/x");
+        let change = Change::Put { created: None, stored: value.into() };
+        let written = write_raw(&shared.etcd, &name, None, change).await?;
+        let list = client.get(&config_maps).await?;
+        ensure!(list["items"].as_array().is_some_and(|items| !items.is_empty()), "{list}");
+        ensure!(!list.to_string().contains("[[[[[["), "nothing that cannot be read is served");
+        let path = format!("/api/v1/namespaces/{namespace}");
+        client.delete(&path).await?;
+        let is_held = |namespace: &Value| {
+            let conditions = namespace["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "NamespaceDeletionContentFailure"
+                    && condition["status"] == "True"
+                    && condition["message"].as_str().is_some_and(|message| message.contains("corrupt object"))
+            })
+        };
+        client.until(&path, is_held).await?;
+        client.until_gone(&format!("{config_maps}/readable")).await?;
+        write_raw(&shared.etcd, &name, Some(written), Change::Delete).await?;
+        client.until_gone(&path).await?;
+    }
+    Ok(())
 }
 
 /// A backup of a server with a data directory goes to a cluster, and one of the cluster goes to a data directory.

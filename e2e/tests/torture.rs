@@ -4,17 +4,16 @@
 //! survive the process. `CORACLE_TORTURE_ROUNDS=300 cargo test -p coracle-e2e --test torture -- --nocapture` for
 //! longer than the few rounds of a plain run; `CORACLE_TORTURE_SEED` repeats the choices of a run, though not its timing.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster::Builder;
-use coracle_e2e::consistency::client::{Acknowledged, COLLECTION, Client, History, Watch, list, mark};
+use coracle_e2e::consistency::client::{Acknowledged, Client, History, Watch, list, mark};
 use coracle_e2e::consistency::register::{self, Input, Output};
-use coracle_e2e::consistency::stream::{self, Listed, Objects, Writes};
+use coracle_e2e::consistency::stream::{self, Listed, Objects};
 use coracle_e2e::http::Endpoint;
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::random::Rng;
@@ -164,7 +163,12 @@ impl Run {
                 // The first thing that the next history sees.
                 let output = Output::Read(found.objects.get(&key).copied());
                 let now = self.history.now();
-                operations.push(register::Operation { input: Input::Read, output, called: now, returned: now });
+                operations.push(register::Operation {
+                    input: Input::Read,
+                    output,
+                    called: now,
+                    returned: now,
+                });
                 register::check(initial, &operations).with_context(|| format!("{key} from {initial:?}"))?;
             }
             self.operations += self.history.len();

@@ -61,6 +61,11 @@ impl<I: Index> Timeline<I> {
         }
     }
 
+    /// Forgets all events at once.
+    pub fn clear(&mut self) {
+        *self = Timeline::new(self.limits);
+    }
+
     pub fn push(&mut self, event: Arc<Event<I>>) {
         self.bytes += cost(&event);
         self.cached_frames += 1;

@@ -16,6 +16,7 @@ mod apply;
 mod compaction;
 mod disk;
 mod pending;
+mod relist;
 
 use std::{
     collections::HashSet,
@@ -364,7 +365,10 @@ impl<I: Index> Sequencer<I> {
     {
         let mut own = own.peekable();
         let mut events = Vec::new();
-        let records = self.log.tail(until).map_err(|error| self.shared.fail(error))?;
+        let records = match self.log.tail(until) {
+            Err(LogError::HistoryLost { .. }) => return self.relist(own.peek().is_some()),
+            tail => tail.map_err(|error| self.shared.fail(error))?,
+        };
         let seen = self.state.revision();
         for record in records {
             let known = own.next_if(|own| own.is_for(&record));

@@ -175,6 +175,17 @@ impl<I: Index> State<I> {
         }
     }
 
+    /// An empty state in the place of another one, of which all objects are listed again.
+    pub fn following(other: &State<I>) -> State<I> {
+        let quarantine = Quarantine { entries: OrdMap::new(), total: other.quarantine.total };
+        State { quarantine, ..State::new(CompactRevision::default()) }
+    }
+
+    /// The buckets that were ever in use.
+    pub fn bucket_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.buckets.keys()
+    }
+
     /// Moves on to a revision without a change.
     pub fn advance(&mut self, to: Revision) {
         self.revision = self.revision.max(to);

@@ -250,7 +250,11 @@ impl Registry {
         })
     }
 
-    /// Deletes what a list selects, and answers with the list as it was.
+    /// Deletes the objects that a list selects, and returns the list as it was.
+    ///
+    /// # Errors
+    /// 500 if an entry of another writer in the namespace is unreadable, as kube-apiserver responds to the list: what it is cannot
+    /// be found out, and a namespace is not empty as long as it is there. The readable objects are deleted.
     pub async fn delete_collection(
         &self,
         target: &Target,
@@ -270,7 +274,17 @@ impl Registry {
             self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
         });
         stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        Ok(page)
+        let snapshot = self.store.snapshot();
+        let corrupt = snapshot.quarantined().find(|entry| {
+            **entry.key.bucket() == *target.info.storage.bucket && filter.is_in_namespace(entry.key.name())
+        });
+        match corrupt {
+            Some(entry) => Err(Error::Internal(format!(
+                "StorageError: corrupt object, Code: 7, Key: {}, ResourceVersion: {}, AdditionalErrorMsg: {}",
+                entry.key, entry.id.revision, entry.reason
+            ))),
+            None => Ok(page),
+        }
     }
 
     async fn delete_one_of(&self, target: Target, options: &DeleteOptions, caller: Caller<'_>) -> Result<()> {

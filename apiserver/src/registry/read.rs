@@ -80,6 +80,11 @@ impl Filter {
         self.fields.matches(namespace, name, |position| values.get(position).map(|value| &**value))
     }
 
+    /// Whether a storage name is that of an object in the namespace, if there is one.
+    pub fn is_in_namespace(&self, name: &str) -> bool {
+        name.starts_with(&self.prefix())
+    }
+
     /// The prefix that the storage names of the objects share.
     fn prefix(&self) -> String {
         if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }

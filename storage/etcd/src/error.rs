@@ -41,5 +41,10 @@ pub(crate) fn failed(
     servers: &str,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> LogError {
-    LogError::Failed { action, path: PathBuf::from(format!("etcd at {servers}")), cause: cause.into() }
+    LogError::Failed { action, path: location(servers), cause: cause.into() }
+}
+
+/// The place of a log in a cluster, for messages.
+pub(crate) fn location(servers: &str) -> PathBuf {
+    PathBuf::from(format!("etcd at {servers}"))
 }

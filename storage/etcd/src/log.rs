@@ -24,9 +24,9 @@ use tonic::Status;
 
 use crate::{
     Compaction, Endpoints, EtcdError, Layout,
-    client::{Client, is_transient},
+    client::{Client, is_compacted, is_transient},
     compaction::{compact, compact_at_intervals, find_compact_revision},
-    error::failed,
+    error::{failed, location},
     lease::Leases,
     linearizer::ReadIndex,
     proto::{KeyValue, RangeRequest, header_revision, prefix_end, revision, to_wire},
@@ -38,6 +38,9 @@ use crate::{
 /// How long a start waits for the cluster.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const START_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a list of all objects, in the place of lost history, waits for the cluster.
+const RELIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the store's thread waits for a change that etcd has committed. After that the log has failed.
 const TAIL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -176,6 +179,9 @@ impl EtcdLog {
     }
 
     /// Passes on every live object at the compact revision, page by page.
+    ///
+    /// # Errors
+    /// [`LogError::HistoryLost`] if that revision is compacted meanwhile.
     fn load_objects(
         &mut self,
         visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
@@ -193,7 +199,10 @@ impl EtcdLog {
             };
             let client = self.client.clone();
             let page = self.wait(async move { client.range(&request).await })?;
-            let page = page.map_err(|status| self.failed("cannot load", status))?;
+            let page = page.map_err(|status| match is_compacted(&status) {
+                true => self.tail.history_lost(),
+                false => self.failed("cannot load", status),
+            })?;
             let Some(last) = page.kvs.last() else { return Ok(()) };
             // The key after the last one.
             start = [&last.key[..], b"\0"].concat().into();
@@ -227,17 +236,26 @@ fn next_page(kvs: &[KeyValue]) -> i64 {
 /// The compact revision to load from, and the newest one, as soon as the cluster responds.
 async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     let deadline = Instant::now() + START_TIMEOUT;
-    let request = RangeRequest { key: prefix, count_only: true, ..RangeRequest::default() };
     loop {
-        let found = async {
-            let newest = header_revision(client.range(&request).await?.header.as_ref());
-            Ok((find_compact_revision(client, newest.saturating_sub(HISTORY), newest).await?, newest))
-        };
-        match found.await {
+        let newest = newest(client, &prefix, deadline).await?;
+        match find_compact_revision(client, newest.saturating_sub(HISTORY), newest).await {
             Err(status) if is_transient(&status) && Instant::now() + START_PAUSE < deadline => {
                 tokio::time::sleep(START_PAUSE).await;
             }
-            outcome => return outcome,
+            found => return Ok((found?, newest)),
+        }
+    }
+}
+
+/// The newest revision, as soon as the cluster responds.
+async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
+    let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
+    loop {
+        match client.range(&request).await {
+            Err(status) if is_transient(&status) && Instant::now() + START_PAUSE < deadline => {
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            response => return Ok(header_revision(response?.header.as_ref())),
         }
     }
 }
@@ -284,6 +302,23 @@ impl Log for EtcdLog {
         }
     }
 
+    fn relist(
+        &mut self,
+        visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
+    ) -> Result<Revision, LogError> {
+        let (client, prefix) = (self.client.clone(), self.prefix.clone());
+        let newest =
+            self.wait(async move { newest(&client, &prefix, Instant::now() + RELIST_TIMEOUT).await })?;
+        let newest = newest.map_err(|status| self.failed("cannot reach the cluster", status))?;
+        let newest = Revision(newest);
+        self.bounds = LogBounds { compact_revision: CompactRevision::at(newest), newest };
+        self.own.clear();
+        self.load_objects(visit)?;
+        self.progress = newest;
+        self.tail.restart(newest.0);
+        Ok(newest)
+    }
+
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
         let txns: Vec<Txn> = batch.iter().map(|transaction| Txn::new(&*self.layout, transaction)).collect();
         let executor = self.executor.clone();
@@ -311,6 +346,9 @@ impl Log for EtcdLog {
         let nudge = if until <= self.committed { SURE_NUDGE } else { NUDGE };
         let mut records = Vec::new();
         loop {
+            if self.tail.is_lost() {
+                return Err(self.tail.history_lost());
+            }
             let is_over = self.tail.progress() >= until.0 || self.reached_or_full(until.0, nudge)?;
             // In this order: what was received before is drained.
             let progress = self.tail.progress();
@@ -348,7 +386,7 @@ impl Log for EtcdLog {
     }
 
     fn path(&self) -> PathBuf {
-        PathBuf::from(format!("etcd at {}", self.client.servers))
+        location(&self.client.servers)
     }
 
     fn close(self: Box<Self>) -> Result<(), LogError> {

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use coracle_storage::log::{LogError, Notification, Notifier};
 use tokio::sync::{Notify, watch};
 
-use crate::{error::failed, layout::Layout};
+use crate::{
+    error::{failed, location},
+    layout::Layout,
+};
 
 /// How long a wait goes on before etcd is asked how far its watch is: a change outside the prefix is not shown by it.
 pub const NUDGE: Duration = Duration::from_millis(50);
@@ -43,6 +46,8 @@ pub(crate) struct Tail {
     read: Notify,
     /// Notifies the store that the watch waits until the queue is read.
     full: Notify,
+    /// Notifies the watch of a restart.
+    restart: Notify,
 }
 
 #[derive(Default)]
@@ -62,8 +67,8 @@ struct Queue {
 struct Progress {
     /// All changes up to here were received.
     revision: u64,
-    /// Why no more will come.
-    failure: Option<Arc<str>>,
+    /// Whether changes after the revision are compacted, so that the watch waits for a [restart](Tail::restart).
+    is_lost: bool,
 }
 
 impl Tail {
@@ -76,6 +81,7 @@ impl Tail {
             nudge: Notify::new(),
             read: Notify::new(),
             full: Notify::new(),
+            restart: Notify::new(),
         }
     }
 
@@ -138,16 +144,34 @@ impl Tail {
         self.lock().interruption = reason;
     }
 
-    /// No more will come.
-    pub fn fail(&self, reason: &str) {
-        self.progress.send_modify(|progress| progress.failure = Some(reason.into()));
+    /// Reports that the changes after the progress are compacted, and waits until the store has listed all objects instead.
+    pub async fn lose_history(&self) {
+        self.progress.send_modify(|progress| progress.is_lost = true);
         let notifier = self.lock().notifier.clone();
         if let Some(notifier) = notifier {
-            notifier.notify(Notification::Failed(self.failed(reason)));
+            notifier.notify(Notification::Changed);
         }
+        self.restart.notified().await;
     }
 
-    /// Waits until all changes up to a revision were received. The caller bounds the wait.
+    /// Whether changes after the progress are compacted.
+    pub fn is_lost(&self) -> bool {
+        self.progress.borrow().is_lost
+    }
+
+    /// Lets the watch go on after a revision: everything up to there is known, and nothing that it has received is needed.
+    pub fn restart(&self, known: u64) {
+        let mut queue = self.lock();
+        queue.events.clear();
+        queue.bytes = 0;
+        queue.is_notified = false;
+        drop(queue);
+        self.read.notify_one();
+        self.progress.send_modify(|progress| *progress = Progress { revision: known, is_lost: false });
+        self.restart.notify_one();
+    }
+
+    /// Waits until all changes up to a revision were received, or listed. The caller bounds the wait.
     pub async fn reached(&self, until: u64) -> Result<(), LogError> {
         self.reached_with(until, NUDGE).await
     }
@@ -155,24 +179,26 @@ impl Tail {
     /// As [`reached`](Self::reached); `nudge` is how long etcd may take before it is asked how far its watch is.
     pub async fn reached_with(&self, until: u64, nudge: Duration) -> Result<(), LogError> {
         let mut progress = self.progress.subscribe();
-        let is_over = |progress: &Progress| progress.revision >= until || progress.failure.is_some();
         loop {
-            match tokio::time::timeout(nudge, progress.wait_for(is_over)).await {
+            match tokio::time::timeout(nudge, progress.wait_for(|progress| progress.revision >= until)).await
+            {
                 // The sender lives as long as this.
                 Ok(Err(_)) => return Err(self.failed("the watch has ended")),
-                Ok(Ok(progress)) if progress.revision >= until => return Ok(()),
-                Ok(Ok(progress)) => {
-                    return Err(self.failed(progress.failure.as_deref().unwrap_or_default()));
-                }
+                Ok(Ok(_)) => return Ok(()),
                 Err(_) => self.nudge.notify_one(),
             }
         }
     }
 
     /// As [`reached_with`](Self::reached_with), but returns false as soon as the queue has to be read first.
+    ///
+    /// # Errors
+    /// [`LogError::HistoryLost`] as soon as changes are compacted.
     pub async fn reached_or_full(&self, until: u64, nudge: Duration) -> Result<bool, LogError> {
+        let mut progress = self.progress.subscribe();
         tokio::select! {
             biased;
+            Ok(_) = progress.wait_for(|progress| progress.is_lost) => Err(self.history_lost()),
             reached = self.reached_with(until, nudge) => reached.map(|()| true),
             () = self.full.notified() => Ok(false),
         }
@@ -216,6 +242,10 @@ impl Tail {
             made.iter().any(|event| event.name == name && event.value == *value)
         };
         (made.len() == changes.len() && changes.iter().all(is_made)).then_some(revision)
+    }
+
+    pub fn history_lost(&self) -> LogError {
+        LogError::HistoryLost { path: location(&self.servers) }
     }
 
     pub fn failed(&self, reason: &str) -> LogError {

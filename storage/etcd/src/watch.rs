@@ -51,7 +51,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches until the revision to resume from is compacted.
+    /// Watches for ever. When the revision to resume from is compacted, it goes on after the store has listed all objects.
     pub async fn run(self) {
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
@@ -59,10 +59,14 @@ impl Watch {
             let before = self.tail.progress();
             match self.stream().await {
                 End::Compacted(compact_revision) => {
-                    let next = self.tail.progress() + 1;
-                    return self.tail.fail(&format!(
-                        "the changes from revision {next} on are compacted up to {compact_revision}"
-                    ));
+                    let after = self.tail.progress();
+                    tracing::warn!(
+                        after,
+                        compact_revision,
+                        "the changes that the watch of etcd would show are compacted"
+                    );
+                    self.tail.lose_history().await;
+                    pause = FIRST_PAUSE;
                 }
                 End::Interrupted(reason) => {
                     if self.tail.progress() > before {

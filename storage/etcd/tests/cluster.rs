@@ -244,39 +244,118 @@ async fn nothing_is_lost_when_a_member_is_killed() -> io::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_responses_are_found_out() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
-    let (proxy, cut) = proxy(cluster.urls().remove(0).trim_start_matches("http://").to_owned()).await?;
-    let endpoints = Endpoints { servers: vec![proxy], ..Endpoints::default() };
-    let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");
-    let behind_proxy = Store::open(Box::new(log), Marked, Options::default()).expect("a store");
+    let proxy = Proxy::start(&cluster).await?;
+    let behind_proxy = proxy.open();
     let load = Load::start(behind_proxy, open(&cluster, NEVER));
     for _ in 0..30 {
         load.goes_on(20).await;
         // Nobody may be connected at the moment.
-        drop(cut.send(()));
+        drop(proxy.cut.send(()));
     }
     load.check().await;
     Ok(())
 }
 
-/// Passes connections on to a server. Returns its URL, and what cuts all connections.
-async fn proxy(server: String) -> io::Result<(String, broadcast::Sender<()>)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let (cut, _) = broadcast::channel(1);
-    let cuts = cut.clone();
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let (server, mut cut) = (server.clone(), cuts.subscribe());
-            tokio::spawn(async move {
-                let Ok(mut server) = TcpStream::connect(server).await else { return };
-                tokio::select! {
-                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                    _ = cut.recv() => {}
-                }
-            });
+/// Passes connections on to the first member of a cluster.
+struct Proxy {
+    url: String,
+    /// Cuts all connections.
+    cut: broadcast::Sender<()>,
+    is_open: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    async fn start(cluster: &EtcdCluster) -> io::Result<Proxy> {
+        let server = cluster.urls().remove(0).trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let (cut, _) = broadcast::channel(1);
+        let is_open = Arc::new(AtomicBool::new(true));
+        let proxy = Proxy { url: format!("http://{}", listener.local_addr()?), cut, is_open };
+        let (cuts, is_open) = (proxy.cut.clone(), proxy.is_open.clone());
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (server, mut cut, is_open) = (server.clone(), cuts.subscribe(), is_open.clone());
+                tokio::spawn(async move {
+                    if !is_open.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let Ok(mut server) = TcpStream::connect(server).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = cut.recv() => {}
+                    }
+                });
+            }
+        });
+        Ok(proxy)
+    }
+
+    /// A store that reaches the cluster through it.
+    fn open(&self) -> Store<Marked> {
+        let endpoints = Endpoints { servers: vec![self.url.clone()], ..Endpoints::default() };
+        let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");
+        Store::open(Box::new(log), Marked, Options::default()).expect("a store")
+    }
+
+    /// Cuts all connections, and accepts new ones or not.
+    fn set_open(&self, is_open: bool) {
+        self.is_open.store(is_open, Ordering::SeqCst);
+        // Nobody may be connected at the moment.
+        drop(self.cut.send(()));
+    }
+}
+
+/// While a store cannot reach the cluster, others write and the history is compacted: it lists everything again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Result<()> {
+    let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
+    let proxy = Proxy::start(&cluster).await?;
+    let store = proxy.open();
+    let other = open(&cluster, Compaction::WithHistory);
+    let (things, elsewhere) = (Arc::from("things"), Arc::from("elsewhere"));
+    for round in 0..3 {
+        let same = put(&store, "same", "1").await;
+        put(&store, "changed", "1").await;
+        put(&store, "deleted", "1").await;
+        let before = store.revision();
+        let mut quiet = store.watch(&elsewhere, before).expect("a watch");
+        let mut watcher = store.watch(&things, before).expect("a watch");
+        other.linearize(late()).await.expect("the writes");
+        proxy.set_open(false);
+        put(&other, "changed", "2").await;
+        put(&other, "created", &round.to_string()).await;
+        other.delete(key("deleted"), Expect::Present).await.expect("a deletion");
+        let newest = put(&other, "created", "last").await;
+        other.compact(newest).await.expect("compacted");
+        proxy.set_open(true);
+        let seen = tokio::time::timeout(Duration::from_secs(60), async {
+            (watcher.next().await.map(drop), quiet.next().await.map(drop))
+        });
+        let (of_things, of_elsewhere) = seen.await.expect("watches learn of it");
+        of_things.expect_err("the changes are compacted");
+        of_elsewhere.expect_err("nobody knows what has changed there");
+        store.health().expect("no failure");
+        store.linearize(late()).await.expect("a linearizable read");
+        let snapshot = store.snapshot();
+        let of = |name| snapshot.get(&key(name)).map(|object| object.meta.clone());
+        assert_eq!(of("changed").as_deref(), Some("2"));
+        assert_eq!(of("created").as_deref(), Some("last"));
+        assert_eq!(of("deleted"), None);
+        assert_eq!(snapshot.get(&key("same")).expect("an object").revision, same);
+        assert!(store.watch(&things, before).is_err(), "nobody resumes from before");
+        // It goes on: own writes, those of others, and watches.
+        let mut watcher = store.watch(&things, store.revision()).expect("a watch");
+        let own = put(&store, "own", &round.to_string()).await;
+        assert!(own > newest);
+        let foreign = put(&other, "foreign", &round.to_string()).await;
+        let mut seen = Vec::new();
+        while !seen.contains(&foreign) {
+            let events = tokio::time::timeout(Duration::from_secs(30), watcher.next()).await.expect("events");
+            seen.extend(events.expect("no gap").iter().map(|event| event.revision));
         }
-    });
-    Ok((url, cut))
+        assert_eq!(seen, [own, foreign]);
+    }
+    Ok(())
 }
 
 /// A store whose cluster does not respond is not ready, and has not failed.

@@ -45,7 +45,22 @@ pub trait Log: Send + 'static {
     /// What was committed since the last call (the first: since the newest revision of the bounds), in order of ids, no
     /// matter who wrote it. Waits until the transaction at `until` is among it, or was before. A transaction is never
     /// split between calls.
+    ///
+    /// # Errors
+    /// [`LogError::HistoryLost`] if the log cannot show all of it; [`relist`](Log::relist) goes on then.
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
+
+    /// Called after [`LogError::HistoryLost`]: passes every live object at a newer revision to `visit`, in any order, and returns that
+    /// revision. The tail continues after it.
+    ///
+    /// # Errors
+    /// [`LogError::HistoryLost`] if it was lost again meanwhile: what was visited is of no use.
+    fn relist(
+        &mut self,
+        _visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
+    ) -> Result<Revision, LogError> {
+        Err(LogError::HistoryLost { path: self.path() })
+    }
 
     /// Up to where the tail has returned all changes, if it knows of revisions without any: those of a cluster that is used
     /// for other things, too.
@@ -261,6 +276,12 @@ pub enum LogError {
     /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
     #[error("no space is left on the disk that holds {path}", path = .path.display())]
     NoSpace {
+        /// Where the log is.
+        path: PathBuf,
+    },
+    /// Changes that the tail has not returned are compacted, in a log that others write to.
+    #[error("changes in {path} were compacted before they were read", path = .path.display())]
+    HistoryLost {
         /// Where the log is.
         path: PathBuf,
     },

@@ -95,7 +95,7 @@ impl RegistryLayout {
     /// The bytes that the store keeps of a value.
     ///
     /// # Errors
-    /// It is neither JSON nor protobuf, or of a type or version that is not known.
+    /// It is neither JSON nor protobuf, nested too deep, or of a type or version that is not known.
     pub fn decode(&self, key: &Key, value: &Bytes) -> Result<Bytes, Unreadable> {
         if value.starts_with(protobuf::MAGIC) {
             return self.store(key, decode_protobuf(value)?);
@@ -103,6 +103,8 @@ impl RegistryLayout {
         if !value.starts_with(b"{") {
             return Err(Unreadable("neither JSON nor protobuf; it may be encrypted".to_owned()));
         }
+        // Where the bytes are copied nothing else looks at what is inside.
+        json::check_stored(value).map_err(|error| Unreadable(error.to_string()))?;
         let built_in = self.built_in(key);
         let is_current = match &built_in {
             Some(info) => {

@@ -135,3 +135,20 @@ fn what_cannot_be_read_is_reported() {
         assert!(error.to_string().contains(want), "{error}");
     }
 }
+
+#[test]
+fn values_that_are_nested_too_deep_are_unreadable() {
+    let layout = layout();
+    for bucket in ["configmaps", "widgets.example.com"] {
+        let key = Key::new(bucket, "default/deep");
+        for (levels, is_readable) in [(500, true), (5_000, false), (1_000_000, false)] {
+            let deep = format!(
+                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"deep"}},"spec":{}{}}}"#,
+                "[".repeat(levels),
+                "]".repeat(levels)
+            );
+            let decoded = layout.decode(&key, &deep.into());
+            assert_eq!(decoded.is_ok(), is_readable, "{bucket}, {levels} levels");
+        }
+    }
+}

@@ -20,7 +20,17 @@ use crate::schema::StructId;
 pub use decode::{decode, decode_untyped, decode_value};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub(super) use reader::repair;
+use reader::{Reader, SyntaxError};
 pub use write::{indent, write, write_object, write_string, write_type, write_untyped};
+
+/// Checks that text is one JSON value within the limits of stored documents, without building it.
+///
+/// # Errors
+/// It is no JSON, or nested deeper than [`MAX_STORED_DEPTH`](super::limits::MAX_STORED_DEPTH).
+pub fn check_stored(text: &[u8]) -> Result<(), DecodeError> {
+    let mut reader = Reader::of_stored(text);
+    reader.skip().and_then(|_| reader.finish()).map_err(|SyntaxError(text)| DecodeError::Unreadable(text))
+}
 
 /// Parses JSON text that this server wrote, such as a stored object's.
 ///
