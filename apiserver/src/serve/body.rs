@@ -52,6 +52,8 @@ enum Content {
         size: usize,
         /// What is left of the last chunk.
         rest: Bytes,
+        /// Whether nothing else, such as another watch, holds on to the last chunk.
+        is_own: bool,
     },
     /// A panic ended it.
     Failed,
@@ -65,6 +67,13 @@ pub struct Incomplete;
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Body {
         Body::of(Content::Full(bytes))
+    }
+}
+
+impl Content {
+    /// - `size`: what the stream holds on to at its beginning, in bytes.
+    fn of_stream(chunks: BoxStream<'static, Bytes>, size: usize) -> Content {
+        Content::Stream { chunks, size, rest: Bytes::new(), is_own: false }
     }
 }
 
@@ -83,7 +92,7 @@ impl Body {
 
     /// A body that comes as it comes.
     pub fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Body {
-        Body::of(Content::Stream { chunks: chunks.boxed(), size: 0, rest: Bytes::new() })
+        Body::of(Content::of_stream(chunks.boxed(), 0))
     }
 
     /// A stream that holds on to so many bytes at its beginning.
@@ -174,7 +183,7 @@ impl Body {
                 let chunk = in_background(&renderers, async { chunks.next() }).await;
                 chunk.map(|chunk| (chunk, (chunks, renderers)))
             });
-            self.content = Content::Stream { chunks: chunks.boxed(), size, rest: Bytes::new() };
+            self.content = Content::of_stream(chunks.boxed(), size);
         }
         self
     }
@@ -189,8 +198,8 @@ impl Body {
             _ => (self.size(), std::time::Instant::now().checked_add(lasts)),
         };
         self.transfer = transfers.begin(unsent, deadline);
-        if let Content::Stream { chunks, size, rest } = self.content {
-            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size, rest };
+        if let Content::Stream { chunks, size, rest, is_own } = self.content {
+            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size, rest, is_own };
         }
         self
     }
@@ -213,14 +222,19 @@ impl Body {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(bytes.split_to(bytes.len().min(most)))),
             Content::Chunks { chunks, .. } => Poll::Ready(chunks.next()),
-            Content::Stream { chunks, rest, .. } => {
+            Content::Stream { chunks, rest, is_own, .. } => {
                 if rest.is_empty() {
-                    match ready!(chunks.as_mut().poll_next(context)) {
-                        Some(chunk) => *rest = chunk,
-                        None => return Poll::Ready(None),
-                    }
+                    let Some(chunk) = ready!(chunks.as_mut().poll_next(context)) else {
+                        return Poll::Ready(None);
+                    };
+                    *is_own = chunk.is_unique();
+                    *rest = chunk;
                 }
-                Poll::Ready(Some(rest.split_to(rest.len().min(most))))
+                let piece = rest.split_to(rest.len().min(most));
+                if let Some(transfer) = &self.transfer {
+                    transfer.holds_chunk(if *is_own { rest.len() } else { 0 });
+                }
+                Poll::Ready(Some(piece))
             }
             Content::Failed => Poll::Ready(None),
         }

@@ -8,13 +8,16 @@
 //! Source: RFC 6455; `endpoints/handlers/watch.go` (`HandleWS`) over `golang.org/x/net/websocket`: JSON events are text
 //! messages, protobuf ones binary; an Origin is required, at most one sub-protocol is selected, what the client sends is
 //! discarded, and the end of the watch is a close with status 1000.
+//!
+//! The buffers of a connection are bounded, whatever the client does: an event larger than [`MAX_FRAME`] is sent in several
+//! frames, and nothing is read from the client while something written, such as the reply to a ping, waits for the socket.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use futures::{SinkExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
@@ -25,7 +28,8 @@ use ring::digest;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
@@ -39,6 +43,10 @@ use crate::access::websocket_token::{is_websocket, protocols};
 const MAX_MESSAGE: usize = 64 << 10;
 /// What is read from the socket, and gathered for it, at once.
 const BUFFERS: [usize; 2] = [4 << 10, 16 << 10];
+/// The largest frame that is sent. A larger event is a message of several frames.
+const MAX_FRAME: usize = 32 << 10;
+/// The most that waits for the socket: what is gathered, a frame, and the reply to a ping.
+const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_FRAME + (1 << 10);
 /// How long the client may take to confirm the end of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// RFC 6455, section 1.3.
@@ -140,18 +148,19 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFERS[0])
         .write_buffer_size(BUFFERS[1])
+        .max_write_buffer_size(MAX_WRITE_BUFFER)
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE));
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-    let mut events = Events { framing, pending: BytesMut::new() };
+    let mut events = Events::new(framing);
     loop {
         tokio::select! {
             frame = body.frame() => {
                 let Some(Ok(frame)) = frame else { break };
                 let Ok(chunk) = frame.into_data() else { continue };
-                for message in events.split(chunk) {
-                    let Some(message) = message else { return };
-                    if socket.feed(message).await.is_err() {
+                events.add(chunk);
+                while let Some(frame) = events.next_frame() {
+                    if socket.feed(Message::Frame(frame)).await.is_err() {
                         return;
                     }
                 }
@@ -159,10 +168,14 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
                     return;
                 }
             }
-            // Reading also answers pings, and a close of the client's.
             received = socket.next() => match received {
-                Some(Ok(message)) if !message.is_close() => {}
-                Some(Ok(_)) => break,
+                Some(Ok(message)) if message.is_close() => break,
+                // The reply to a ping is sent before anything else is read, or the replies of a client that only sends would
+                // pile up.
+                Some(Ok(message)) if message.is_ping() => if socket.flush().await.is_err() {
+                    return;
+                },
+                Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,
             },
         }
@@ -177,56 +190,60 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     let _ = timeout(CLOSE_TIMEOUT, closed).await;
 }
 
-/// Cuts a stream into its events.
+/// Cuts a stream into events, and these into frames.
 struct Events {
     framing: Framing,
-    /// The beginning of an event whose end has not come yet.
-    pending: BytesMut,
+    /// What was received and is not in a frame yet.
+    pending: Bytes,
+    /// Whether frames of the current event were taken already.
+    continued: bool,
+    /// The bytes that the current event still has, where its length stands before it.
+    left: Option<usize>,
 }
 
 impl Events {
-    /// The messages that end in this chunk; None in place of one that cannot be sent, which ends the stream. A chunk of
-    /// whole events, which nearly all are, is not copied.
-    fn split(&mut self, chunk: Bytes) -> Vec<Option<Message>> {
-        let mut bytes = if self.pending.is_empty() {
-            chunk
+    fn new(framing: Framing) -> Events {
+        Events { framing, pending: Bytes::new(), continued: false, left: None }
+    }
+
+    /// Adds the next chunk of the stream, once there is no [`next_frame`](Events::next_frame). A chunk of whole events, which
+    /// nearly all are, is not copied.
+    fn add(&mut self, chunk: Bytes) {
+        if self.pending.is_empty() {
+            self.pending = chunk;
         } else {
-            self.pending.extend_from_slice(&chunk);
-            if self.framing.first_length(&self.pending).is_none() {
-                return Vec::new();
+            self.pending = [&*self.pending, &*chunk].concat().into();
+        }
+    }
+
+    /// Takes the next frame, unless that needs more of the stream: the rest of an event, or at least as much of it as a frame
+    /// may have.
+    fn next_frame(&mut self) -> Option<Frame> {
+        let end = match self.framing {
+            Framing::Lines => {
+                let searched = &self.pending[..self.pending.len().min(MAX_FRAME)];
+                searched.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
             }
-            std::mem::take(&mut self.pending).freeze()
+            Framing::LengthDelimited => {
+                let left = match self.left {
+                    Some(left) => left,
+                    None => {
+                        let length = u32::from_be_bytes(*self.pending.first_chunk::<LENGTH>()?);
+                        self.pending.advance(LENGTH);
+                        *self.left.insert(usize::try_from(length).ok()?)
+                    }
+                };
+                (left <= self.pending.len().min(MAX_FRAME)).then_some(left)
+            }
         };
-        let mut messages = Vec::new();
-        while let Some(length) = self.framing.first_length(&bytes) {
-            messages.push(self.framing.message(bytes.split_to(length)));
-        }
-        self.pending.extend_from_slice(&bytes);
-        messages
-    }
-}
-
-impl Framing {
-    /// How long the first event is, if all of it is there.
-    fn first_length(self, bytes: &[u8]) -> Option<usize> {
-        match self {
-            Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1),
-            Framing::LengthDelimited => {
-                let length = u32::from_be_bytes(*bytes.first_chunk::<LENGTH>()?);
-                let length = LENGTH.checked_add(usize::try_from(length).ok()?)?;
-                (bytes.len() >= length).then_some(length)
-            }
-        }
-    }
-
-    fn message(self, mut event: Bytes) -> Option<Message> {
-        match self {
-            Framing::Lines => Utf8Bytes::try_from(event).ok().map(Message::Text),
-            Framing::LengthDelimited => {
-                event.advance(LENGTH);
-                Some(Message::Binary(event))
-            }
-        }
+        let length = end.or_else(|| (self.pending.len() >= MAX_FRAME).then_some(MAX_FRAME))?;
+        let kind = match (std::mem::replace(&mut self.continued, end.is_none()), self.framing) {
+            (true, _) => Data::Continue,
+            (false, Framing::Lines) => Data::Text,
+            (false, Framing::LengthDelimited) => Data::Binary,
+        };
+        self.left = self.left.map(|left| left - length).filter(|_| end.is_none());
+        Some(Frame::message(self.pending.split_to(length), OpCode::Data(kind), end.is_some()))
     }
 }
 
@@ -235,9 +252,13 @@ const LENGTH: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
     use futures::stream;
-    use tokio::io::DuplexStream;
+    use tokio::io::{DuplexStream, ReadBuf};
     use tokio::task::JoinHandle;
 
     fn request(changes: &[(header::HeaderName, Option<&str>)]) -> HeaderMap {
@@ -285,10 +306,26 @@ mod tests {
         }
     }
 
+    /// The frames of a stream that comes in chunks of a size: what each is, whether it is the last of its message, its bytes.
+    fn frames(framing: Framing, stream: &[u8], size: usize) -> Vec<(OpCode, bool, Vec<u8>)> {
+        let mut events = Events::new(framing);
+        let mut frames = Vec::new();
+        for chunk in stream.chunks(size) {
+            events.add(Bytes::copy_from_slice(chunk));
+            frames.extend(std::iter::from_fn(|| events.next_frame()));
+            assert!(events.pending.len() < MAX_FRAME, "little is kept");
+        }
+        let parts = |frame: Frame| {
+            let header = frame.header().clone();
+            (header.opcode, header.is_final, frame.into_payload().to_vec())
+        };
+        frames.into_iter().map(parts).collect()
+    }
+
     #[test]
     fn events_are_found_wherever_chunks_end() {
-        let text = |text: &str| Message::Text(text.to_owned().into());
-        let binary = |bytes: &'static [u8]| Message::Binary(Bytes::from_static(bytes));
+        let text = |text: &str| (OpCode::Data(Data::Text), true, text.as_bytes().to_vec());
+        let binary = |bytes: &[u8]| (OpCode::Data(Data::Binary), true, bytes.to_vec());
         for (framing, stream, want) in [
             (Framing::Lines, &b"{\"a\":1}\n{}\n{"[..], vec![text("{\"a\":1}\n"), text("{}\n")]),
             (
@@ -298,11 +335,35 @@ mod tests {
             ),
         ] {
             for size in 1..=stream.len() {
-                let mut events = Events { framing, pending: BytesMut::new() };
-                let messages =
-                    stream.chunks(size).flat_map(|chunk| events.split(Bytes::copy_from_slice(chunk)));
-                let messages: Vec<Message> = messages.map(|message| message.expect("text")).collect();
-                assert_eq!(messages, want, "in chunks of {size}");
+                assert_eq!(frames(framing, stream, size), want, "in chunks of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_event_is_a_message_of_several_frames() {
+        let event = [vec![b'x'; 2 * MAX_FRAME + 10], b"\n".to_vec()].concat();
+        let length = u32::try_from(event.len()).expect("small").to_be_bytes();
+        for (framing, first, one) in [
+            (Framing::Lines, Data::Text, event.clone()),
+            (Framing::LengthDelimited, Data::Binary, [&length[..], &event].concat()),
+        ] {
+            for size in [100, MAX_FRAME, 64 << 10, usize::MAX] {
+                let found = frames(framing, &[&one[..], &one].concat(), size.min(2 * one.len()));
+                let mut rest = &found[..];
+                for _ in 0..2 {
+                    let last = rest.iter().position(|(_, is_final, _)| *is_final).expect("an end");
+                    let (message, after) = rest.split_at(last + 1);
+                    rest = after;
+                    assert!(message.len() >= 3 && message.iter().all(|(.., bytes)| bytes.len() <= MAX_FRAME));
+                    for (index, (code, ..)) in message.iter().enumerate() {
+                        let want = if index == 0 { first } else { Data::Continue };
+                        assert_eq!(*code, OpCode::Data(want), "frame {index} in chunks of {size}");
+                    }
+                    let bytes: Vec<u8> = message.iter().flat_map(|(.., bytes)| bytes.clone()).collect();
+                    assert!(bytes == event, "in chunks of {size}");
+                }
+                assert!(rest.is_empty());
             }
         }
     }
@@ -370,5 +431,66 @@ mod tests {
         }
         assert!(pulled.load(Ordering::Relaxed) < 20, "{pulled:?} of 8 KiB each");
         info.abort();
+    }
+
+    #[tokio::test]
+    async fn a_large_event_arrives_whole() {
+        let line = format!("\"{}\"\n", "x".repeat(10 * MAX_FRAME));
+        let body = Body::stream(stream::iter([Bytes::from(line.clone()), Bytes::from_static(b"{}\n")]));
+        let (mut client, info) = serve(body, 1 << 10).await;
+        assert_eq!(client.next().await.expect("open").expect("an event"), Message::text(line));
+        assert_eq!(client.next().await.expect("open").expect("an event"), Message::text("{}\n"));
+        while client.next().await.is_some() {}
+        info.await.expect("no panic");
+    }
+
+    /// A socket that counts what is read from it. What is written to it is never taken.
+    struct Unread<'a> {
+        pings: &'a [u8],
+        read: Arc<std::sync::atomic::AtomicUsize>,
+    }
+
+    impl AsyncRead for Unread<'_> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let length = self.pings.len().min(buffer.remaining());
+            let (now, later) = self.pings.split_at(length);
+            buffer.put_slice(now);
+            self.pings = later;
+            self.read.fetch_add(length, std::sync::atomic::Ordering::Relaxed);
+            if length > 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+    }
+
+    impl AsyncWrite for Unread<'_> {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_while_the_reply_to_a_ping_waits() {
+        use futures::FutureExt;
+        // Masked with zeroes, as a client sends it.
+        let ping: Vec<u8> = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
+        let (pings, read) = (ping.repeat(10_000), Arc::default());
+        let io = Unread { pings: &pings, read: Arc::clone(&read) };
+        let mut sent = Box::pin(send(io, Body::stream(stream::pending()), Framing::Lines));
+        for _ in 0..1000 {
+            assert_eq!((&mut sent).now_or_never(), None, "the connection stays");
+        }
+        let read = read.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(read > 0 && read <= 2 * BUFFERS[0], "{read} bytes were read");
     }
 }
