@@ -32,6 +32,7 @@ use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
+use crate::webhook::keep_alive;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -188,6 +189,8 @@ impl Server {
         let mut draining = self.draining.clone();
         // Answers are written whole; waiting to fill packets only delays them.
         let _ = stream.set_nodelay(true);
+        // A tunnel, unlike a request, may be silent for ever.
+        keep_alive(&stream);
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(STALL_TIMEOUT));
         let accepted = tokio::select! {

@@ -27,6 +27,7 @@ mod verify;
 pub(crate) use client::client_error;
 pub use client::{ClientManager, HttpClient, Post};
 pub(crate) use config::ca_bundle;
+pub(crate) use dial::keep_alive;
 pub use config::{ClientConfig, ServiceReference, TlsConfig};
 pub use error::{CallError, ConfigError, TransportError};
 pub use metrics::{ConversionFailure, ConversionMetrics};
