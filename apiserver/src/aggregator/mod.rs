@@ -22,13 +22,15 @@ mod download;
 mod extension;
 mod groups;
 mod openapi;
+mod swagger;
 
 pub use api_service::{RemoteApi, RemoteApis};
 pub use authentication::publish_authentication;
 pub use availability::AvailabilityController;
 pub use extension::serve_when_provided;
-pub use groups::{RemoteGroups, RemoteVersion};
+pub use groups::{RemoteGroups, RemoteResource, RemoteVersion};
 pub use openapi::{OpenApiController, RemoteDocument, RemoteDocuments};
+pub use swagger::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 
 /// The group of APIServices.
 const GROUP: &str = "apiregistration.k8s.io";

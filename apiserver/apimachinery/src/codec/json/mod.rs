@@ -17,7 +17,9 @@ use serde_json::Value;
 use super::{DecodeError, Decoded};
 use crate::schema::StructId;
 
-pub use decode::{decode, decode_untyped, decode_value};
+pub use decode::{
+    decode, decode_response, decode_untyped, decode_value, decode_value_within, for_each_member,
+};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub(super) use reader::repair;
 pub use write::{indent, write, write_object, write_string, write_type, write_untyped};
