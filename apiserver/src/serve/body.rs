@@ -31,6 +31,8 @@ pub struct Body {
     transfer: Option<Transfer>,
     /// Of the connection, if the next piece waits for them.
     flushes: Option<Arc<Flushes>>,
+    /// Whether the chunks of a stream are handed out as they are, whatever their size.
+    whole_chunks: bool,
     /// The connection is active until the client has all of it.
     active: Option<Active>,
     /// What is to be given back when the client has all of it.
@@ -115,7 +117,7 @@ impl Body {
     }
 
     fn of(content: Content) -> Body {
-        Body { content, transfer: None, flushes: None, active: None, held: Vec::new() }
+        Body { content, transfer: None, flushes: None, whole_chunks: false, active: None, held: Vec::new() }
     }
 
     /// Its bytes, if they are all there.
@@ -204,6 +206,11 @@ impl Body {
         self
     }
 
+    /// For a connection that writes each chunk of a stream without copying it, and asks for the next one when that is done.
+    pub fn in_whole_chunks(self) -> Body {
+        Body { whole_chunks: true, ..self }
+    }
+
     /// For a connection of HTTP/1.1: a stream waits for its flushes.
     pub fn flushed_by(mut self, flushes: &Arc<Flushes>) -> Body {
         if matches!(self.content, Content::Stream { .. }) {
@@ -214,6 +221,7 @@ impl Body {
 
     fn poll_content(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let most = match (&self.flushes, &self.transfer) {
+            _ if self.whole_chunks => usize::MAX,
             (Some(_), _) => FLUSHED_PIECE,
             (None, Some(_)) => PIECE,
             (None, None) => usize::MAX,
@@ -230,10 +238,11 @@ impl Body {
                     *is_own = chunk.is_unique();
                     *rest = chunk;
                 }
-                let piece = rest.split_to(rest.len().min(most));
+                let left = if self.whole_chunks { rest.len() } else { rest.len().saturating_sub(most) };
                 if let Some(transfer) = &self.transfer {
-                    transfer.holds_chunk(if *is_own { rest.len() } else { 0 });
+                    transfer.holds_chunk(if *is_own { left } else { 0 });
                 }
+                let piece = rest.split_to(rest.len().min(most));
                 Poll::Ready(Some(piece))
             }
             Content::Failed => Poll::Ready(None),

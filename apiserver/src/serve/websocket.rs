@@ -9,15 +9,15 @@
 //! messages, protobuf ones binary; an Origin is required, at most one sub-protocol is selected, what the client sends is
 //! discarded, and the end of the watch is a close with status 1000.
 //!
-//! The buffers of a connection are bounded, whatever the client does: an event larger than [`MAX_FRAME`] is sent in several
-//! frames, and nothing is read from the client while something written, such as the reply to a ping, waits for the socket.
+//! The buffers of a connection are bounded, whatever the client does: an event larger than [`MAX_BUFFERED`] is written from where it
+//! is, and nothing is read from the client while something written, such as the reply to a ping, waits for the socket.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures::{SinkExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
@@ -25,13 +25,13 @@ use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use ring::digest;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::body::Body;
 use super::deadline::REQUEST_TIMEOUT;
@@ -43,10 +43,10 @@ use crate::access::websocket_token::{is_websocket, protocols};
 const MAX_MESSAGE: usize = 64 << 10;
 /// What is read from the socket, and gathered for it, at once.
 const BUFFERS: [usize; 2] = [4 << 10, 16 << 10];
-/// The largest frame that is sent. A larger event is a message of several frames.
-const MAX_FRAME: usize = 32 << 10;
-/// The most that waits for the socket: what is gathered, a frame, and the reply to a ping.
-const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_FRAME + (1 << 10);
+/// The largest event that is gathered with others.
+const MAX_BUFFERED: usize = 16 << 10;
+/// The most that is gathered: what does not have to be written yet, an event, and the reply to a ping.
+const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_BUFFERED + (1 << 10);
 /// How long the client may take to confirm the end of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// RFC 6455, section 1.3.
@@ -131,7 +131,8 @@ pub fn detach(mut response: Response<Body>, transfers: &Arc<Transfers>) -> Respo
         let sent = cuttable(Arc::default(), async {
             match upgrade.await {
                 Ok(upgraded) => {
-                    send(TokioIo::new(upgraded), body.on_socket(&transfers, REQUEST_TIMEOUT), framing).await;
+                    let body = body.in_whole_chunks().on_socket(&transfers, REQUEST_TIMEOUT);
+                    send(TokioIo::new(upgraded), body, framing).await;
                 }
                 Err(error) => tracing::debug!(%error, "the upgrade to a WebSocket failed"),
             }
@@ -152,15 +153,15 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE));
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-    let mut events = Events::new(framing);
+    let mut events = Events { framing, pending: BytesMut::new() };
     loop {
         tokio::select! {
             frame = body.frame() => {
                 let Some(Ok(frame)) = frame else { break };
                 let Ok(chunk) = frame.into_data() else { continue };
-                events.add(chunk);
-                while let Some(frame) = events.next_frame() {
-                    if socket.feed(Message::Frame(frame)).await.is_err() {
+                for message in events.split(chunk) {
+                    let Some(message) = message else { return };
+                    if feed(&mut socket, message).await.is_err() {
                         return;
                     }
                 }
@@ -190,60 +191,76 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     let _ = timeout(CLOSE_TIMEOUT, closed).await;
 }
 
-/// Cuts a stream into events, and these into frames.
+/// Sends a message, which need not be flushed. A large one is not copied, so that it takes no memory for a client that does not read.
+async fn feed<S>(socket: &mut WebSocketStream<S>, message: Message) -> tungstenite::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if message.len() <= MAX_BUFFERED {
+        return socket.feed(message).await;
+    }
+    // What was gathered goes first.
+    socket.flush().await?;
+    let opcode = OpCode::Data(if message.is_text() { Data::Text } else { Data::Binary });
+    let payload = message.into_data();
+    let mut header = Vec::new();
+    FrameHeader { opcode, ..FrameHeader::default() }.format(payload.len() as u64, &mut header)?;
+    let io = socket.get_mut();
+    io.write_all(&header).await?;
+    io.write_all(&payload).await?;
+    Ok(())
+}
+
+/// Cuts a stream into its events.
 struct Events {
     framing: Framing,
-    /// What was received and is not in a frame yet.
-    pending: Bytes,
-    /// Whether frames of the current event were taken already.
-    continued: bool,
-    /// The bytes that the current event still has, where its length stands before it.
-    left: Option<usize>,
+    /// The beginning of an event whose end has not come yet.
+    pending: BytesMut,
 }
 
 impl Events {
-    fn new(framing: Framing) -> Events {
-        Events { framing, pending: Bytes::new(), continued: false, left: None }
-    }
-
-    /// Adds the next chunk of the stream, once there is no [`next_frame`](Events::next_frame). A chunk of whole events, which
-    /// nearly all are, is not copied.
-    fn add(&mut self, chunk: Bytes) {
-        if self.pending.is_empty() {
-            self.pending = chunk;
+    /// The messages that end in this chunk; None in place of one that cannot be sent, which ends the stream. A chunk of
+    /// whole events, which nearly all are, is not copied.
+    fn split(&mut self, chunk: Bytes) -> Vec<Option<Message>> {
+        let mut bytes = if self.pending.is_empty() {
+            chunk
         } else {
-            self.pending = [&*self.pending, &*chunk].concat().into();
+            self.pending.extend_from_slice(&chunk);
+            if self.framing.first_length(&self.pending).is_none() {
+                return Vec::new();
+            }
+            std::mem::take(&mut self.pending).freeze()
+        };
+        let mut messages = Vec::new();
+        while let Some(length) = self.framing.first_length(&bytes) {
+            messages.push(self.framing.message(bytes.split_to(length)));
+        }
+        self.pending.extend_from_slice(&bytes);
+        messages
+    }
+}
+
+impl Framing {
+    /// How long the first event is, if all of it is there.
+    fn first_length(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1),
+            Framing::LengthDelimited => {
+                let length = u32::from_be_bytes(*bytes.first_chunk::<LENGTH>()?);
+                let length = LENGTH.checked_add(usize::try_from(length).ok()?)?;
+                (bytes.len() >= length).then_some(length)
+            }
         }
     }
 
-    /// Takes the next frame, unless that needs more of the stream: the rest of an event, or at least as much of it as a frame
-    /// may have.
-    fn next_frame(&mut self) -> Option<Frame> {
-        let end = match self.framing {
-            Framing::Lines => {
-                let searched = &self.pending[..self.pending.len().min(MAX_FRAME)];
-                searched.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
-            }
+    fn message(self, mut event: Bytes) -> Option<Message> {
+        match self {
+            Framing::Lines => Utf8Bytes::try_from(event).ok().map(Message::Text),
             Framing::LengthDelimited => {
-                let left = match self.left {
-                    Some(left) => left,
-                    None => {
-                        let length = u32::from_be_bytes(*self.pending.first_chunk::<LENGTH>()?);
-                        self.pending.advance(LENGTH);
-                        *self.left.insert(usize::try_from(length).ok()?)
-                    }
-                };
-                (left <= self.pending.len().min(MAX_FRAME)).then_some(left)
+                event.advance(LENGTH);
+                Some(Message::Binary(event))
             }
-        };
-        let length = end.or_else(|| (self.pending.len() >= MAX_FRAME).then_some(MAX_FRAME))?;
-        let kind = match (std::mem::replace(&mut self.continued, end.is_none()), self.framing) {
-            (true, _) => Data::Continue,
-            (false, Framing::Lines) => Data::Text,
-            (false, Framing::LengthDelimited) => Data::Binary,
-        };
-        self.left = self.left.map(|left| left - length).filter(|_| end.is_none());
-        Some(Frame::message(self.pending.split_to(length), OpCode::Data(kind), end.is_some()))
+        }
     }
 }
 
@@ -258,7 +275,7 @@ mod tests {
 
     use super::*;
     use futures::stream;
-    use tokio::io::{DuplexStream, ReadBuf};
+    use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf};
     use tokio::task::JoinHandle;
 
     fn request(changes: &[(header::HeaderName, Option<&str>)]) -> HeaderMap {
@@ -306,26 +323,10 @@ mod tests {
         }
     }
 
-    /// The frames of a stream that comes in chunks of a size: what each is, whether it is the last of its message, its bytes.
-    fn frames(framing: Framing, stream: &[u8], size: usize) -> Vec<(OpCode, bool, Vec<u8>)> {
-        let mut events = Events::new(framing);
-        let mut frames = Vec::new();
-        for chunk in stream.chunks(size) {
-            events.add(Bytes::copy_from_slice(chunk));
-            frames.extend(std::iter::from_fn(|| events.next_frame()));
-            assert!(events.pending.len() < MAX_FRAME, "little is kept");
-        }
-        let parts = |frame: Frame| {
-            let header = frame.header().clone();
-            (header.opcode, header.is_final, frame.into_payload().to_vec())
-        };
-        frames.into_iter().map(parts).collect()
-    }
-
     #[test]
     fn events_are_found_wherever_chunks_end() {
-        let text = |text: &str| (OpCode::Data(Data::Text), true, text.as_bytes().to_vec());
-        let binary = |bytes: &[u8]| (OpCode::Data(Data::Binary), true, bytes.to_vec());
+        let text = |text: &str| Message::Text(text.to_owned().into());
+        let binary = |bytes: &'static [u8]| Message::Binary(Bytes::from_static(bytes));
         for (framing, stream, want) in [
             (Framing::Lines, &b"{\"a\":1}\n{}\n{"[..], vec![text("{\"a\":1}\n"), text("{}\n")]),
             (
@@ -335,35 +336,11 @@ mod tests {
             ),
         ] {
             for size in 1..=stream.len() {
-                assert_eq!(frames(framing, stream, size), want, "in chunks of {size}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_large_event_is_a_message_of_several_frames() {
-        let event = [vec![b'x'; 2 * MAX_FRAME + 10], b"\n".to_vec()].concat();
-        let length = u32::try_from(event.len()).expect("small").to_be_bytes();
-        for (framing, first, one) in [
-            (Framing::Lines, Data::Text, event.clone()),
-            (Framing::LengthDelimited, Data::Binary, [&length[..], &event].concat()),
-        ] {
-            for size in [100, MAX_FRAME, 64 << 10, usize::MAX] {
-                let found = frames(framing, &[&one[..], &one].concat(), size.min(2 * one.len()));
-                let mut rest = &found[..];
-                for _ in 0..2 {
-                    let last = rest.iter().position(|(_, is_final, _)| *is_final).expect("an end");
-                    let (message, after) = rest.split_at(last + 1);
-                    rest = after;
-                    assert!(message.len() >= 3 && message.iter().all(|(.., bytes)| bytes.len() <= MAX_FRAME));
-                    for (index, (code, ..)) in message.iter().enumerate() {
-                        let want = if index == 0 { first } else { Data::Continue };
-                        assert_eq!(*code, OpCode::Data(want), "frame {index} in chunks of {size}");
-                    }
-                    let bytes: Vec<u8> = message.iter().flat_map(|(.., bytes)| bytes.clone()).collect();
-                    assert!(bytes == event, "in chunks of {size}");
-                }
-                assert!(rest.is_empty());
+                let mut events = Events { framing, pending: BytesMut::new() };
+                let messages =
+                    stream.chunks(size).flat_map(|chunk| events.split(Bytes::copy_from_slice(chunk)));
+                let messages: Vec<Message> = messages.map(|message| message.expect("text")).collect();
+                assert_eq!(messages, want, "in chunks of {size}");
             }
         }
     }
@@ -434,14 +411,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_event_arrives_whole() {
-        let line = format!("\"{}\"\n", "x".repeat(10 * MAX_FRAME));
-        let body = Body::stream(stream::iter([Bytes::from(line.clone()), Bytes::from_static(b"{}\n")]));
-        let (mut client, info) = serve(body, 1 << 10).await;
-        assert_eq!(client.next().await.expect("open").expect("an event"), Message::text(line));
-        assert_eq!(client.next().await.expect("open").expect("an event"), Message::text("{}\n"));
-        while client.next().await.is_some() {}
-        info.await.expect("no panic");
+    async fn an_event_of_any_size_is_one_frame() {
+        for size in [1, 200, MAX_BUFFERED - 3, MAX_BUFFERED - 2, 70_000, 1 << 20] {
+            let line = format!("\"{}\"\n", "x".repeat(size));
+            let body = Body::stream(stream::iter([Bytes::from(format!("{{}}\n{line}{{}}\n"))]));
+            let (server, mut client) = tokio::io::duplex(1 << 10);
+            let info = tokio::spawn(send(server, body, Framing::Lines));
+            for want in ["{}\n", &line, "{}\n"] {
+                let (first, short) = (client.read_u8().await, client.read_u8().await);
+                assert_eq!(first.expect("a frame"), 0x81, "a text, and the end of it");
+                let length = match short.expect("its length") {
+                    126 => client.read_u16().await.map(u64::from),
+                    127 => client.read_u64().await,
+                    short => Ok(u64::from(short)),
+                };
+                let mut text = vec![0; usize::try_from(length.expect("its length")).expect("small")];
+                client.read_exact(&mut text).await.expect("its text");
+                assert!(text == want.as_bytes(), "{} of {} bytes", text.len(), want.len());
+            }
+            drop(client);
+            info.await.expect("no panic");
+        }
     }
 
     /// A socket that counts what is read from it. What is written to it is never taken.
