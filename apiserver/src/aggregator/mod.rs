@@ -8,6 +8,7 @@
 //! | `api_service.rs` | the stored APIServices that have a service |
 //! | `availability.rs` | their condition |
 //! | `openapi.rs` | their OpenAPI documents |
+//! | `swagger.rs` | the part of a document of version 2 that is about one group and version |
 //! | `download.rs` | requests for their documents |
 //! | `groups.rs` | what they serve, for discovery |
 //! | `extension.rs` | groups of this server that a cluster only has once something provides them |
