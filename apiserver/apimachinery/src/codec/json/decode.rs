@@ -7,7 +7,6 @@
 //! Errors have Go's precedence: a syntax error, then a `kind` or `apiVersion` that is not a string, then a value that
 //! is rejected by a type with a JSON unmarshaler of its own, then the first value of a wrong type.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::str::FromStr;
 
@@ -49,32 +48,6 @@ pub fn decode_response(
 /// Decodes any JSON value that another server sent, within limits.
 pub fn decode_value_within(text: &[u8], limits: Limits) -> std::result::Result<Value, DecodeError> {
     Decoder::of(Reader::within(text, limits)).raw()
-}
-
-/// Calls `each` with the name and the text of each member of an object, which may have any number of them; none is decoded.
-///
-/// # Errors
-/// The text is not JSON, or nested too deep. Members before that were visited.
-pub fn for_each_member<'a>(
-    text: &'a [u8],
-    mut each: impl FnMut(Cow<'a, str>, &'a [u8]),
-) -> std::result::Result<(), DecodeError> {
-    let mut visit = || -> Result<()> {
-        let limits = Limits { depth: Limits::RESPONSE.depth, ..Limits::STORED };
-        let mut reader = Reader::within(text, limits);
-        if reader.peek()? == Kind::Object {
-            reader.begin()?;
-            let mut first = true;
-            while let Some(key) = reader.key(first)? {
-                first = false;
-                each(key.name(), reader.skip()?);
-            }
-        } else {
-            reader.skip()?;
-        }
-        reader.finish()
-    };
-    visit().map_err(|SyntaxError(text)| DecodeError::TypeMismatch(text))
 }
 
 /// Decodes any JSON value; only duplicate fields are reported.
