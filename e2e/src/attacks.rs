@@ -21,6 +21,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::http::Endpoint;
+use control_frames::{HTTP2_PING, HTTP2_SETTINGS, http2_frames};
+
+pub mod control_frames;
 
 /// An attack that runs until it is dropped.
 pub type Attack = BoxFuture<'static, ()>;
@@ -44,6 +47,9 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
         ("large bodies", large_bodies(unprivileged.clone()).boxed()),
         ("lists that nobody reads", unread_lists(developer.clone()).boxed()),
         ("watches that nobody reads", unread_watches(developer.clone()).boxed()),
+        ("pings on WebSockets", control_frames::websocket_pings(developer.clone(), 20).boxed()),
+        ("pings over HTTP/2", http2_frames(unprivileged.clone(), 20, HTTP2_PING).boxed()),
+        ("settings over HTTP/2", http2_frames(unprivileged.clone(), 20, HTTP2_SETTINGS).boxed()),
         ("long selectors", requests(developer.clone(), 2, long_selector).boxed()),
         ("YAML aliases", requests(developer.clone(), 2, yaml_aliases).boxed()),
         ("JSON patches that double", requests(developer.clone(), 2, doubling_patch).boxed()),

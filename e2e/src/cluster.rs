@@ -26,6 +26,7 @@ pub fn cluster() -> Builder {
         data_dir: None,
         durable: false,
         flags: Vec::new(),
+        environment: Vec::new(),
         listen: "127.0.0.1:0".to_owned(),
         waits_for_service_account: false,
     }
@@ -37,6 +38,7 @@ pub struct Builder {
     data_dir: Option<PathBuf>,
     durable: bool,
     flags: Vec<OsString>,
+    environment: Vec<(&'static str, OsString)>,
     listen: String,
     waits_for_service_account: bool,
 }
@@ -57,6 +59,12 @@ impl Builder {
     /// Adds a flag of `coracle serve` and its value.
     pub fn flag(mut self, name: &str, value: impl Into<OsString>) -> Builder {
         self.flags.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: &'static str, value: impl Into<OsString>) -> Builder {
+        self.environment.push((name, value.into()));
         self
     }
 
@@ -118,6 +126,7 @@ impl Builder {
             Some(directory) => command.arg("--data-dir").arg(directory),
             None => command.arg("--ephemeral"),
         };
+        command.envs(self.environment);
         command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;
         let (log, ready) = Log::follow(child.stderr.take().context("its standard error")?);
@@ -202,6 +211,12 @@ impl Cluster {
     /// The maximum resident memory since the start, in megabytes.
     pub fn most_resident(&self) -> Result<f64> {
         self.status("VmHWM:")
+    }
+
+    /// The number of files and sockets that the process has open.
+    pub fn open_files(&self) -> Result<usize> {
+        let id = self.id().context("it has ended")?;
+        Ok(std::fs::read_dir(format!("/proc/{id}/fd"))?.count())
     }
 
     /// The processor time that the process has used so far.

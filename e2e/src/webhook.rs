@@ -97,6 +97,7 @@ where
                 // A response that fails closes the connection.
                 let _ = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service_fn(respond))
+                    .with_upgrades()
                     .await;
             });
         }

@@ -9,6 +9,7 @@
 //! | `requests.rs` | request lines with their options; whole requests through the server |
 //! | `selectors.rs` | label and field selectors |
 //! | `bodies.rs` | JSON, YAML and protobuf |
+//! | `responses.rs` | reviews of webhooks, documents of aggregated servers |
 //! | `patches.rs` | JSON patch, merge patch, strategic merge patch |
 //! | `apply.rs` | server-side apply, `managedFields` |
 //! | `expressions.rs` | CEL |
@@ -31,6 +32,7 @@ mod lists;
 mod patches;
 mod recovery;
 mod requests;
+mod responses;
 mod schemas;
 mod selectors;
 mod server;
@@ -50,7 +52,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "request_line", run: requests::request_line },
     Target { name: "request", run: requests::request },
     Target { name: "label_selector", run: selectors::label_selector },
@@ -58,6 +60,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "json_body", run: bodies::json_body },
     Target { name: "yaml_body", run: bodies::yaml_body },
     Target { name: "protobuf_body", run: bodies::protobuf_body },
+    Target { name: "server_response", run: responses::server_response },
     Target { name: "json_patch", run: patches::json_patch },
     Target { name: "merge_patch", run: patches::merge_patch },
     Target { name: "strategic_merge_patch", run: patches::strategic_merge_patch },

@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::download::download;
-use super::groups::{RemoteGroups, RemoteVersion};
+use super::groups::{RemoteGroups, RemoteResource, RemoteVersion};
 use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
 use crate::cluster::Cluster;
 use crate::field::quote;
@@ -42,7 +42,7 @@ struct Outcome {
     is_available: bool,
     reason: &'static str,
     message: String,
-    resources: Option<Value>,
+    resources: Option<Arc<[RemoteResource]>>,
 }
 
 impl Outcome {
@@ -180,12 +180,15 @@ impl AvailabilityController {
     }
 }
 
-/// The APIResourceList of a server, or why there is none.
-async fn discover(client: &HttpClient, url: &str) -> Result<Value, String> {
+/// The resources of a server, or why it is not available.
+async fn discover(client: &HttpClient, url: &str) -> Result<Arc<[RemoteResource]>, String> {
     let found = download(client, url, None, MAX_DOCUMENT).await?;
     if !found.status.is_success() {
         return Err(format!("bad status from {url}: {}", found.status.as_u16()));
     }
     // A server without a document there is available all the same.
-    Ok(serde_json::from_slice(&found.body?).unwrap_or_default())
+    Ok(RemoteResource::read_list(&found.body?).unwrap_or_else(|error| {
+        tracing::debug!(url, %error, "the APIResourceList of an APIService cannot be read");
+        Arc::default()
+    }))
 }

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde_json::Value;
 
+use crate::codec::limits::Limits;
+use crate::codec::{self, DecodeError};
+use crate::schema::schema;
+
 /// A group and version of another server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteVersion {
@@ -14,8 +18,68 @@ pub struct RemoteVersion {
     pub version: String,
     /// `groupPriorityMinimum` and `versionPriority`, by which they are ordered.
     pub priorities: (i64, i64),
-    /// Its APIResourceList; None while it is not available.
-    pub resources: Option<Value>,
+    /// Those in its APIResourceList; None while it is not available.
+    pub resources: Option<Arc<[RemoteResource]>>,
+}
+
+/// A resource of another server: what discovery shows of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RemoteResource {
+    /// The plural, and behind a slash the subresource.
+    pub name: String,
+    /// `singularName`
+    pub singular: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// The group of its kind; the list's if it is empty.
+    pub group: String,
+    /// The version of its kind; the list's if it is empty.
+    pub version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its verbs.
+    pub verbs: Vec<String>,
+    /// Its short names.
+    pub short_names: Vec<String>,
+    /// Its categories.
+    pub categories: Vec<String>,
+}
+
+impl RemoteResource {
+    /// Reads an APIResourceList within the limits of responses.
+    ///
+    /// # Errors
+    /// It is no APIResourceList.
+    pub fn read_list(bytes: &[u8]) -> Result<Arc<[RemoteResource]>, DecodeError> {
+        let Some(id) = schema().kind("", "v1", "APIResourceList") else { return Ok(Arc::default()) };
+        let mut list = codec::json::decode_response(bytes, id, &[], Limits::RESPONSE)?;
+        Ok(match list["resources"].take() {
+            Value::Array(resources) => resources.into_iter().map(RemoteResource::read).collect(),
+            _ => Arc::default(),
+        })
+    }
+
+    fn read(mut resource: Value) -> RemoteResource {
+        fn text(value: Value) -> String {
+            if let Value::String(text) = value { text } else { String::new() }
+        }
+        fn texts(value: Value) -> Vec<String> {
+            if let Value::Array(texts) = value { texts.into_iter().map(text).collect() } else { Vec::new() }
+        }
+        let namespaced = resource["namespaced"] == true;
+        let mut take = |name: &str| resource.get_mut(name).map(Value::take).unwrap_or_default();
+        RemoteResource {
+            name: text(take("name")),
+            singular: text(take("singularName")),
+            namespaced,
+            group: text(take("group")),
+            version: text(take("version")),
+            kind: text(take("kind")),
+            verbs: texts(take("verbs")),
+            short_names: texts(take("shortNames")),
+            categories: texts(take("categories")),
+        }
+    }
 }
 
 /// All of them, in the order of discovery.
@@ -38,5 +102,31 @@ impl RemoteGroups {
         if *self.0.load_full() != versions {
             self.0.store(Arc::new(versions));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resource_lists_are_read_within_limits() {
+        let list = br#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"g/v1","unknown":[{"":[]}],"resources":[
+            {"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"],
+             "shortNames":null,"categories":["all"],"unknown":{"a":1}}]}"#;
+        let resources = RemoteResource::read_list(list).expect("readable");
+        let want = RemoteResource {
+            name: "things".into(),
+            singular: "thing".into(),
+            namespaced: true,
+            kind: "Thing".into(),
+            verbs: vec!["get".into(), "list".into()],
+            categories: vec!["all".into()],
+            ..RemoteResource::default()
+        };
+        assert_eq!(*resources, [want]);
+        let many = vec![r#"{"name":"a"}"#; Limits::RESPONSE.collections].join(",");
+        let list = format!(r#"{{"resources":[{many}]}}"#);
+        assert!(RemoteResource::read_list(list.as_bytes()).is_err());
     }
 }

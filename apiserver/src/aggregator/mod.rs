@@ -8,6 +8,7 @@
 //! | `api_service.rs` | the stored APIServices that have a service |
 //! | `availability.rs` | their condition |
 //! | `openapi.rs` | their OpenAPI documents |
+//! | `swagger.rs` | the part of a document of version 2 that is about one group and version |
 //! | `download.rs` | requests for their documents |
 //! | `groups.rs` | what they serve, for discovery |
 //! | `extension.rs` | groups of this server that a cluster only has once something provides them |
@@ -22,13 +23,15 @@ mod download;
 mod extension;
 mod groups;
 mod openapi;
+mod swagger;
 
 pub use api_service::{RemoteApi, RemoteApis};
 pub use authentication::publish_authentication;
 pub use availability::AvailabilityController;
 pub use extension::serve_when_provided;
-pub use groups::{RemoteGroups, RemoteVersion};
+pub use groups::{RemoteGroups, RemoteResource, RemoteVersion};
 pub use openapi::{OpenApiController, RemoteDocument, RemoteDocuments};
+pub use swagger::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 
 /// The group of APIServices.
 const GROUP: &str = "apiregistration.k8s.io";

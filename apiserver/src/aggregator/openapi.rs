@@ -14,10 +14,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use http::{StatusCode, header};
-use serde_json::Value;
 
 use super::download::download;
+use super::swagger::SwaggerPart;
 use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
+use crate::codec::DecodeError;
+use crate::codec::json::for_each_member;
 use crate::names::GroupResource;
 use crate::registry::Registry;
 use crate::webhook::HttpClient;
@@ -41,8 +43,8 @@ pub struct RemoteDocument {
     pub path: String,
     /// The URL of the document of version 3, relative to the server; with its hash.
     pub url: Option<String>,
-    /// The server's document of version 2, which has more than this group and version.
-    pub swagger: Option<Bytes>,
+    /// The part of the server's document of version 2 that is about this group and version.
+    pub swagger: Option<Arc<SwaggerPart>>,
 }
 
 /// The documents of all, in the order of their priorities.
@@ -146,10 +148,10 @@ async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Kn
         _ => known.document.url.clone(),
     };
     let (etag, swagger) = match swagger {
-        Ok(Ok(found)) if found.status == StatusCode::OK => match found.body {
-            Ok(body) => {
+        Ok(Ok(found)) if found.status == StatusCode::OK => match read_part(found.body, &path).await {
+            Ok(part) => {
                 let etag = found.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
-                (etag.map(str::to_owned), Some(body))
+                (etag.map(str::to_owned), Some(Arc::new(part)))
             }
             Err(error) => {
                 tracing::warn!(name = %api.name, %error, "the OpenAPI document cannot be read");
@@ -171,9 +173,45 @@ async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Op
     if found.status == StatusCode::NOT_FOUND {
         return Some(None);
     }
-    let index: Value = serde_json::from_slice(&found.body.ok()?).ok()?;
-    let url = index["paths"][path]["serverRelativeURL"].as_str();
+    let url = find_url(&found.body.ok()?, path).ok()?;
     // A server names its own documents only.
-    let is_own = |url: &&str| url.split('?').next() == Some(format!("/openapi/v3/{path}").as_str());
-    Some(url.filter(is_own).map(str::to_owned))
+    let is_own = |url: &String| url.split('?').next() == Some(format!("/openapi/v3/{path}").as_str());
+    Some(url.filter(is_own))
+}
+
+/// The URL of a document in an index, of which nothing else is decoded.
+fn find_url(index: &[u8], path: &str) -> Result<Option<String>, DecodeError> {
+    let member = |text, wanted: &str| {
+        let mut found: &[u8] = b"null";
+        for_each_member(text, |name, text| {
+            if name == wanted {
+                found = text;
+            }
+        })
+        .map(|()| found)
+    };
+    let url = member(member(member(index, "paths")?, path)?, "serverRelativeURL")?;
+    Ok(serde_json::from_slice(url).ok())
+}
+
+/// Reads a document on a thread that may take long.
+async fn read_part(body: Result<Bytes, String>, path: &str) -> Result<SwaggerPart, String> {
+    let (body, path) = (body?, path.to_owned());
+    let read = tokio::task::spawn_blocking(move || SwaggerPart::read(&body, &path)).await;
+    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_a_document_is_found_in_the_index() {
+        let index = br#"{"x":[{"":0}],"paths":{"api":{"serverRelativeURL":"/a"},"apis/g/v1":{"x":1,"serverRelativeURL":"/b"}}}"#;
+        for (path, want) in [("apis/g/v1", Some("/b")), ("api", Some("/a")), ("apis/g/v2", None)] {
+            assert_eq!(find_url(index, path), Ok(want.map(str::to_owned)), "{path}");
+        }
+        assert!(find_url(b"{", "api").is_err());
+        assert_eq!(find_url(br#"{"paths":[]}"#, "api"), Ok(None));
+    }
 }

@@ -9,19 +9,23 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use crate::codec::limits::{Limits, measure};
 use crate::field::quote;
 use crate::object_meta::ObjectMeta;
 use crate::registry::Registry;
 use crate::resource_info::Converter;
-use crate::webhook::{CallError, ClientConfig, ConversionFailure, Post, TransportError};
-use crate::{Error, Result};
+use crate::schema::schema;
+use crate::webhook::{CallError, ClientConfig, ConversionFailure, Post, TransportError, excerpt};
+use crate::{Error, Result, codec};
 
 /// How long a conversion may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How many bytes a response may have beyond four times those of the request.
 const MAX_GROWTH: usize = 8 << 20;
+/// The bytes of a text of the webhook, such as why it failed, that the client sees.
+const MAX_MESSAGE: usize = 16 << 10;
 
 /// Converts objects by a webhook.
 pub(super) struct WebhookConverter {
@@ -53,11 +57,7 @@ impl WebhookConverter {
         let version =
             self.review_version.ok_or_else(|| call("no supported conversion review versions".to_owned()))?;
         let uid = uuid::Uuid::new_v4().to_string();
-        let review = json!({
-            "kind": "ConversionReview", "apiVersion": version,
-            "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
-        });
-        let body = review.to_string();
+        let body = review(objects, version, &uid, to);
         let registry =
             self.registry.upgrade().ok_or_else(|| call("the server is shutting down".to_owned()))?;
         let post = Post {
@@ -74,7 +74,9 @@ impl WebhookConverter {
             }
             error => call(error.to_string()),
         })?;
-        read(&bytes, version, &uid)
+        // A converted object is about as large as the original.
+        let limits = Limits::RESPONSE.plus(4, objects.iter().map(measure).sum());
+        read(&bytes, version, &uid, limits)
             .map_err(|text| Failure { kind: ConversionFailure::MalformedResponse, text })
     }
 }
@@ -86,11 +88,23 @@ struct Failure {
     text: String,
 }
 
-/// The objects in a response.
-fn read(bytes: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
-    let review: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let response = &review["response"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+/// The document that is sent.
+fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
+    // The objects are written where they are: a copy would take as much memory as all of them.
+    let objects = serde_json::to_string(objects).unwrap_or_default();
+    let [version, uid, to] = [version, uid, to].map(Value::from);
+    format!(
+        r#"{{"kind":"ConversionReview","apiVersion":{version},"request":{{"uid":{uid},"desiredAPIVersion":{to},"objects":{objects}}}}}"#
+    )
+}
+
+/// The objects in a response. The request, which it may have too, is skipped.
+fn read(bytes: &[u8], version: &str, uid: &str, limits: Limits) -> Result<Vec<Value>, String> {
+    let id = schema().kind("apiextensions.k8s.io", "v1", "ConversionReview");
+    let id = id.ok_or_else(|| "ConversionReview has no type".to_owned())?;
+    let mut review =
+        codec::json::decode_response(bytes, id, &["request"], limits).map_err(|error| error.to_string())?;
+    let text = |value: &Value| excerpt(value.as_str().unwrap_or_default(), MAX_MESSAGE).to_owned();
     if version == "apiextensions.k8s.io/v1" {
         let got = (text(&review["apiVersion"]), text(&review["kind"]));
         if (got.0.as_str(), got.1.as_str()) != (version, "ConversionReview") {
@@ -101,6 +115,7 @@ fn read(bytes: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
             ));
         }
     }
+    let mut response = review["response"].take();
     if !response.is_object() {
         return Err("no response provided".to_owned());
     }
@@ -116,7 +131,10 @@ fn read(bytes: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
             true => format!("response.result.status was '{status}', not 'Success'"),
         });
     }
-    Ok(response["convertedObjects"].as_array().cloned().unwrap_or_default())
+    Ok(match response["convertedObjects"].take() {
+        Value::Array(objects) => objects,
+        _ => Vec::new(),
+    })
 }
 
 impl Converter for WebhookConverter {
@@ -181,7 +199,8 @@ enum Mistake {
 
 /// Checks a converted object, and gives it its metadata back.
 fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mistake> {
-    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let text =
+        |value: &Value, name: &str| excerpt(value[name].as_str().unwrap_or_default(), MAX_MESSAGE).to_owned();
     if text(&converted, "apiVersion") != to {
         let got = text(&converted, "apiVersion");
         return Err(Mistake::Type(format!("invalid groupVersion (expected {to}, received {got})")));
@@ -196,6 +215,7 @@ fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mis
         ("UID", original.uid(), converted.uid()),
     ] {
         if want != got {
+            let got = excerpt(got, MAX_MESSAGE);
             return Err(Mistake::Object(format!("must have the same {what}: {want} != {got}")));
         }
     }
@@ -228,7 +248,8 @@ fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), Mistake> {
     match map.iter().find(|(_, value)| !value.is_string()) {
         None => Ok(()),
         Some((key, value)) => Err(Mistake::Metadata(format!(
-            "metadata.{name}[{key}] must be a string, but is {} in converted object",
+            "metadata.{name}[{}] must be a string, but is {} in converted object",
+            excerpt(key, MAX_MESSAGE),
             go_type(value)
         ))),
     }
@@ -256,6 +277,7 @@ fn printed(api_version: &str, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn object(version: &str, labels: Value) -> Value {
         json!({"apiVersion": format!("e.x/{version}"), "kind": "Widget",
@@ -314,8 +336,37 @@ mod tests {
                 ),
             ),
         ] {
-            let got = read(document.to_string().as_bytes(), version, "u").map(|objects| objects.len());
+            let got = read(document.to_string().as_bytes(), version, "u", Limits::RESPONSE)
+                .map(|objects| objects.len());
             assert_eq!(got, want.map_err(str::to_owned));
         }
+    }
+
+    #[test]
+    fn requests_are_conversion_reviews() {
+        let objects = [object("v1", json!({})), object("v1", json!({"a": "b"}))];
+        let sent: Value =
+            serde_json::from_str(&review(&objects, "apiextensions.k8s.io/v1", "u", "e.x/v2")).expect("JSON");
+        let want = json!({
+            "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+            "request": {"uid": "u", "desiredAPIVersion": "e.x/v2", "objects": objects},
+        });
+        assert_eq!(sent, want);
+    }
+
+    #[test]
+    fn converted_objects_may_be_as_many_and_large_as_the_originals_several_times() {
+        let version = "apiextensions.k8s.io/v1";
+        let review = |objects: &[Value]| {
+            json!({"apiVersion": version, "kind": "ConversionReview",
+                   "response": {"uid": "u", "result": {"status": "Success"}, "convertedObjects": objects}})
+            .to_string()
+        };
+        let large = vec![json!({"spec": vec![json!({"": 0}); 1000]}); 100];
+        let of_small = read(review(&large).as_bytes(), version, "u", Limits::RESPONSE);
+        assert!(of_small.is_err_and(|text| text.contains("exceeded max number of objects and arrays")));
+        let limits = Limits::RESPONSE.plus(4, large.iter().map(measure).sum());
+        let larger = vec![json!({"spec": vec![json!({"": 0}); 3900]}); 100];
+        assert_eq!(read(review(&larger).as_bytes(), version, "u", limits).map(|all| all == larger), Ok(true));
     }
 }

@@ -1,8 +1,10 @@
 //! The groups and versions of other servers in the documents of discovery.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
-use crate::aggregator::RemoteVersion;
+use crate::aggregator::{RemoteResource, RemoteVersion};
 
 /// Adds them to an APIGroupList.
 pub(super) fn add_groups(list: &mut Value, remote: &[RemoteVersion]) {
@@ -53,33 +55,35 @@ fn push_once(list: &mut Value, entry: Value, name: &str) {
 }
 
 fn version_discovery(version: &RemoteVersion) -> Value {
-    let Some(document) = &version.resources else {
+    let Some(listed) = &version.resources else {
         return json!({"version": version.version, "freshness": "Stale"});
     };
-    let listed = document["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut resources: Vec<Value> = Vec::new();
-    for resource in listed {
-        let name = resource["name"].as_str().unwrap_or_default();
-        let (plural, part) = name.split_once('/').unwrap_or((name, ""));
+    // By plural.
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for resource in listed.iter() {
+        let (plural, part) = resource.name.split_once('/').unwrap_or((&resource.name, ""));
         if part.is_empty() {
             let mut entry = json!({
                 "resource": plural,
                 "responseKind": response_kind(resource, version),
-                "scope": if resource["namespaced"] == true { "Namespaced" } else { "Cluster" },
-                "singularResource": resource["singularName"],
-                "verbs": resource["verbs"],
+                "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+                "singularResource": resource.singular,
+                "verbs": resource.verbs,
             });
-            for list in ["shortNames", "categories"] {
-                if resource[list].is_array() {
-                    entry[list] = resource[list].clone();
+            for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)]
+            {
+                if !list.is_empty() {
+                    entry[name] = json!(list);
                 }
             }
+            places.entry(plural).or_insert(resources.len());
             resources.push(entry);
-        } else if let Some(entry) = resources.iter_mut().find(|entry| entry["resource"] == plural) {
+        } else if let Some(entry) = places.get(plural).and_then(|place| resources.get_mut(*place)) {
             let subresource = json!({
                 "subresource": part,
                 "responseKind": response_kind(resource, version),
-                "verbs": resource["verbs"],
+                "verbs": resource.verbs,
             });
             match entry["subresources"].as_array_mut() {
                 Some(list) => list.push(subresource),
@@ -90,18 +94,18 @@ fn version_discovery(version: &RemoteVersion) -> Value {
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn response_kind(resource: &Value, version: &RemoteVersion) -> Value {
-    let or = |name: &str, own: &str| {
-        let text = resource[name].as_str().filter(|text| !text.is_empty());
-        text.unwrap_or(own).to_owned()
-    };
+fn response_kind(resource: &RemoteResource, version: &RemoteVersion) -> Value {
+    let or = |text: &str, own: &str| if text.is_empty() { own.to_owned() } else { text.to_owned() };
     json!({
-        "group": or("group", &version.group), "version": or("version", &version.version), "kind": resource["kind"],
+        "group": or(&resource.group, &version.group), "version": or(&resource.version, &version.version),
+        "kind": resource.kind,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -110,7 +114,8 @@ mod tests {
             {"name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": ["get"]},
             {"name": "pods/x", "kind": "X", "group": "other", "version": "v2", "verbs": ["get"]},
         ]});
-        let version = |version: &str, resources: Option<Value>| RemoteVersion {
+        let resources = RemoteResource::read_list(resources.to_string().as_bytes()).expect("readable");
+        let version = |version: &str, resources: Option<Arc<[RemoteResource]>>| RemoteVersion {
             group: "metrics.k8s.io".into(),
             version: version.into(),
             priorities: (100, 100),

@@ -31,6 +31,8 @@ pub struct Body {
     transfer: Option<Transfer>,
     /// Of the connection, if the next piece waits for them.
     flushes: Option<Arc<Flushes>>,
+    /// Whether the chunks of a stream are handed out as they are, whatever their size.
+    whole_chunks: bool,
     /// The connection is active until the client has all of it.
     active: Option<Active>,
     /// What is to be given back when the client has all of it.
@@ -52,6 +54,8 @@ enum Content {
         size: usize,
         /// What is left of the last chunk.
         rest: Bytes,
+        /// Whether nothing else, such as another watch, holds on to the last chunk.
+        is_own: bool,
     },
     /// A panic ended it.
     Failed,
@@ -65,6 +69,13 @@ pub struct Incomplete;
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Body {
         Body::of(Content::Full(bytes))
+    }
+}
+
+impl Content {
+    /// - `size`: what the stream holds on to at its beginning, in bytes.
+    fn of_stream(chunks: BoxStream<'static, Bytes>, size: usize) -> Content {
+        Content::Stream { chunks, size, rest: Bytes::new(), is_own: false }
     }
 }
 
@@ -83,7 +94,7 @@ impl Body {
 
     /// A body that comes as it comes.
     pub fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Body {
-        Body::of(Content::Stream { chunks: chunks.boxed(), size: 0, rest: Bytes::new() })
+        Body::of(Content::of_stream(chunks.boxed(), 0))
     }
 
     /// A stream that holds on to so many bytes at its beginning.
@@ -106,7 +117,7 @@ impl Body {
     }
 
     fn of(content: Content) -> Body {
-        Body { content, transfer: None, flushes: None, active: None, held: Vec::new() }
+        Body { content, transfer: None, flushes: None, whole_chunks: false, active: None, held: Vec::new() }
     }
 
     /// Its bytes, if they are all there.
@@ -174,7 +185,7 @@ impl Body {
                 let chunk = in_background(&renderers, async { chunks.next() }).await;
                 chunk.map(|chunk| (chunk, (chunks, renderers)))
             });
-            self.content = Content::Stream { chunks: chunks.boxed(), size, rest: Bytes::new() };
+            self.content = Content::of_stream(chunks.boxed(), size);
         }
         self
     }
@@ -189,10 +200,15 @@ impl Body {
             _ => (self.size(), std::time::Instant::now().checked_add(lasts)),
         };
         self.transfer = transfers.begin(unsent, deadline);
-        if let Content::Stream { chunks, size, rest } = self.content {
-            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size, rest };
+        if let Content::Stream { chunks, size, rest, is_own } = self.content {
+            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size, rest, is_own };
         }
         self
+    }
+
+    /// For a connection that writes each chunk of a stream without copying it, and asks for the next one when that is done.
+    pub fn in_whole_chunks(self) -> Body {
+        Body { whole_chunks: true, ..self }
     }
 
     /// For a connection of HTTP/1.1: a stream waits for its flushes.
@@ -205,6 +221,7 @@ impl Body {
 
     fn poll_content(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let most = match (&self.flushes, &self.transfer) {
+            _ if self.whole_chunks => usize::MAX,
             (Some(_), _) => FLUSHED_PIECE,
             (None, Some(_)) => PIECE,
             (None, None) => usize::MAX,
@@ -213,14 +230,20 @@ impl Body {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(bytes.split_to(bytes.len().min(most)))),
             Content::Chunks { chunks, .. } => Poll::Ready(chunks.next()),
-            Content::Stream { chunks, rest, .. } => {
+            Content::Stream { chunks, rest, is_own, .. } => {
                 if rest.is_empty() {
-                    match ready!(chunks.as_mut().poll_next(context)) {
-                        Some(chunk) => *rest = chunk,
-                        None => return Poll::Ready(None),
-                    }
+                    let Some(chunk) = ready!(chunks.as_mut().poll_next(context)) else {
+                        return Poll::Ready(None);
+                    };
+                    *is_own = chunk.is_unique();
+                    *rest = chunk;
                 }
-                Poll::Ready(Some(rest.split_to(rest.len().min(most))))
+                let left = if self.whole_chunks { rest.len() } else { rest.len().saturating_sub(most) };
+                if let Some(transfer) = &self.transfer {
+                    transfer.holds_chunk(if *is_own { left } else { 0 });
+                }
+                let piece = rest.split_to(rest.len().min(most));
+                Poll::Ready(Some(piece))
             }
             Content::Failed => Poll::Ready(None),
         }

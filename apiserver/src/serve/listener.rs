@@ -30,8 +30,10 @@ use super::rarely::rarely;
 use super::stack::stack;
 use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
+use super::turns::Turns;
 use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
+use crate::webhook::keep_alive;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -188,7 +190,9 @@ impl Server {
         let mut draining = self.draining.clone();
         // Answers are written whole; waiting to fill packets only delays them.
         let _ = stream.set_nodelay(true);
-        let mut stream = TimeoutStream::new(stream);
+        // A tunnel, unlike a request, may be silent for ever.
+        keep_alive(&stream);
+        let mut stream = TimeoutStream::new(Turns::new(stream));
         stream.set_write_timeout(Some(STALL_TIMEOUT));
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))) => accepted,
@@ -226,7 +230,7 @@ impl Server {
             .keep_alive_interval(KEEP_ALIVE[0])
             .keep_alive_timeout(KEEP_ALIVE[1]);
         let served = builder.serve_connection_with_upgrades(
-            TokioIo::new(Flushing::new(stream, shared.flushes.clone())),
+            TokioIo::new(Flushing::new(Turns::new(stream), shared.flushes.clone())),
             service,
         );
         let mut served = pin!(served.into_owned());

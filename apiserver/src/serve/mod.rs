@@ -16,6 +16,7 @@
 //! | file | bounds |
 //! | --- | --- |
 //! | `connections.rs` | how many connections there are, and how long they may be silent or idle (`listener.rs`) |
+//! | `turns.rs` | how much a connection reads before others have their turn |
 //! | `shares.rs` | requests, watches and bytes of bodies of a user |
 //! | `deadline.rs` | how long a request may take |
 //! | `crate::flow_control` | how many requests of which users are executed at once |
@@ -45,6 +46,7 @@ mod streams;
 mod testing;
 mod transfers;
 mod tunnel;
+mod turns;
 mod verbs;
 mod websocket;
 

@@ -62,6 +62,8 @@ struct State {
     deadline: Option<Instant>,
     /// What the response may hold on to besides the chunk that was handed out, in bytes.
     unsent: AtomicUsize,
+    /// What is left of a chunk of a stream that no other response shares, in bytes.
+    chunk: AtomicUsize,
     /// Milliseconds from the beginning to when the last chunk was handed out, plus one; 0 while the connection waits for the next chunk.
     handed_out: AtomicU64,
     cut: Arc<Notify>,
@@ -78,6 +80,7 @@ impl Transfers {
             began: Instant::now(),
             deadline,
             unsent: AtomicUsize::new(unsent),
+            chunk: AtomicUsize::new(0),
             handed_out: AtomicU64::new(0),
             cut,
         });
@@ -103,14 +106,13 @@ impl Transfers {
                 stalled.push((time, state.clone()));
             }
         }
-        let held = |state: &State| state.unsent.load(Ordering::Relaxed);
-        let mut bytes = stalled.iter().fold(0, |sum: usize, (_, state)| sum.saturating_add(held(state)));
+        let mut bytes = stalled.iter().fold(0, |sum: usize, (_, state)| sum.saturating_add(state.held()));
         stalled.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
         for (_, state) in stalled {
             if bytes <= STALLED_BYTES {
                 break;
             }
-            bytes = bytes.saturating_sub(held(&state));
+            bytes = bytes.saturating_sub(state.held());
             state.cut.notify_one();
             cut += 1;
         }
@@ -123,6 +125,10 @@ impl Transfers {
 }
 
 impl State {
+    fn held(&self) -> usize {
+        self.unsent.load(Ordering::Relaxed).saturating_add(self.chunk.load(Ordering::Relaxed))
+    }
+
     /// How long the client has left a chunk lying.
     fn stood_still(&self, now: Instant) -> Option<Duration> {
         match self.handed_out.load(Ordering::Relaxed) {
@@ -143,6 +149,11 @@ impl Transfer {
         let less = |unsent: usize| Some(unsent.saturating_sub(bytes));
         // It always has a new value, so this does not fail.
         let _ = self.state.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// So many bytes are left of a chunk that this response alone holds on to.
+    pub fn holds_chunk(&self, bytes: usize) {
+        self.state.chunk.store(bytes, Ordering::Relaxed);
     }
 
     /// The connection waits for the next chunk.
@@ -195,6 +206,13 @@ mod tests {
         assert!(!is_cut(&transfers, || begin(10, Some(seconds(60))), seconds(59)).await, "in time");
         assert!(!is_cut(&transfers, || handed(STALLED_BYTES, None), seconds(2)).await, "not too much");
         assert!(is_cut(&transfers, || handed(STALLED_BYTES + 2, None), seconds(2)).await, "holds too much");
+        let with_chunk = |bytes| {
+            let transfer = handed(10, None)?;
+            transfer.holds_chunk(bytes);
+            Some(transfer)
+        };
+        assert!(!is_cut(&transfers, || with_chunk(STALLED_BYTES - 10), seconds(2)).await, "a chunk");
+        assert!(is_cut(&transfers, || with_chunk(STALLED_BYTES), seconds(2)).await, "a chunk too large");
         assert!(transfers.lock().by_id.is_empty());
         assert!(transfers.begin(1, None).is_none(), "in process");
     }

@@ -8,6 +8,9 @@
 //! Source: RFC 6455; `endpoints/handlers/watch.go` (`HandleWS`) over `golang.org/x/net/websocket`: JSON events are text
 //! messages, protobuf ones binary; an Origin is required, at most one sub-protocol is selected, what the client sends is
 //! discarded, and the end of the watch is a close with status 1000.
+//!
+//! The buffers of a connection are bounded, whatever the client does: an event larger than [`MAX_BUFFERED`] is written from where it
+//! is, and nothing is read from the client while something written, such as the reply to a ping, waits for the socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +25,13 @@ use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use ring::digest;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::body::Body;
 use super::deadline::REQUEST_TIMEOUT;
@@ -39,6 +43,10 @@ use crate::access::websocket_token::{is_websocket, protocols};
 const MAX_MESSAGE: usize = 64 << 10;
 /// What is read from the socket, and gathered for it, at once.
 const BUFFERS: [usize; 2] = [4 << 10, 16 << 10];
+/// The largest event that is gathered with others.
+const MAX_BUFFERED: usize = 16 << 10;
+/// The most that is gathered: what does not have to be written yet, an event, and the reply to a ping.
+const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_BUFFERED + (1 << 10);
 /// How long the client may take to confirm the end of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// RFC 6455, section 1.3.
@@ -123,7 +131,8 @@ pub fn detach(mut response: Response<Body>, transfers: &Arc<Transfers>) -> Respo
         let sent = cuttable(Arc::default(), async {
             match upgrade.await {
                 Ok(upgraded) => {
-                    send(TokioIo::new(upgraded), body.on_socket(&transfers, REQUEST_TIMEOUT), framing).await;
+                    let body = body.in_whole_chunks().on_socket(&transfers, REQUEST_TIMEOUT);
+                    send(TokioIo::new(upgraded), body, framing).await;
                 }
                 Err(error) => tracing::debug!(%error, "the upgrade to a WebSocket failed"),
             }
@@ -140,6 +149,7 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFERS[0])
         .write_buffer_size(BUFFERS[1])
+        .max_write_buffer_size(MAX_WRITE_BUFFER)
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE));
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
@@ -151,7 +161,7 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
                 let Ok(chunk) = frame.into_data() else { continue };
                 for message in events.split(chunk) {
                     let Some(message) = message else { return };
-                    if socket.feed(message).await.is_err() {
+                    if feed(&mut socket, message).await.is_err() {
                         return;
                     }
                 }
@@ -159,10 +169,14 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
                     return;
                 }
             }
-            // Reading also answers pings, and a close of the client's.
             received = socket.next() => match received {
-                Some(Ok(message)) if !message.is_close() => {}
-                Some(Ok(_)) => break,
+                Some(Ok(message)) if message.is_close() => break,
+                // The reply to a ping is sent before anything else is read, or the replies of a client that only sends would
+                // pile up.
+                Some(Ok(message)) if message.is_ping() => if socket.flush().await.is_err() {
+                    return;
+                },
+                Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,
             },
         }
@@ -175,6 +189,26 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     };
     // A client that does not confirm the close is left alone.
     let _ = timeout(CLOSE_TIMEOUT, closed).await;
+}
+
+/// Sends a message, which need not be flushed. A large one is not copied, so that it takes no memory for a client that does not read.
+async fn feed<S>(socket: &mut WebSocketStream<S>, message: Message) -> tungstenite::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if message.len() <= MAX_BUFFERED {
+        return socket.feed(message).await;
+    }
+    // What was gathered goes first.
+    socket.flush().await?;
+    let opcode = OpCode::Data(if message.is_text() { Data::Text } else { Data::Binary });
+    let payload = message.into_data();
+    let mut header = Vec::new();
+    FrameHeader { opcode, ..FrameHeader::default() }.format(payload.len() as u64, &mut header)?;
+    let io = socket.get_mut();
+    io.write_all(&header).await?;
+    io.write_all(&payload).await?;
+    Ok(())
 }
 
 /// Cuts a stream into its events.
@@ -235,9 +269,13 @@ const LENGTH: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
     use futures::stream;
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf};
     use tokio::task::JoinHandle;
 
     fn request(changes: &[(header::HeaderName, Option<&str>)]) -> HeaderMap {
@@ -370,5 +408,79 @@ mod tests {
         }
         assert!(pulled.load(Ordering::Relaxed) < 20, "{pulled:?} of 8 KiB each");
         info.abort();
+    }
+
+    #[tokio::test]
+    async fn an_event_of_any_size_is_one_frame() {
+        for size in [1, 200, MAX_BUFFERED - 3, MAX_BUFFERED - 2, 70_000, 1 << 20] {
+            let line = format!("\"{}\"\n", "x".repeat(size));
+            let body = Body::stream(stream::iter([Bytes::from(format!("{{}}\n{line}{{}}\n"))]));
+            let (server, mut client) = tokio::io::duplex(1 << 10);
+            let info = tokio::spawn(send(server, body, Framing::Lines));
+            for want in ["{}\n", &line, "{}\n"] {
+                let (first, short) = (client.read_u8().await, client.read_u8().await);
+                assert_eq!(first.expect("a frame"), 0x81, "a text, and the end of it");
+                let length = match short.expect("its length") {
+                    126 => client.read_u16().await.map(u64::from),
+                    127 => client.read_u64().await,
+                    short => Ok(u64::from(short)),
+                };
+                let mut text = vec![0; usize::try_from(length.expect("its length")).expect("small")];
+                client.read_exact(&mut text).await.expect("its text");
+                assert!(text == want.as_bytes(), "{} of {} bytes", text.len(), want.len());
+            }
+            drop(client);
+            info.await.expect("no panic");
+        }
+    }
+
+    /// A socket that counts what is read from it. What is written to it is never taken.
+    struct Unread<'a> {
+        pings: &'a [u8],
+        read: Arc<std::sync::atomic::AtomicUsize>,
+    }
+
+    impl AsyncRead for Unread<'_> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let length = self.pings.len().min(buffer.remaining());
+            let (now, later) = self.pings.split_at(length);
+            buffer.put_slice(now);
+            self.pings = later;
+            self.read.fetch_add(length, std::sync::atomic::Ordering::Relaxed);
+            if length > 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+    }
+
+    impl AsyncWrite for Unread<'_> {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_while_the_reply_to_a_ping_waits() {
+        use futures::FutureExt;
+        // Masked with zeroes, as a client sends it.
+        let ping: Vec<u8> = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
+        let (pings, read) = (ping.repeat(10_000), Arc::default());
+        let io = Unread { pings: &pings, read: Arc::clone(&read) };
+        let mut sent = Box::pin(send(io, Body::stream(stream::pending()), Framing::Lines));
+        for _ in 0..1000 {
+            assert_eq!((&mut sent).now_or_never(), None, "the connection stays");
+        }
+        let read = read.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(read > 0 && read <= 2 * BUFFERS[0], "{read} bytes were read");
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as _;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -16,7 +17,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use super::config::{ClientConfig, ServiceReference, Target, TlsConfig, target_of};
 use super::dial::Dialer;
 use super::error::{CallError, ConfigError, TransportError};
-use super::service::{Destination, ServiceUrl, resolve};
+use super::service::{Destination, ServiceUrl, check_host, resolve};
+use super::simulated::SimulatedNetwork;
 use super::verify::GoVerifier;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
@@ -32,6 +34,12 @@ const MAX_RESOLVED: usize = 1024;
 /// How many idle connections to a server are kept, and how long: those of Go's default transport are 25 and 90 s.
 const MAX_IDLE: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The memory that is taken for a response before any of it has come, at most.
+const FIRST_BUFFER: usize = 64 << 10;
+/// What is read of a response at once, of which the head has to fit in it.
+const READ_BUFFER: usize = 128 << 10;
+/// How much of the text of an unsuccessful response is repeated, as client-go's `maxUnstructuredResponseTextBytes`.
+const MAX_ERROR_TEXT: usize = 2048;
 /// The User-Agent of calls to webhooks.
 const USER_AGENT: &str = "kube-apiserver-admission";
 
@@ -44,6 +52,8 @@ pub struct ClientManager {
     front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     clients: Mutex<HashMap<ClientKey, HttpClient>>,
     resolved: Mutex<Resolved>,
+    /// As of a change of the nodes.
+    simulated: Mutex<Option<(u64, Arc<SimulatedNetwork>)>>,
 }
 
 /// What makes clients different.
@@ -137,7 +147,12 @@ impl ClientManager {
                 Ok(destination) => destination,
                 Err(error) => return Ok(Err(error)),
             },
-            None => Destination { addresses: Vec::new(), fallback: Some((target.host.clone(), target.port)) },
+            None => match self.check_target(target, cluster) {
+                Ok(()) => {
+                    Destination { addresses: Vec::new(), fallback: Some((target.host.clone(), target.port)) }
+                }
+                Err(error) => return Ok(Err(error)),
+            },
         };
         let key = ClientKey { destination, host: target.host.clone(), tls: config.tls.clone() };
         if let Some(client) = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -185,12 +200,39 @@ impl ClientManager {
             }
         }
         let configured = self.service_urls.get(&(service.namespace.clone(), service.name.clone()));
-        let found = resolve(service, configured.map(String::as_str), cluster);
+        let network = self.simulated_network(cluster)?;
+        let found = resolve(service, configured.map(String::as_str), &network, cluster);
         let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
-        if resolved.revisions == revisions {
+        // That pods are simulated may change with their annotations.
+        if resolved.revisions == revisions && !matches!(found, Err(TransportError::SimulatedPods { .. })) {
             resolved.destinations.insert(service.clone(), found.clone());
         }
         found
+    }
+
+    /// Refuses a URL whose host is the address of a simulated pod or node.
+    fn check_target(&self, target: &Target, cluster: &dyn Cluster) -> Result<(), TransportError> {
+        match target.host.parse::<IpAddr>() {
+            Ok(address) if !address.is_loopback() => {
+                check_host(&target.host, target.port, &*self.simulated_network(cluster)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn simulated_network(&self, cluster: &dyn Cluster) -> Result<Arc<SimulatedNetwork>, TransportError> {
+        let revision = cluster.last_change(&GroupResource::new("", "nodes"));
+        let lock = || self.simulated.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().clone().filter(|(known, _)| Some(*known) == revision);
+        if let Some((_, network)) = known {
+            return Ok(network);
+        }
+        let network = SimulatedNetwork::load(cluster);
+        let network = Arc::new(network.map_err(|error| TransportError::Connection(error.to_string()))?);
+        if let Some(revision) = revision {
+            *lock() = Some((revision, network.clone()));
+        }
+        Ok(network)
     }
 
     fn connect_with(&self, key: &ClientKey) -> Result<HttpClient, ConfigError> {
@@ -220,6 +262,7 @@ impl ClientManager {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE)
+            .http1_max_buf_size(READ_BUFFER)
             .build(dialer))
     }
 
@@ -234,7 +277,11 @@ impl ClientManager {
 /// The body of a successful response.
 async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
     let (head, mut body) = response.into_parts();
-    let mut bytes = BytesMut::new();
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limit {
+        return Err(CallError::TooLarge { limit });
+    }
+    let mut bytes = BytesMut::with_capacity(announced.min(FIRST_BUFFER));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| CallError::Body(body_error(&error)))?;
         if let Ok(data) = frame.into_data() {
@@ -249,7 +296,7 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallE
     let content_type = content_type.unwrap_or_default().to_owned();
     if !(200..=206).contains(&code) {
         let is_text = content_type.starts_with("text/");
-        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_ERROR_TEXT)]).trim().to_owned();
         return Err(CallError::Status { code, text: if is_text { text } else { "unknown".to_owned() } });
     }
     if bytes.is_empty() {

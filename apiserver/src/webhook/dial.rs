@@ -26,6 +26,21 @@ const BEFORE_FALLBACK: Duration = Duration::from_millis(250);
 /// How long a connection may take to be made, as Go's default transport has it.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A peer that is silent for so long is asked whether it is still there, as often, and so many times until the connection is closed. The
+/// first is kube-apiserver's, the others Go's.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(180), Duration::from_secs(15), 9);
+
+/// Has the system close a connection whose peer is gone without an end, on which this side may wait for ever.
+pub(crate) fn keep_alive(socket: &TcpStream) {
+    use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+    let (idle, interval, count) = KEEP_ALIVE;
+    // Without it the connection works all the same.
+    let _ = set_socket_keepalive(socket, true)
+        .and_then(|()| set_tcp_keepidle(socket, idle))
+        .and_then(|()| set_tcp_keepintvl(socket, interval))
+        .and_then(|()| set_tcp_keepcnt(socket, count));
+}
+
 /// Makes connections to one server.
 #[derive(Clone)]
 pub struct Dialer {
@@ -44,6 +59,7 @@ impl Dialer {
             Err(_) => return Err(TransportError::Connection("dial tcp: i/o timeout".to_owned())),
         };
         let _ = tcp.set_nodelay(true);
+        keep_alive(&tcp);
         let connector = TlsConnector::from(self.tls);
         let stream = connector.connect(self.server_name, tcp).await.map_err(|e| handshake_error(&e))?;
         Ok(TlsConnection(TokioIo::new(stream)))

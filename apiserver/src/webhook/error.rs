@@ -35,6 +35,23 @@ pub enum TransportError {
     /// Nothing is behind the service.
     #[error("no endpoints available for service {}", quote(.0))]
     NoEndpoints(String),
+    /// All that is behind the service is simulated.
+    #[error(
+        "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \
+         start the server with --webhook-service-url {namespace}/{name}=https://HOST:PORT, or annotate the Service with \
+         {annotation}: https://HOST:PORT", quote(.name)
+    )]
+    SimulatedPods {
+        /// The namespace of the service.
+        namespace: String,
+        /// The name of the service.
+        name: String,
+        /// The annotation of a Service with its URL.
+        annotation: &'static str,
+    },
+    /// The host is the address of a simulated pod or node.
+    #[error("dial tcp {0}: the address is that of a simulated pod or node, where no process listens")]
+    SimulatedAddress(String),
     /// The name cannot be resolved.
     #[error("dial tcp: lookup {0}: no such host")]
     Lookup(String),
@@ -108,6 +125,15 @@ pub enum CallError {
         /// The header, or nothing.
         content_type: String,
     },
+}
+
+/// The beginning of another server's text that an error repeats, of this many bytes at most.
+pub fn excerpt(text: &str, bytes: usize) -> &str {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// As client-go words a response that is not a success.

@@ -4,13 +4,15 @@
 //! | --- | --- |
 //! | `config.rs` | a client configuration: a URL or a service, and a CA bundle |
 //! | `service.rs` | which addresses a service reference leads to |
+//! | `simulated.rs` | which addresses are those of simulated nodes and pods, which are never dialled |
 //! | `verify.rs` | whether a server's certificate is trusted, as Go decides it |
 //! | `dial.rs` | connections |
 //! | `client.rs` | the clients, which keep their connections, and a call of a webhook |
 //! | `metrics.rs` | what is counted of conversion webhooks |
 //! | `error.rs` | why a call failed, in the words of Go's packages: people search for them |
 //!
-//! Every call has a deadline and a limit for its response; redirects are not followed. No lock is held while a call waits.
+//! Every call has a deadline and a limit for its response; redirects are not followed, and proxies of the environment
+//! (`HTTPS_PROXY`) are not used. No lock is held while a call waits.
 //!
 //! Start at [`ClientManager::post`].
 //!
@@ -22,12 +24,15 @@ mod dial;
 mod error;
 mod metrics;
 mod service;
+mod simulated;
 mod verify;
 
 pub(crate) use client::client_error;
 pub use client::{ClientManager, HttpClient, Post};
 pub(crate) use config::ca_bundle;
 pub use config::{ClientConfig, ServiceReference, TlsConfig};
+pub(crate) use dial::keep_alive;
+pub(crate) use error::excerpt;
 pub use error::{CallError, ConfigError, TransportError};
 pub use metrics::{ConversionFailure, ConversionMetrics};
 pub use service::{ServiceUrl, ServiceUrlError};

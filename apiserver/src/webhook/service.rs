@@ -1,13 +1,13 @@
 //! Which addresses a service reference leads to.
 //!
-//! There is no network of pods: the pods are simulated and their addresses lead nowhere. So a service reference resolves to
+//! There is no network of pods: most pods are simulated and their addresses lead nowhere. So a service reference resolves to
 //!
 //! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this process,
 //! 2. else the URL that was configured for the service: by `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation
 //!    `coracle.dev/service-url` of the Service.
 //!
-//! Where a URL is configured, endpoints that are pods are left out: a network may well answer at their addresses, with a server that
-//! is not theirs.
+//! Addresses of simulated pods and nodes are left out ([`simulated`](super::simulated)): a network may well answer there, with a
+//! server that is not theirs. Where a URL is configured, all endpoints that are pods are left out.
 //!
 //! The path stays that of the reference; the server's certificate may be for the service (`NAME.NAMESPACE.svc`) or for the URL's
 //! host.
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::config::{ServiceReference, target_of};
 use super::error::TransportError;
+use super::simulated::{SimulatedNetwork, is_simulated_pod};
 use crate::Result;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
@@ -79,11 +80,14 @@ pub(super) struct Destination {
 
 /// Resolves a reference.
 ///
+/// - `network`: that of the simulated nodes.
+///
 /// # Errors
-/// There is no such service, port or endpoint.
+/// There is no such service, port or endpoint, or none that is not simulated.
 pub(super) fn resolve(
     reference: &ServiceReference,
     configured: Option<&str>,
+    network: &SimulatedNetwork,
     cluster: &dyn Cluster,
 ) -> Result<Destination, TransportError> {
     let ServiceReference { namespace, name, port, .. } = reference;
@@ -101,16 +105,28 @@ pub(super) fn resolve(
     };
     if service["spec"]["type"] == "ExternalName" && fallback.is_none() {
         let host = service["spec"]["externalName"].as_str().unwrap_or_default().to_owned();
+        check_host(&host, *port, network)?;
         return Ok(Destination { addresses: Vec::new(), fallback: Some((host, *port)) });
     }
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let service_port = ports.into_iter().find(|known| known["port"].as_u64() == Some(u64::from(*port)));
+    let mut left_out = false;
     let addresses = match service_port {
         Some(service_port) => {
             let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
             let slices = cluster.list(&slices, namespace).map_err(failed)?;
             let port_name = service_port["name"].as_str().unwrap_or_default();
-            addresses(&slices, name, port_name, fallback.is_none())
+            let mut endpoints = endpoints(&slices, name, port_name);
+            endpoints.retain(|endpoint| fallback.is_none() || endpoint.pod.is_none());
+            let mut addresses = Vec::new();
+            for endpoint in endpoints {
+                if endpoint.is_simulated(namespace, network, cluster).map_err(failed)? {
+                    left_out = true;
+                } else if addresses.len() < MAX_ADDRESSES {
+                    addresses.push(endpoint.address);
+                }
+            }
+            addresses
         }
         None if fallback.is_none() => {
             return Err(TransportError::NoServicePort { service: name.clone(), port: *port });
@@ -118,15 +134,57 @@ pub(super) fn resolve(
         None => Vec::new(),
     };
     if addresses.is_empty() && fallback.is_none() {
-        return Err(TransportError::NoEndpoints(name.clone()));
+        let (namespace, name) = (namespace.clone(), name.clone());
+        return Err(match left_out {
+            true => TransportError::SimulatedPods { namespace, name, annotation: SERVICE_URL },
+            false => TransportError::NoEndpoints(name),
+        });
     }
     Ok(Destination { addresses, fallback })
 }
 
-/// The ready addresses of a service at a port of that name, in the order of the slices.
+/// Refuses a host that is the address of a simulated pod or node.
 ///
-/// - `with_pods`: whether endpoints that are pods count.
-fn addresses(slices: &[Value], service: &str, port_name: &str, with_pods: bool) -> Vec<SocketAddr> {
+/// # Errors
+/// [`TransportError::SimulatedAddress`]
+pub(super) fn check_host(host: &str, port: u16, network: &SimulatedNetwork) -> Result<(), TransportError> {
+    match host.parse::<IpAddr>() {
+        Ok(address) if network.contains(address) => {
+            Err(TransportError::SimulatedAddress(SocketAddr::new(address, port).to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A ready endpoint of a service.
+struct Endpoint {
+    address: SocketAddr,
+    /// The namespace, if that is given, and name of its pod, if it is one.
+    pod: Option<(Option<String>, String)>,
+}
+
+impl Endpoint {
+    /// Whether nothing listens at its address.
+    ///
+    /// - `namespace`: that of the slice.
+    fn is_simulated(
+        &self,
+        namespace: &str,
+        network: &SimulatedNetwork,
+        cluster: &dyn Cluster,
+    ) -> Result<bool> {
+        let address = self.address.ip();
+        match &self.pod {
+            Some((own, name)) => {
+                is_simulated_pod(own.as_deref().unwrap_or(namespace), name, address, cluster)
+            }
+            None => Ok(network.contains(address)),
+        }
+    }
+}
+
+/// The ready endpoints of a service at a port of that name, in the order of the slices.
+fn endpoints(slices: &[Value], service: &str, port_name: &str) -> Vec<Endpoint> {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let of_service = |slice: &&Value| slice["metadata"]["labels"][SERVICE_NAME] == service;
     let mut found = Vec::new();
@@ -136,15 +194,17 @@ fn addresses(slices: &[Value], service: &str, port_name: &str, with_pods: bool) 
         let number = port.and_then(|port| port["port"].as_u64()).and_then(|port| u16::try_from(port).ok());
         let Some(number) = number else { continue };
         for endpoint in items(&slice["endpoints"]) {
-            let is_pod = endpoint["targetRef"]["kind"] == "Pod";
-            if endpoint["conditions"]["ready"] == false || is_pod && !with_pods {
+            if endpoint["conditions"]["ready"] == false {
                 continue;
             }
+            let target = &endpoint["targetRef"];
+            let text = |name: &str| target[name].as_str().map(str::to_owned);
+            let pod =
+                (target["kind"] == "Pod").then(|| (text("namespace"), text("name").unwrap_or_default()));
             let address = endpoint["addresses"][0].as_str().and_then(|text| text.parse::<IpAddr>().ok());
-            found.extend(address.map(|address| SocketAddr::new(address, number)));
+            found.extend(address.map(|address| Endpoint { address: SocketAddr::new(address, number), pod }));
         }
     }
-    found.truncate(MAX_ADDRESSES);
     found
 }
 
@@ -161,6 +221,10 @@ mod tests {
             assert!(wrong.parse::<ServiceUrl>().is_err(), "{wrong}");
         }
     }
+
+    const SIMULATED: &str = "no endpoints available for service \"s\": its pods are simulated, and no process listens at their \
+        addresses; start the server with --webhook-service-url ns/s=https://HOST:PORT, or annotate the Service with \
+        coracle.dev/service-url: https://HOST:PORT";
 
     #[test]
     fn references_resolve_to_endpoints_and_configured_urls() {
@@ -183,15 +247,31 @@ mod tests {
         let endpoints = World::default().with("", "services", service(json!({}))).with(
             "discovery.k8s.io",
             "endpointslices",
-            slice,
-        );
-        let pods = World::default().with("", "services", service(json!({}))).with(
-            "discovery.k8s.io",
-            "endpointslices",
-            pods,
+            slice.clone(),
         );
         let annotated =
             World::default().with("", "services", service(json!({SERVICE_URL: "https://127.0.0.1:2"})));
+        let bound = |runtime: &str| {
+            json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"},
+                   "status": {"nodeInfo": {"containerRuntimeVersion": runtime}}})
+        };
+        let with_pods = |runtime: &str| {
+            let pod = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": {"nodeName": "n"}});
+            let world = World::default().with("", "services", service(json!({}))).with("", "pods", pod);
+            let world = world.with("discovery.k8s.io", "endpointslices", pods.clone());
+            world.with("", "nodes", bound(runtime))
+        };
+        let (real, simulated) = (with_pods("containerd://2.0.0"), with_pods("coracle://0.1.0"));
+        let by_hand = World::default()
+            .with("", "services", service(json!({})))
+            .with("discovery.k8s.io", "endpointslices", slice.clone())
+            .with("", "nodes", bound("coracle://0.1.0"));
+        let external = |host: &str| {
+            let mut service = service(json!({}));
+            service["spec"] = json!({"type": "ExternalName", "externalName": host});
+            World::default().with("", "services", service).with("", "nodes", bound("coracle://0.1.0"))
+        };
+        let (external_host, external_pod) = (external("h"), external("10.0.0.7"));
         for (case, world, port, configured, want) in [
             ("nothing", &World::default(), 443, None, Err(r#"service "s" not found"#)),
             ("configured", &World::default(), 443, Some("https://h:1"), Ok("[] h:1")),
@@ -201,10 +281,25 @@ mod tests {
             ("the flag before the annotation", &annotated, 443, Some("https://h:1"), Ok("[] h:1")),
             ("endpoints", &endpoints, 443, None, Ok("[10.0.0.1:9443] -")),
             ("endpoints before the URL", &endpoints, 443, Some("https://h:1"), Ok("[10.0.0.1:9443] h:1")),
-            ("pods", &pods, 443, None, Ok("[10.0.0.1:9443] -")),
-            ("the URL instead of pods", &pods, 443, Some("https://h:1"), Ok("[] h:1")),
+            ("pods", &real, 443, None, Ok("[10.0.0.1:9443] -")),
+            ("the URL instead of pods", &real, 443, Some("https://h:1"), Ok("[] h:1")),
+            ("simulated pods", &simulated, 443, None, Err(SIMULATED)),
+            ("the URL instead of simulated pods", &simulated, 443, Some("https://h:1"), Ok("[] h:1")),
+            ("an address of a simulated pod without it", &by_hand, 443, None, Err(SIMULATED)),
+            ("the URL instead of that address", &by_hand, 443, Some("https://h:1"), Ok("[] h:1")),
+            ("another host", &external_host, 443, None, Ok("[] h:443")),
+            (
+                "a simulated pod as another host",
+                &external_pod,
+                443,
+                None,
+                Err(
+                    "dial tcp 10.0.0.7:443: the address is that of a simulated pod or node, where no process listens",
+                ),
+            ),
         ] {
-            let got = resolve(&reference(port), configured, world).map(|found| {
+            let network = SimulatedNetwork::load(world).expect("readable");
+            let got = resolve(&reference(port), configured, &network, world).map(|found| {
                 let fallback = found.fallback.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
                 format!("{:?} {fallback}", found.addresses)
             });

@@ -17,6 +17,39 @@ pub const MAX_STORED_DEPTH: usize = 600;
 /// after half a minute.)
 pub const MAX_COLLECTIONS: usize = 30_000;
 
+/// The limits of a document that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Levels of nested objects and arrays.
+    pub depth: usize,
+    /// Objects and arrays, each of which takes up to 650 bytes in memory.
+    pub collections: usize,
+    /// Elements of arrays and members of objects, each of which takes up to 120 bytes.
+    pub values: usize,
+}
+
+impl Limits {
+    /// Those of a document that a client sends. Its bytes bound its values.
+    pub const REQUEST: Limits = Limits { depth: MAX_DEPTH, collections: MAX_COLLECTIONS, values: usize::MAX };
+    /// Those of a stored document.
+    pub const STORED: Limits =
+        Limits { depth: MAX_STORED_DEPTH, collections: usize::MAX, values: usize::MAX };
+    /// Those of what is read of a response of another server, such as an admission webhook: in memory it takes less than 16 MiB. An
+    /// object at [`MAX_DEPTH`] fits in it.
+    pub const RESPONSE: Limits = Limits { depth: MAX_DEPTH + 7, collections: 12_000, values: 60_000 };
+
+    /// These, and as much as some documents have `times` over.
+    #[must_use]
+    pub fn plus(self, times: usize, documents: Measure) -> Limits {
+        let add = |limit: usize, size: usize| limit.saturating_add(size.saturating_mul(times));
+        Limits {
+            depth: self.depth,
+            collections: add(self.collections, documents.collections),
+            values: add(self.values, documents.nodes),
+        }
+    }
+}
+
 /// The size of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measure {
@@ -26,6 +59,16 @@ pub struct Measure {
     pub collections: usize,
     /// Values of any type.
     pub nodes: usize,
+}
+
+impl std::iter::Sum for Measure {
+    fn sum<I: Iterator<Item = Measure>>(measures: I) -> Measure {
+        measures.fold(Measure::default(), |sum, next| Measure {
+            depth: sum.depth.max(next.depth),
+            collections: sum.collections + next.collections,
+            nodes: sum.nodes + next.nodes,
+        })
+    }
 }
 
 /// Measures a value, in time linear in its size and a stack linear in its depth.

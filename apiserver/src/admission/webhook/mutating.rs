@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::WebhookContext;
 use super::call::{Failure, call, conditions_hold, observe};
@@ -15,12 +15,15 @@ use crate::admission::metrics::WebhookLabels;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::audit::Level;
 use crate::cluster::Cluster;
+use crate::codec::limits::Limits;
 use crate::field::quote;
 use crate::patch::json::{self as json_patch};
 use crate::telemetry::latency::{Phase, measure};
-use crate::{Error, Result};
+use crate::{Error, Result, codec};
 
 const NAME: &str = "MutatingAdmissionWebhook";
+/// The values in the patch of a webhook: as many as in all operations of the longest patch that replaces a whole object.
+const MAX_PATCH_VALUES: usize = 200_000;
 
 pub struct MutatingAdmissionWebhook {
     context: WebhookContext,
@@ -118,8 +121,11 @@ impl MutatingAdmissionWebhook {
             return Ok(false);
         }
         let internal = |text: String| Failure::Request(Error::Internal(text));
-        let patch: Value =
-            serde_json::from_slice(&response.patch).map_err(|error| internal(error.to_string()))?;
+        let patch = codec::json::decode_value_within(
+            &response.patch,
+            Limits { values: MAX_PATCH_VALUES, ..Limits::REQUEST },
+        )
+        .map_err(|error| internal(error.to_string()))?;
         if patch.as_array().is_some_and(Vec::is_empty) || patch.is_null() {
             return Ok(false);
         }

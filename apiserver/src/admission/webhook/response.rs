@@ -7,9 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::configuration::ReviewVersion;
-use crate::Error;
+use crate::codec::limits::Limits;
 use crate::error::Status;
 use crate::field::quote;
+use crate::schema::schema;
+use crate::webhook::excerpt;
+use crate::{Error, codec};
 
 /// What a webhook decided.
 #[derive(Debug, PartialEq)]
@@ -26,93 +29,129 @@ pub struct Response {
     pub patch: Vec<u8>,
 }
 
-/// Reads and checks a response.
+/// The number of warnings, and of audit annotations, of one response that count.
+const MAX_TEXTS: usize = 1000;
+/// The bytes of a warning that count; of all together the client sees 4,096 characters.
+const MAX_WARNING: usize = 16 << 10;
+/// The bytes of all keys and values of audit annotations that count.
+const MAX_ANNOTATIONS: usize = 1 << 20;
+/// The bytes of the message of a denial, and of its reason, that the client sees.
+const MAX_MESSAGE: usize = 256 << 10;
+/// The bytes of a wrong value that an error repeats.
+const MAX_REPEATED: usize = 1 << 10;
+
+/// Reads and checks a response. The review that the server sent, which many webhooks send back, is skipped.
 ///
 /// # Errors
 /// What is wrong with it: before it is understood, or afterwards.
 pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> Result<Response, Mistake> {
-    let review: Value =
-        serde_json::from_slice(bytes).map_err(|error| Mistake::Undecodable(error.to_string()))?;
-    if !review.is_object() {
-        return Err(Mistake::Undecodable("json: cannot unmarshal into an AdmissionReview".to_owned()));
-    }
-    check_type(&review)?;
+    let mut review = decode(bytes)?;
     let invalid = |text: String| Err(Mistake::Invalid(text));
-    let response = &review["response"];
-    if !response.is_object() {
+    let Some(Value::Object(mut response)) = review.get_mut("response").map(Value::take) else {
         return invalid("webhook response was absent".to_owned());
-    }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    };
+    let mut take = |name: &str| response.remove(name).unwrap_or_default();
     if version == ReviewVersion::V1 {
-        let got = text(&response["uid"]);
+        let got = text(take("uid"));
         if got != uid {
-            return invalid(format!("expected response.uid={}, got {}", quote(uid), quote(&got)));
+            return invalid(format!(
+                "expected response.uid={}, got {}",
+                quote(uid),
+                quote(excerpt(&got, MAX_REPEATED))
+            ));
         }
-        let (group_version, kind) = (text(&review["apiVersion"]), text(&review["kind"]));
+        let (group_version, kind) = (text(review["apiVersion"].take()), text(review["kind"].take()));
         if (group_version.as_str(), kind.as_str()) != (version.api_version(), "AdmissionReview") {
             return invalid(format!(
                 "expected webhook response of {}, got {}",
                 printed(version.api_version(), "AdmissionReview"),
-                printed(&group_version, &kind)
+                printed(excerpt(&group_version, MAX_REPEATED), excerpt(&kind, MAX_REPEATED))
             ));
         }
     }
     let patch = STANDARD
-        .decode(response["patch"].as_str().unwrap_or_default())
+        .decode(text(take("patch")))
         .map_err(|error| Mistake::Undecodable(format!("illegal base64 data: {error}")))?;
-    let patch_type = response.get("patchType").and_then(Value::as_str);
-    match (version, mutating) {
-        (ReviewVersion::V1, true) => match (patch.is_empty(), patch_type) {
-            (false, None) => {
-                return invalid("webhook returned response.patch but not response.patchType".into());
-            }
-            (true, Some(_)) => {
-                return invalid("webhook returned response.patchType but not response.patch".into());
-            }
-            (false, Some("")) => {
-                return invalid("webhook returned invalid response.patchType of \"\"".into());
-            }
-            _ => {}
-        },
-        (ReviewVersion::V1, false) if !patch.is_empty() => {
-            return invalid("validating webhook may not return response.patch".into());
-        }
-        (ReviewVersion::V1, false) if patch_type.is_some() => {
-            return invalid("validating webhook may not return response.patchType".into());
-        }
-        _ => {}
-    }
-    if let Some(other) = patch_type.filter(|name| !patch.is_empty() && !matches!(*name, "JSONPatch" | "")) {
-        return Err(Mistake::PatchType(other.to_owned()));
-    }
-    let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
-    let warnings = response["warnings"].as_array().into_iter().flatten();
+    let patch_type = match take("patchType") {
+        Value::String(patch_type) => Some(patch_type),
+        _ => None,
+    };
+    check_patch(version, mutating, patch.is_empty(), patch_type.as_deref())?;
     Ok(Response {
-        allowed: response["allowed"] == true,
-        status: response["status"].clone(),
-        warnings: warnings.filter_map(Value::as_str).map(str::to_owned).collect(),
-        audit_annotations: annotations.map(|(key, value)| (key.clone(), text(value))).collect(),
+        allowed: take("allowed") == true,
+        status: take("status"),
+        warnings: warnings(take("warnings")),
+        audit_annotations: audit_annotations(take("auditAnnotations")),
         patch: if mutating { patch } else { Vec::new() },
     })
 }
 
-/// The types of the members; another type is no AdmissionReview.
-fn check_type(review: &Value) -> Result<(), Mistake> {
-    let response = &review["response"];
-    let is = |value: &Value, fits: fn(&Value) -> bool| value.is_null() || fits(value);
-    let fits = is(response, Value::is_object)
-        && is(&response["allowed"], Value::is_boolean)
-        && ["uid", "patch", "patchType"].iter().all(|name| is(&response[*name], Value::is_string))
-        && is(&response["status"], Value::is_object)
-        && is(&response["status"]["message"], Value::is_string)
-        && is(&response["status"]["code"], Value::is_i64)
-        && is(&response["warnings"], Value::is_array)
-        && is(&response["auditAnnotations"], Value::is_object);
-    if fits {
-        Ok(())
-    } else {
-        Err(Mistake::Undecodable("json: cannot unmarshal into an AdmissionReview".to_owned()))
+/// An AdmissionReview of either version, without its request.
+fn decode(bytes: &[u8]) -> Result<Value, Mistake> {
+    let undecodable = |text: String| Mistake::Undecodable(text);
+    let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");
+    let review = review.ok_or_else(|| undecodable("AdmissionReview has no type".to_owned()))?;
+    codec::json::decode_response(bytes, review, &["request"], Limits::RESPONSE)
+        .map_err(|error| undecodable(error.to_string()))
+}
+
+fn check_patch(
+    version: ReviewVersion,
+    mutating: bool,
+    is_empty: bool,
+    patch_type: Option<&str>,
+) -> Result<(), Mistake> {
+    let invalid = |text: &str| Err(Mistake::Invalid(text.to_owned()));
+    match (version, mutating) {
+        (ReviewVersion::V1, true) => match (is_empty, patch_type) {
+            (false, None) => {
+                return invalid("webhook returned response.patch but not response.patchType");
+            }
+            (true, Some(_)) => {
+                return invalid("webhook returned response.patchType but not response.patch");
+            }
+            (false, Some("")) => {
+                return invalid("webhook returned invalid response.patchType of \"\"");
+            }
+            _ => {}
+        },
+        (ReviewVersion::V1, false) if !is_empty => {
+            return invalid("validating webhook may not return response.patch");
+        }
+        (ReviewVersion::V1, false) if patch_type.is_some() => {
+            return invalid("validating webhook may not return response.patchType");
+        }
+        _ => {}
     }
+    match patch_type.filter(|name| !is_empty && !matches!(*name, "JSONPatch" | "")) {
+        Some(other) => Err(Mistake::PatchType(excerpt(other, MAX_REPEATED).to_owned())),
+        None => Ok(()),
+    }
+}
+
+fn text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        _ => String::new(),
+    }
+}
+
+fn warnings(listed: Value) -> Vec<String> {
+    let Value::Array(listed) = listed else { return Vec::new() };
+    let warnings = listed.into_iter().take(MAX_TEXTS).map(text);
+    warnings.map(|warning| excerpt(&warning, MAX_WARNING).to_owned()).collect()
+}
+
+fn audit_annotations(listed: Value) -> Vec<(String, String)> {
+    let Value::Object(listed) = listed else { return Vec::new() };
+    let mut left = MAX_ANNOTATIONS;
+    let annotations = listed.into_iter().take(MAX_TEXTS).map(|(key, value)| (key, text(value)));
+    let fitting = annotations.take_while(|(key, value)| {
+        let fits = key.len() + value.len() <= left;
+        left = left.saturating_sub(key.len() + value.len());
+        fits
+    });
+    fitting.collect()
 }
 
 /// What is wrong with a response.
@@ -137,7 +176,7 @@ fn printed(api_version: &str, kind: &str) -> String {
 
 /// The error of a request that a webhook denied.
 pub fn denial(webhook: &str, status: &Value) -> Error {
-    let text = |name: &str| status[name].as_str().unwrap_or_default();
+    let text = |name: &str| excerpt(status[name].as_str().unwrap_or_default(), MAX_MESSAGE);
     let denied = format!("admission webhook {} denied the request", quote(webhook));
     let message = match (text("message"), text("reason")) {
         ("", "") => format!("{denied} without explanation"),
@@ -207,6 +246,71 @@ mod tests {
             let got = read(document.to_string().as_bytes(), ReviewVersion::V1, "u", mutating);
             assert_eq!(got.err().map(|mistake| mistake.to_string()).unwrap_or_default(), want, "{case}");
         }
+    }
+
+    #[test]
+    fn responses_that_are_no_review_have_gos_texts() {
+        let review = |response: &str| {
+            format!(
+                r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#
+            )
+        };
+        for (document, want) in [
+            (
+                "I am no review".to_owned(),
+                "couldn't get version/kind; json parse error: invalid character 'I' looking for beginning of value",
+            ),
+            (
+                review(r#"{"uid":"u","allowed":"yes"}"#),
+                "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
+            ),
+            (
+                review(r#"{"uid":"u","status":{"code":"403"}}"#),
+                "json: cannot unmarshal string into Go struct field Status.response.status.code of type int32",
+            ),
+            (review(r#"{"uid":"u","patch":"!"}"#), "illegal base64 data at input byte 0"),
+        ] {
+            let got = read(document.as_bytes(), ReviewVersion::V1, "u", true);
+            assert_eq!(got, Err(Mistake::Undecodable(want.to_owned())), "{document}");
+        }
+    }
+
+    #[test]
+    fn the_request_that_is_sent_back_does_not_count() {
+        let objects = vec![r#"{"":0}"#; 2 * Limits::RESPONSE.collections].join(",");
+        let review = format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"object":[{objects}]}},
+                "unknown":[{objects}],"response":{{"uid":"u","allowed":true,"unknown":[{objects}]}}}}"#
+        );
+        let got = read(review.as_bytes(), ReviewVersion::V1, "u", true);
+        assert_eq!(got.map(|response| response.allowed), Ok(true));
+    }
+
+    #[test]
+    fn hostile_responses_are_bounded() {
+        let review = |member: &str| {
+            format!(
+                r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{{"uid":"u",{member}}}}}"#
+            )
+        };
+        let many = |one: &str| vec![one; 100_000].join(",");
+        for member in [
+            format!(r#""status":{{"details":{{"causes":[{}]}}}}"#, many(r#"{"field":"f"}"#)),
+            format!(r#""warnings":[{}]"#, many(r#""w""#)),
+        ] {
+            let got = read(review(&member).as_bytes(), ReviewVersion::V1, "u", false);
+            let mistake = got.expect_err("too many").to_string();
+            assert!(mistake.contains("exceeded max number of"), "{mistake}");
+        }
+        let long = "é".repeat(1 << 20);
+        let many: Vec<String> = (0..2000).map(|i| format!(r#""{i}":"{}""#, &long[..1000])).collect();
+        let member = format!(r#""warnings":["{long}"],"auditAnnotations":{{{}}}"#, many.join(","));
+        let got = read(review(&member).as_bytes(), ReviewVersion::V1, "u", false).expect("a response");
+        assert_eq!(got.warnings.iter().map(String::len).sum::<usize>(), MAX_WARNING);
+        let bytes: usize = got.audit_annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(bytes <= MAX_ANNOTATIONS && got.audit_annotations.len() == MAX_TEXTS, "{bytes}");
+        let message = denial("w", &json!({"message": long})).status().message;
+        assert!(message.len() < MAX_MESSAGE + 100, "{}", message.len());
     }
 
     #[test]

@@ -23,14 +23,14 @@ use jiff::{Span, Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
 
 use super::{respond_empty, revalidates};
-use crate::aggregator::RemoteDocument;
+use crate::aggregator::{RemoteDocument, SwaggerPart};
 use crate::names::Text;
 use crate::request::negotiate::{self, Clause};
 use crate::request::options::Query;
 use crate::resource_info::{ResourceInfo, ResourceTable};
 use crate::schema::{Descriptions, TypeRef};
 use schemas::{META, Schemas, reference};
-use swagger::{Part, Swagger};
+use swagger::{Swagger, part_of};
 
 /// A digest of the documents of the built-in kinds and of an example of a custom kind: a document has another hash as soon as
 /// this server generates another one from the same source, and keeps it across versions of the server that do not.
@@ -55,7 +55,7 @@ const OFFERS_V3: [(&str, &str); 3] = [
 pub(super) struct OpenApi {
     documents: BTreeMap<String, Arc<Document>>,
     /// Those of other servers.
-    remote: Vec<Arc<Remote>>,
+    remote: Vec<Arc<RemoteDocument>>,
     swagger: Encoded,
     swagger_hash: OnceLock<String>,
 }
@@ -66,14 +66,7 @@ struct Document {
     hash: OnceLock<String>,
     encoded: Encoded,
     /// What it contributes to the document of version 2.
-    part: OnceLock<Part>,
-}
-
-/// The documents of another server.
-struct Remote {
-    documents: Arc<RemoteDocument>,
-    /// What they contribute to the document of version 2.
-    part: OnceLock<Part>,
+    part: OnceLock<SwaggerPart>,
 }
 
 /// A document's bytes, generated on the first request.
@@ -112,14 +105,6 @@ impl OpenApi {
         remote: &[Arc<RemoteDocument>],
         before: Option<&OpenApi>,
     ) -> OpenApi {
-        let known = |documents: &Arc<RemoteDocument>| {
-            let mut before = before.iter().flat_map(|before| &before.remote);
-            before.find(|remote| Arc::ptr_eq(&remote.documents, documents)).cloned()
-        };
-        let remote = remote.iter().map(|documents| {
-            let new = || Arc::new(Remote { documents: documents.clone(), part: OnceLock::new() });
-            known(documents).unwrap_or_else(new)
-        });
         let mut sources = vec![
             ("api".to_owned(), Source::Versions),
             ("apis".to_owned(), Source::Groups),
@@ -164,7 +149,7 @@ impl OpenApi {
         });
         OpenApi {
             documents: documents.collect(),
-            remote: remote.collect(),
+            remote: remote.to_vec(),
             swagger: Encoded::default(),
             swagger_hash: OnceLock::new(),
         }
@@ -212,8 +197,8 @@ impl OpenApi {
     fn index(&self) -> Response<Bytes> {
         let url = |url: &str| json!({"serverRelativeURL": url});
         let local = self.documents.iter().map(|(key, document)| (key.clone(), url(&document.url(key))));
-        let remote = self.remote.iter().map(|remote| &remote.documents);
-        let remote = remote.filter_map(|remote| Some((remote.path.clone(), url(remote.url.as_deref()?))));
+        let remote =
+            self.remote.iter().filter_map(|remote| Some((remote.path.clone(), url(remote.url.as_deref()?))));
         // What this server serves itself is its own.
         let paths: BTreeMap<String, Value> = remote.chain(local).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
@@ -228,15 +213,11 @@ impl OpenApi {
             let texts = || texts.get_or_init(Descriptions::parse);
             let mut swagger = Swagger::default();
             for document in self.documents.values() {
-                let part = || Part::of(document.source.document(texts()));
+                let part = || part_of(document.source.document(texts()));
                 swagger.add(document.part.get_or_init(part));
             }
-            for remote in &self.remote {
-                swagger.add_remote(remote.part.get_or_init(|| {
-                    let text = remote.documents.swagger.as_deref().unwrap_or_default();
-                    let document: Value = serde_json::from_slice(text).unwrap_or_default();
-                    Part::of_swagger(&document, &remote.documents.path)
-                }));
+            for part in self.remote.iter().filter_map(|remote| remote.swagger.as_deref()) {
+                swagger.add_remote(part);
             }
             swagger.finish()
         };
@@ -248,10 +229,7 @@ impl OpenApi {
                 let body = match media_type {
                     JSON => json,
                     // It is generated as text, of which it is read: who asks for this form asks once in a while.
-                    _ => {
-                        let read = || serde_json::from_slice(json).unwrap_or_default();
-                        self.swagger.protobuf(read, protobuf::swagger)
-                    }
+                    _ => self.swagger.protobuf(|| protobuf::swagger(json)),
                 };
                 respond_tagged(method, headers, media_type, hash, body)
             }
@@ -292,7 +270,7 @@ impl Document {
                 hash => {
                     let body = match media_type {
                         JSON => self.encoded.json(|| made().to_string()),
-                        _ => self.encoded.protobuf(made, protobuf::openapi),
+                        _ => self.encoded.protobuf(|| protobuf::openapi(&made())),
                     };
                     let mut response = respond_tagged(method, headers, media_type, self.hash(), body);
                     if hash.is_some() {
@@ -317,8 +295,8 @@ impl Encoded {
         if as_json { self.json.get().is_some() } else { self.protobuf.get().is_some() }
     }
 
-    fn protobuf(&self, made: impl FnOnce() -> Value, encode: fn(&Value) -> Vec<u8>) -> &Bytes {
-        self.protobuf.get_or_init(|| encode(&made()).into())
+    fn protobuf(&self, made: impl FnOnce() -> Vec<u8>) -> &Bytes {
+        self.protobuf.get_or_init(|| made().into())
     }
 }
 

@@ -5,11 +5,33 @@
 //!
 //! Source: gnostic-models, `openapiv2/OpenAPIv2.proto` and `openapiv3/OpenAPIv3.proto`.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
-/// `/openapi/v2` as `openapi.v2.Document`.
-pub(super) fn swagger(document: &Value) -> Vec<u8> {
-    encode(&v2::DOCUMENT, document)
+use crate::codec::json::for_each_member;
+
+/// `/openapi/v2`, as JSON text, as `openapi.v2.Document`. The paths and definitions, of which there are many, are decoded one at a
+/// time.
+pub(super) fn swagger(document: &[u8]) -> Vec<u8> {
+    let mut texts = HashMap::new();
+    // The document is this server's own.
+    let _ = for_each_member(document, |name, text| _ = texts.insert(name, text));
+    let decoded = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap_or_default();
+    let mut out = Vec::new();
+    for (name, number, shape) in v2::MEMBERS {
+        let Some(text) = texts.get(*name) else { continue };
+        if let Shape::Message(Named { number: inner, value }) = shape {
+            let mut pairs = Vec::new();
+            let _ = for_each_member(text, |name, text| {
+                named(*inner, &name, *value, &decoded(text), &mut pairs);
+            });
+            bytes(*number, &pairs, &mut out);
+        } else {
+            field(*number, *shape, &decoded(text), false, &mut out);
+        }
+    }
+    out
 }
 
 /// A document of `/openapi/v3` as `openapi.v3.Document`.
@@ -62,18 +84,16 @@ static STRING_ARRAY: Message = Choice(|_| (1, TEXTS));
 mod v2 {
     use super::*;
 
-    pub static DOCUMENT: Message = Object {
-        members: &[
-            ("swagger", 1, Text),
-            ("info", 2, message(&INFO)),
-            ("paths", 8, message(&PATHS)),
-            ("definitions", 9, message(&DEFINITIONS)),
-            ("parameters", 10, message(&PARAMETERS)),
-            ("security", 12, Repeated(&message(&REQUIREMENT))),
-            ("securityDefinitions", 13, message(&SECURITY)),
-        ],
-        extensions: 16,
-    };
+    /// Those of the document.
+    pub static MEMBERS: &[(&str, u32, Shape)] = &[
+        ("swagger", 1, Text),
+        ("info", 2, message(&INFO)),
+        ("paths", 8, message(&PATHS)),
+        ("definitions", 9, message(&DEFINITIONS)),
+        ("parameters", 10, message(&PARAMETERS)),
+        ("security", 12, Repeated(&message(&REQUIREMENT))),
+        ("securityDefinitions", 13, message(&SECURITY)),
+    ];
     static INFO: Message = Object { members: &[("title", 1, Text), ("version", 2, Text)], extensions: 7 };
     static PATHS: Message = Named { number: 2, value: message(&PATH_ITEM) };
     static PATH_ITEM: Message = Object {
@@ -466,7 +486,7 @@ mod tests {
             "paths": {"/api/": {"get": {"operationId": "getAPI", "parameters": [
                 {"in": "query", "name": "watch", "type": "boolean", "uniqueItems": true}]}}},
         });
-        let bytes = swagger(&document);
+        let bytes = swagger(document.to_string().as_bytes());
         for (what, path, want) in [
             ("version", &[1][..], &b"2.0"[..]),
             ("name of a path", &[8, 2, 1], b"/api/"),

@@ -5,21 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-const KINDS: &str = "x-kubernetes-group-version-kind";
-
-/// What one document contributes to the document of version 2, as text: it is kept while the others change.
-pub(super) struct Part {
-    paths: BTreeMap<String, String>,
-    definitions: BTreeMap<String, Definition>,
-    parameters: BTreeMap<String, String>,
-}
-
-/// A definition, without the kinds that it has, which differ where it is the same.
-#[derive(Clone, Debug, PartialEq)]
-struct Definition {
-    text: String,
-    kinds: Vec<Value>,
-}
+use crate::aggregator::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 
 /// Collects parts into one document. Of several definitions of one name the first counts.
 #[derive(Default)]
@@ -29,96 +15,44 @@ pub(super) struct Swagger<'a> {
     parameters: BTreeMap<&'a str, &'a str>,
 }
 
-impl Part {
-    /// That of a document of version 3.
-    pub(super) fn of(mut document: Value) -> Part {
-        let members = |value: Value| match value {
-            Value::Object(members) => members,
-            _ => Map::new(),
-        };
-        let paths = members(document["paths"].take());
-        let definitions = members(document["components"]["schemas"].take());
-        Part {
-            paths: paths.into_iter().map(|(path, item)| (path, path_item(item).to_string())).collect(),
-            definitions: definitions
-                .into_iter()
-                .map(|(name, mut definition)| {
-                    schema(&mut definition);
-                    (name, Definition::new(definition))
-                })
-                .collect(),
-            parameters: BTreeMap::new(),
-        }
-    }
-
-    /// That of another server's document of version 2: the paths below `/apis/GROUP/VERSION/`, and what they refer to.
-    pub(super) fn of_swagger(document: &Value, path: &str) -> Part {
-        let below = format!("/{path}/");
-        let members = |name: &str| document[name].as_object().into_iter().flatten();
-        let mut part = Part {
-            paths: members("paths")
-                .filter(|(path, _)| path.starts_with(&below))
-                .map(|(path, item)| (path.clone(), item.to_string()))
-                .collect(),
-            definitions: BTreeMap::new(),
-            parameters: BTreeMap::new(),
-        };
-        let mut unread: Vec<String> = part.paths.values().cloned().collect();
-        while let Some(text) = unread.pop() {
-            for name in references(&text, DEFINITIONS) {
-                if !part.definitions.contains_key(name)
-                    && let Some(definition) = document["definitions"].get(name)
-                {
-                    unread.push(definition.to_string());
-                    part.definitions.insert(name.to_owned(), Definition::new(definition.clone()));
-                }
-            }
-            for name in references(&text, PARAMETERS) {
-                if !part.parameters.contains_key(name)
-                    && let Some(parameter) = document["parameters"].get(name)
-                {
-                    let text = parameter.to_string();
-                    unread.push(text.clone());
-                    part.parameters.insert(name.to_owned(), text);
-                }
-            }
-        }
-        part
+/// What a document of version 3 contributes.
+pub(super) fn part_of(mut document: Value) -> SwaggerPart {
+    let members = |value: Value| match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    let paths = members(document["paths"].take());
+    let definitions = members(document["components"]["schemas"].take());
+    SwaggerPart {
+        paths: paths.into_iter().map(|(path, item)| (path, path_item(item).to_string())).collect(),
+        definitions: definitions
+            .into_iter()
+            .map(|(name, mut definition)| {
+                schema(&mut definition);
+                (name, Definition::new(definition))
+            })
+            .collect(),
+        parameters: BTreeMap::new(),
     }
 }
 
-impl Definition {
-    fn new(mut definition: Value) -> Definition {
-        let kinds = match definition.as_object_mut().and_then(|members| members.remove(KINDS)) {
-            Some(Value::Array(kinds)) => kinds,
-            _ => Vec::new(),
-        };
-        Definition { text: definition.to_string(), kinds }
+fn write_definition(definition: &Definition, to: &mut String) {
+    let Definition { text, kinds } = definition;
+    to.push_str(text);
+    // Kinds come last, in a definition that is an object.
+    if kinds.is_empty() || !text.ends_with('}') {
+        return;
     }
-
-    /// A type of several group versions lists those of each document.
-    fn unite_kinds(&mut self, more: &[Value]) {
-        let new: Vec<Value> = more.iter().filter(|kind| !self.kinds.contains(kind)).cloned().collect();
-        self.kinds.extend(new);
+    to.pop();
+    if text.len() > "{}".len() {
+        to.push(',');
     }
-
-    fn write(&self, to: &mut String) {
-        to.push_str(&self.text);
-        if self.kinds.is_empty() {
-            return;
-        }
-        // Kinds come last: a definition is an object.
-        to.pop();
-        if self.text.len() > "{}".len() {
-            to.push(',');
-        }
-        to.push_str(&format!("\"{KINDS}\":{}}}", Value::from(self.kinds.clone())));
-    }
+    to.push_str(&format!("\"{KINDS}\":[{}]}}", kinds.join(",")));
 }
 
 impl<'a> Swagger<'a> {
     /// Adds a document of this server.
-    pub(super) fn add(&mut self, part: &'a Part) {
+    pub(super) fn add(&mut self, part: &'a SwaggerPart) {
         self.paths
             .extend(part.paths.iter().map(|(path, item)| (path.as_str(), Cow::Borrowed(item.as_str()))));
         for (name, definition) in &part.definitions {
@@ -135,7 +69,7 @@ impl<'a> Swagger<'a> {
     /// Adds a document of another server, whose definitions get another name where this one has others of their name.
     ///
     /// Source: kube-openapi's `MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters`.
-    pub(super) fn add_remote(&mut self, part: &'a Part) {
+    pub(super) fn add_remote(&mut self, part: &'a SwaggerPart) {
         let mut renamed: BTreeMap<&str, String> = BTreeMap::new();
         let mut added: Vec<Cow<'a, str>> = Vec::new();
         for (name, definition) in &part.definitions {
@@ -176,7 +110,7 @@ impl<'a> Swagger<'a> {
         let mut text = String::from("{\"definitions\":{");
         for (index, (name, definition)) in self.definitions.iter().enumerate() {
             write_name(&mut text, index, name);
-            definition.write(&mut text);
+            write_definition(definition, &mut text);
         }
         text.push_str(&format!("}},\"info\":{}", super::info()));
         if !self.parameters.is_empty() {
@@ -199,15 +133,6 @@ impl<'a> Swagger<'a> {
         ));
         text
     }
-}
-
-const DEFINITIONS: &str = "#/definitions/";
-const PARAMETERS: &str = "#/parameters/";
-
-/// The names that a text refers to.
-fn references<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
-    let rest = text.split(prefix).skip(1);
-    rest.filter_map(|rest| rest.split('"').next()).collect()
 }
 
 /// A text with other names in its references.

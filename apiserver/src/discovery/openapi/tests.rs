@@ -326,7 +326,7 @@ fn custom_kinds_are_added_and_other_documents_kept() {
     assert_eq!(item["patch"]["tags"][0], "stableExampleCom_v1");
     assert_eq!(item["patch"]["requestBody"]["content"].as_object().map(Map::len), Some(3));
     assert_eq!(names(&item["get"]["parameters"]), "resourceVersion");
-    let part = Part::of(document);
+    let part = part_of(document);
     let mut swagger = Swagger::default();
     swagger.add(&part);
     let swagger: Value = serde_json::from_str(&swagger.finish()).expect("JSON");
@@ -355,10 +355,12 @@ fn documents_of_other_servers_are_merged() {
         },
         "parameters": {"limit": {"in": "query", "name": "limit", "type": "integer"}},
     });
+    let path = "apis/wardle.example.com/v1";
+    let part = SwaggerPart::read(swagger.to_string().as_bytes(), path).expect("JSON");
     let remote = Arc::new(RemoteDocument {
-        path: "apis/wardle.example.com/v1".into(),
+        path: path.into(),
         url: Some("/openapi/v3/apis/wardle.example.com/v1?hash=ABC".into()),
-        swagger: Some(swagger.to_string().into()),
+        swagger: Some(Arc::new(part)),
     });
     let openapi = OpenApi::new(&coracle_resources::built_in(), &[remote], None);
     let get = |path: &str| {

@@ -13,6 +13,7 @@ use std::str::FromStr;
 use serde_json::{Map, Number, Value};
 
 use super::reader::{Key, Kind, Reader, SyntaxError};
+use crate::codec::limits::Limits;
 use crate::codec::{DecodeError, Decoded, TypeMeta, base64, time, zero};
 use crate::schema::{Field, Schema, StructId, Type, schema};
 
@@ -29,6 +30,24 @@ pub fn decode(text: &[u8], id: StructId) -> std::result::Result<Decoded, DecodeE
 /// Decodes the JSON text of an object without a type, such as a custom resource: no field is unknown.
 pub fn decode_untyped(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     decode_with_meta(text, None).1
+}
+
+/// Decodes a document that another server sent, within limits. Members that the type does not have, and the members `skipped` of the
+/// document, take no memory and do not count.
+pub fn decode_response(
+    text: &[u8],
+    id: StructId,
+    skipped: &'static [&'static str],
+    limits: Limits,
+) -> std::result::Result<Value, DecodeError> {
+    let mut decoder = Decoder::of(Reader::within(text, limits));
+    decoder.skipped = Some(skipped);
+    decoder.decoded(Some(id)).map(|decoded| decoded.value)
+}
+
+/// Decodes any JSON value that another server sent, within limits.
+pub fn decode_value_within(text: &[u8], limits: Limits) -> std::result::Result<Value, DecodeError> {
+    Decoder::of(Reader::within(text, limits)).raw()
 }
 
 /// Decodes any JSON value; only duplicate fields are reported.
@@ -56,7 +75,7 @@ pub(in crate::codec) fn decode_raw(
 
 /// Decodes a stored value.
 pub(super) fn decode_stored(text: &[u8]) -> std::result::Result<Value, DecodeError> {
-    Decoder::of(Reader::of_stored(text)).raw()
+    decode_value_within(text, Limits::STORED)
 }
 
 /// Decodes, and returns the type meta of the text, whether or not it matches.
@@ -65,14 +84,8 @@ pub(in crate::codec) fn decode_with_meta(
     id: Option<StructId>,
 ) -> (TypeMeta, std::result::Result<Decoded, DecodeError>) {
     let mut decoder = Decoder::new(text);
-    let read = decoder.document(id);
-    let Decoder { meta, unreadable, refused, type_mismatch, strict, .. } = decoder;
-    let result = match (read, unreadable, refused.or(type_mismatch)) {
-        (Err(SyntaxError(text)), _, _) | (_, Some(text), _) => Err(DecodeError::Unreadable(text)),
-        (_, _, Some(text)) => Err(DecodeError::TypeMismatch(text)),
-        (Ok(value), None, None) => Ok(Decoded { value, strict: strict.messages }),
-    };
-    (meta, result)
+    let result = decoder.decoded(id);
+    (decoder.meta, result)
 }
 
 /// A step of the path from the document to the current value.
@@ -88,6 +101,8 @@ struct Decoder<'a> {
     path: Vec<Step<'a>>,
     meta: TypeMeta,
     strict: Messages,
+    /// The members of a document of another server that are skipped. What is unknown in it is not reported.
+    skipped: Option<&'static [&'static str]>,
     /// Set inside of types with a JSON unmarshaler of their own: there are no messages, and a type mismatch ends the
     /// decoding.
     in_unmarshaler: bool,
@@ -122,10 +137,23 @@ impl<'a> Decoder<'a> {
             path: Vec::with_capacity(16),
             meta: TypeMeta::default(),
             strict: Messages::default(),
+            skipped: None,
             in_unmarshaler: false,
             unreadable: None,
             refused: None,
             type_mismatch: None,
+        }
+    }
+
+    fn decoded(&mut self, id: Option<StructId>) -> std::result::Result<Decoded, DecodeError> {
+        let read = self.document(id);
+        let rejected = self.refused.take().or(self.type_mismatch.take());
+        match (read, self.unreadable.take(), rejected) {
+            (Err(SyntaxError(text)), _, _) | (_, Some(text), _) => Err(DecodeError::Unreadable(text)),
+            (_, _, Some(text)) => Err(DecodeError::TypeMismatch(text)),
+            (Ok(value), None, None) => {
+                Ok(Decoded { value, strict: std::mem::take(&mut self.strict.messages) })
+            }
         }
     }
 
@@ -214,9 +242,14 @@ impl<'a> Decoder<'a> {
             if document {
                 self.note_meta(&name)?;
             }
-            let Some(position) = known.position(&name) else {
+            let is_skipped = document && self.skipped.is_some_and(|skipped| skipped.contains(&&*name));
+            let position = known.position(&name).filter(|_| !is_skipped);
+            let Some(position) = position else {
                 self.report_strict("unknown field", &name);
-                self.reader.skip()?;
+                match self.skipped {
+                    Some(_) => self.reader.skip_uncounted()?,
+                    None => self.reader.skip()?,
+                };
                 continue;
             };
             let field = known.members()[position];
@@ -528,7 +561,7 @@ impl<'a> Decoder<'a> {
 
     /// Reports an unknown or duplicate member of the current value.
     fn report_strict(&mut self, what: &str, name: &str) {
-        if self.in_unmarshaler {
+        if self.in_unmarshaler || self.skipped.is_some() {
             return;
         }
         let mut path = String::new();

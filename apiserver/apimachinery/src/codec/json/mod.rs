@@ -4,6 +4,7 @@
 
 mod decode;
 pub mod fields_v1;
+mod members;
 mod reader;
 mod sparse;
 mod write;
@@ -17,8 +18,9 @@ use serde_json::Value;
 use super::{DecodeError, Decoded};
 use crate::schema::StructId;
 
-pub use decode::{decode, decode_untyped, decode_value};
+pub use decode::{decode, decode_response, decode_untyped, decode_value, decode_value_within};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
+pub use members::for_each_member;
 pub(super) use reader::repair;
 use reader::{Reader, SyntaxError};
 pub use write::{indent, write, write_object, write_string, write_type, write_untyped};

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, MAX_STORED_DEPTH};
+use crate::codec::limits::Limits;
 
 /// A syntax error, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,25 +49,25 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
-    max_depth: usize,
     collections: usize,
-    max_collections: usize,
+    values: usize,
+    limits: Limits,
 }
 
 impl<'a> Reader<'a> {
     /// Reads a whole document.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader::inside(bytes, 0, 0)
+        Reader::within(bytes, Limits::REQUEST)
+    }
+
+    /// Reads a whole document within limits.
+    pub fn within(bytes: &'a [u8], limits: Limits) -> Reader<'a> {
+        Reader { bytes, at: 0, depth: 0, collections: 0, values: 0, limits }
     }
 
     /// Reads text that is part of a document: at that depth, after that many other objects and arrays.
     pub fn inside(bytes: &'a [u8], depth: usize, collections: usize) -> Reader<'a> {
-        Reader { bytes, at: 0, depth, max_depth: MAX_DEPTH, collections, max_collections: MAX_COLLECTIONS }
-    }
-
-    /// Reads text that was stored.
-    pub fn of_stored(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { max_depth: MAX_STORED_DEPTH, max_collections: usize::MAX, ..Reader::new(bytes) }
+        Reader { depth, collections, ..Reader::new(bytes) }
     }
 
     /// The number of objects and arrays that were begun, including those before the text.
@@ -198,10 +198,10 @@ impl<'a> Reader<'a> {
 
     /// Enters an object or an array.
     pub fn begin(&mut self) -> Result<()> {
-        if self.depth >= self.max_depth {
+        if self.depth >= self.limits.depth {
             return Err(self.refuse("exceeded max depth"));
         }
-        if self.collections >= self.max_collections {
+        if self.collections >= self.limits.collections {
             return Err(self.refuse("exceeded max number of objects and arrays"));
         }
         self.collections += 1;
@@ -229,6 +229,7 @@ impl<'a> Reader<'a> {
             return Err(self.refuse("after object key"));
         }
         self.at += 1;
+        self.count_value()?;
         Ok(Some(Key { text, escaped }))
     }
 
@@ -244,7 +245,16 @@ impl<'a> Reader<'a> {
             (_, false) => return Err(self.refuse("after array element")),
             (_, true) => {}
         }
+        self.count_value()?;
         Ok(true)
+    }
+
+    fn count_value(&mut self) -> Result<()> {
+        if self.values >= self.limits.values {
+            return Err(self.refuse("exceeded max number of values"));
+        }
+        self.values += 1;
+        Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
@@ -255,10 +265,19 @@ impl<'a> Reader<'a> {
 
     /// Reads ahead without moving.
     pub fn ahead<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T>) -> Result<T> {
-        let (at, collections) = (self.at, self.collections);
+        let (at, collections, values) = (self.at, self.collections, self.values);
         let found = read(self);
-        (self.at, self.collections) = (at, collections);
+        (self.at, self.collections, self.values) = (at, collections, values);
         found
+    }
+
+    /// Skips a value that takes no memory, however many others are in it, and returns its text.
+    pub fn skip_uncounted(&mut self) -> Result<&'a [u8]> {
+        let (collections, values, limits) = (self.collections, self.values, self.limits);
+        self.limits = Limits { depth: limits.depth, ..Limits::STORED };
+        let skipped = self.skip();
+        (self.collections, self.values, self.limits) = (collections, values, limits);
+        skipped
     }
 
     /// Skips a value and returns its text.
@@ -442,6 +461,7 @@ fn quote(byte: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 
     #[test]
     fn strings_are_unescaped_as_go_does() {
@@ -508,6 +528,22 @@ mod tests {
                 let mut reader = Reader::new(text.as_bytes());
                 assert_eq!(reader.ahead(|reader| reader.skip().map(|_| ())).is_ok(), fits, "{inner} {one}");
                 assert_eq!(reader.skip().is_ok(), fits, "{inner} {one} after a look ahead");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_counted() {
+        let limits = Limits { values: 100, ..Limits::REQUEST };
+        for (values, fits) in [(100, true), (101, false)] {
+            let list = format!("[{}]", vec!["0"; values].join(","));
+            let members: Vec<String> = (0..values).map(|i| format!("\"{i}\":0")).collect();
+            for text in [list, format!("{{{}}}", members.join(","))] {
+                let mut reader = Reader::within(text.as_bytes(), limits);
+                assert_eq!(reader.ahead(|reader| reader.skip().map(|_| ())).is_ok(), fits, "{text}");
+                assert_eq!(reader.skip_uncounted().map(<[u8]>::len), Ok(text.len()));
+                let mut reader = Reader::within(text.as_bytes(), limits);
+                assert_eq!(reader.skip().is_ok(), fits, "{text}");
             }
         }
     }
