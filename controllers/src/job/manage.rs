@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::backoff;
 use super::census::{Census, FailureCounts, Observed, count, failure_counts};
+use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_active;
 
@@ -67,6 +68,7 @@ fn creation(observed: &Observed, census: &Census, missing: i32) -> PodAction {
     let held = if observed.replaces_only_failed() { census.terminating } else { 0 };
     let missing = usize::try_from(missing - held).unwrap_or(0).min(BURST_REPLICAS);
     let has_limit_per_index = census.failed_indexes.is_some();
+    let missing = if missing == 0 { 0 } else { missing.min(pacing::allowed_creations(&census.active)) };
     if missing == 0 {
         return PodAction::None;
     }
