@@ -40,7 +40,7 @@ pub(super) fn plan<O: ReplicaOwner>(
     let missing = wanted.saturating_sub(active.len());
     let surplus = active.len().saturating_sub(wanted).min(BURST_REPLICAS);
     if missing > 0 {
-        let number = missing.min(BURST_REPLICAS).min(pacing::allowed_creations(active));
+        let number = missing.min(BURST_REPLICAS).min(pacing::allowed_creations(wanted, active));
         return if number > 0 { Plan::Create(number) } else { Plan::Rest };
     }
     if surplus == 0 {
@@ -99,8 +99,9 @@ mod tests {
             ("some are missing", 3, false, 1, "+2"),
             ("as wanted", 3, false, 3, ""),
             ("a burst is bounded", 1200, false, 100, "+500"),
-            ("some may still wait to run", i32::MAX, false, 4990, "+10"),
-            ("no more before some of them run", i32::MAX, false, 5000, ""),
+            ("nor does one of few wait for them to run", 5000, false, 700, "+500"),
+            ("of many some may wait to run", 5001, false, 490, "+10"),
+            ("no more before some of them run", i32::MAX, false, 500, ""),
             ("too many, unassigned ones first", 2, false, 4, "-1 -3"),
             ("all, in any order", 0, false, 2, "-0 -1"),
             ("a terminating owner creates nothing", 3, true, 0, ""),

@@ -153,7 +153,8 @@ impl Observed<'_> {
         ordered: bool,
     ) -> (Vec<Step>, Option<Vec<Arc<Pod>>>) {
         let (mut stage, mut replicas) = (Vec::new(), Vec::with_capacity(there.len()));
-        let mut allowed = pacing::allowed_creations(self.pods).min(MAX_CREATIONS);
+        let wanted = usize::try_from(identity::replicas(self.set)).unwrap_or(0);
+        let mut allowed = pacing::allowed_creations(wanted, self.pods).min(MAX_CREATIONS);
         for (index, ordinal) in identity::ordinals(self.set, self.gates.start).enumerate() {
             let existing = there.remove(&ordinal);
             if existing.is_none() && allowed == 0 {

@@ -1,4 +1,4 @@
-//! How many pods an owner may create at once: creations keep pace with the pods that start to run.
+//! How many pods an owner of very many may create at once: creations keep pace with the pods that start to run.
 //!
 //! kube-controller-manager creates all pods that an owner wants, slowed down only by the rate of its requests. Without that rate an owner
 //! of billions would fill the memory before anybody can intervene.
@@ -8,13 +8,22 @@ use std::borrow::Borrow;
 use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::Pod;
 
-/// The most pods of one owner that wait to be scheduled and started. Above it none are created until some of them run or end.
-const MAX_PENDING: usize = 5000;
+use super::pod_control::BURST_REPLICAS;
+
+/// The most pods that an owner may want to have them created without a pace.
+const MAX_UNPACED: usize = 5000;
+
+/// The most pods of an owner of more that wait to be scheduled and started. Further ones are created when some of them run or end.
+const MAX_PENDING: usize = BURST_REPLICAS;
 
 /// How many more pods an owner may create now.
 ///
-/// - `owned`: the pods of the owner
-pub fn allowed_creations(owned: &[impl Borrow<Pod>]) -> usize {
+/// - `wanted`: how many pods it is to have in all
+/// - `owned`: its pods
+pub fn allowed_creations(wanted: usize, owned: &[impl Borrow<Pod>]) -> usize {
+    if wanted <= MAX_UNPACED {
+        return wanted;
+    }
     let is_pending = |pod: &Pod| pods::is_active(pod) && pods::phase(pod) != "Running";
     let pending = owned.iter().filter(|pod| is_pending((*pod).borrow())).count();
     MAX_PENDING.saturating_sub(pending)
@@ -26,22 +35,24 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_pods_that_are_to_run_count() {
+    fn only_owners_of_many_pods_wait_for_pods_that_are_to_run() {
         let pod = |phase: &str, is_deleted: bool| -> Pod {
             let deleted = is_deleted.then_some("2026-01-01T00:00:00Z");
             let meta = json!({"deletionTimestamp": deleted});
             serde_json::from_value(json!({"metadata": meta, "status": {"phase": phase}})).unwrap()
         };
         for (phase, is_deleted, want) in [
-            ("Pending", false, 0),
-            ("", false, 0),
-            ("Running", false, MAX_PENDING),
-            ("Failed", false, MAX_PENDING),
-            ("Succeeded", false, MAX_PENDING),
-            ("Pending", true, MAX_PENDING),
+            ("Pending", false, 100),
+            ("", false, 100),
+            ("Running", false, 500),
+            ("Failed", false, 500),
+            ("Succeeded", false, 500),
+            ("Pending", true, 500),
         ] {
-            let owned = vec![pod(phase, is_deleted); MAX_PENDING + 1];
-            assert_eq!(allowed_creations(&owned), want, "{phase} {is_deleted}");
+            let owned = vec![pod(phase, is_deleted); 400];
+            assert_eq!(allowed_creations(5001, &owned), want, "{phase} {is_deleted}");
+            assert_eq!(allowed_creations(5000, &owned), 5000, "{phase} {is_deleted}");
         }
+        assert_eq!(allowed_creations(usize::MAX, &vec![pod("Pending", false); 600]), 0);
     }
 }

@@ -295,32 +295,35 @@ fn a_set_that_goes_only_tells() {
 #[test]
 fn a_plan_does_not_grow_with_the_wanted_pods() {
     let huge = |spec: Value| {
-        let mut whole = json!({"replicas": i32::MAX, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]});
+        let claims = json!([{"metadata": {"name": "data"}, "spec": {}}]);
+        let mut whole = json!({"replicas": i32::MAX, "volumeClaimTemplates": claims});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         set(whole)
     };
-    let rolling = |rolling: Value| json!({"type": "RollingUpdate", "rollingUpdate": rolling});
+    let parallel = |more: Value| {
+        let mut spec = json!({"podManagementPolicy": "Parallel"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let rolling =
+        |rolling: Value| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
     for (case, spec, steps, first) in [
         ("one by one", json!({}), 1, "+data-web-0,+web-0"),
-        ("all at once", json!({"podManagementPolicy": "Parallel"}), MAX_CREATIONS, "+data-web-0,+web-0"),
+        ("many at once", parallel(json!({})), 500, "+data-web-0,+web-0"),
         (
-            "ordinals end with an int32",
-            json!({"podManagementPolicy": "Parallel", "ordinals": {"start": i32::MAX - 2}}),
-            2,
-            "+data-web-2147483645,+web-2147483645",
-        ),
-        (
-            "a partition of as many",
-            json!({"podManagementPolicy": "Parallel", "updateStrategy": rolling(json!({"partition": i32::MAX}))}),
-            MAX_CREATIONS,
-            "+data-web-0,+web-0/old",
-        ),
-        (
-            "as many unavailable",
-            json!({"podManagementPolicy": "Parallel", "updateStrategy": rolling(json!({"maxUnavailable": i32::MAX}))}),
+            "as many as may be wanted without a pace",
+            parallel(json!({"replicas": 5000})),
             MAX_CREATIONS,
             "+data-web-0,+web-0",
         ),
+        (
+            "ordinals end with an int32",
+            parallel(json!({"ordinals": {"start": i32::MAX - 2}})),
+            2,
+            "+data-web-2147483645,+web-2147483645",
+        ),
+        ("a partition", parallel(rolling(json!({"partition": i32::MAX}))), 500, "+data-web-0,+web-0/old"),
+        ("unavailable", parallel(rolling(json!({"maxUnavailable": i32::MAX}))), 500, "+data-web-0,+web-0"),
     ] {
         let plan = planned(&huge(spec), "", "", Gates { max_unavailable: true, ..GATES });
         let all: Vec<&Step> = plan.stages.iter().flatten().collect();
@@ -334,7 +337,7 @@ fn pods_beyond_a_gap_are_looked_after() {
     let plan = planned(&set(parallel), "web-7:Ready web-9000:Failed web-9001:Ready", "", GATES);
     let last: Vec<String> = plan.stages.iter().flatten().rev().take(2).map(show).collect();
     // web-7 exists, so the last one that is created has the next ordinal.
-    assert_eq!(last, ["-web-9000".to_owned(), format!("+web-{MAX_CREATIONS}")]);
+    assert_eq!(last, ["-web-9000", "+web-500"]);
     let ordered = set(json!({"replicas": i32::MAX}));
     assert_eq!(shown(&planned(&ordered, "web-0:Ready web-9000:Failed", "", GATES)), "+web-1");
 }
@@ -347,14 +350,14 @@ fn creations_keep_pace_with_the_pods_that_run() {
         let pods = (0..running + pending).map(|ordinal| format!("web-{ordinal}:{}", state(ordinal)));
         pods.collect::<Vec<_>>().join(" ")
     };
-    for (case, running, pending, want) in [
-        ("a few are pending", 0, 4500, 500),
-        ("as many as may be", 0, 5000, 0),
-        ("running ones do not count", 1000, 4999, 1),
+    for (case, replicas, running, pending, want) in [
+        ("a few are pending", i32::MAX, 0, 450, 50),
+        ("as many as may be", i32::MAX, 0, 500, 0),
+        ("running ones do not count", i32::MAX, 1000, 499, 1),
+        ("a set of fewer pods has no pace", 5000, 0, 4500, 500),
+        ("those that are too many are deleted", 490, 0, 500, 10),
     ] {
-        let plan = planned(&parallel(i32::MAX), &pods(running, pending), "", GATES);
+        let plan = planned(&parallel(replicas), &pods(running, pending), "", GATES);
         assert_eq!(plan.stages.iter().flatten().count(), want, "{case}");
     }
-    let plan = planned(&parallel(4990), &pods(0, 5000), "", GATES);
-    assert_eq!(plan.stages.iter().flatten().count(), 10, "those that are too many are deleted");
 }
