@@ -8,13 +8,11 @@ use std::borrow::Borrow;
 use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::pod_control::BURST_REPLICAS;
-
 /// The most pods that an owner may want to have them created without a pace.
 const MAX_UNPACED: usize = 5000;
 
 /// The most pods of an owner of more that wait to be scheduled and started. Further ones are created when some of them run or end.
-const MAX_PENDING: usize = BURST_REPLICAS;
+const MAX_PENDING: usize = 250;
 
 /// How many more pods an owner may create now.
 ///
@@ -44,12 +42,12 @@ mod tests {
         for (phase, is_deleted, want) in [
             ("Pending", false, 100),
             ("", false, 100),
-            ("Running", false, 500),
-            ("Failed", false, 500),
-            ("Succeeded", false, 500),
-            ("Pending", true, 500),
+            ("Running", false, 250),
+            ("Failed", false, 250),
+            ("Succeeded", false, 250),
+            ("Pending", true, 250),
         ] {
-            let owned = vec![pod(phase, is_deleted); 400];
+            let owned = vec![pod(phase, is_deleted); 150];
             assert_eq!(allowed_creations(5001, &owned), want, "{phase} {is_deleted}");
             assert_eq!(allowed_creations(5000, &owned), 5000, "{phase} {is_deleted}");
         }

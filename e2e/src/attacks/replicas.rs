@@ -28,8 +28,15 @@ fn scale(collection: &str, name: &str, replicas: i32) -> HostileRequest {
     ("PATCH", format!("{collection}/{name}/scale"), "application/merge-patch+json", scale)
 }
 
+/// A template of pods of which a simulated node takes 32. Without a request it would take 1,500, as of anybody.
+fn large_pods(app: &str) -> Value {
+    let mut template = template(app, json!({}));
+    template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    template
+}
+
 fn replicated(app: &str) -> Value {
-    json!({"replicas": 1, "selector": {"matchLabels": {"app": app}}, "template": template(app, json!({}))})
+    json!({"replicas": 1, "selector": {"matchLabels": {"app": app}}, "template": large_pods(app)})
 }
 
 fn deployments() -> Vec<HostileRequest> {
@@ -59,7 +66,7 @@ fn stateful_sets() -> Vec<HostileRequest> {
 }
 
 fn job_spec(app: &str, mode: &str, parallelism: i32) -> Value {
-    let mut template = template(app, json!({}));
+    let mut template = large_pods(app);
     template["spec"]["restartPolicy"] = json!("Never");
     json!({
         "completionMode": mode, "completions": i32::MAX, "parallelism": parallelism, "backoffLimit": i32::MAX,

@@ -460,9 +460,9 @@ fn a_plan_does_not_grow_with_the_wanted_pods() {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(action(&spec, json!({}), 0), 500, "{spec}");
-        assert_eq!(action(&spec, json!({}), 499), 1, "{spec}");
-        assert_eq!(action(&spec, json!({}), 500), 0, "{spec}");
+        assert_eq!(action(&spec, json!({}), 0), 250, "{spec}");
+        assert_eq!(action(&spec, json!({}), 249), 1, "{spec}");
+        assert_eq!(action(&spec, json!({}), 250), 0, "{spec}");
         // All but three are done.
         let done = json!({"succeeded": most - 3, "completedIndexes": format!("0-{}", most - 4)});
         assert_eq!(action(&spec, done, 0), 3, "{spec}");

@@ -309,7 +309,7 @@ fn a_plan_does_not_grow_with_the_wanted_pods() {
         |rolling: Value| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
     for (case, spec, steps, first) in [
         ("one by one", json!({}), 1, "+data-web-0,+web-0"),
-        ("many at once", parallel(json!({})), 500, "+data-web-0,+web-0"),
+        ("many at once", parallel(json!({})), 250, "+data-web-0,+web-0"),
         (
             "as many as may be wanted without a pace",
             parallel(json!({"replicas": 5000})),
@@ -322,8 +322,8 @@ fn a_plan_does_not_grow_with_the_wanted_pods() {
             2,
             "+data-web-2147483645,+web-2147483645",
         ),
-        ("a partition", parallel(rolling(json!({"partition": i32::MAX}))), 500, "+data-web-0,+web-0/old"),
-        ("unavailable", parallel(rolling(json!({"maxUnavailable": i32::MAX}))), 500, "+data-web-0,+web-0"),
+        ("a partition", parallel(rolling(json!({"partition": i32::MAX}))), 250, "+data-web-0,+web-0/old"),
+        ("unavailable", parallel(rolling(json!({"maxUnavailable": i32::MAX}))), 250, "+data-web-0,+web-0"),
     ] {
         let plan = planned(&huge(spec), "", "", Gates { max_unavailable: true, ..GATES });
         let all: Vec<&Step> = plan.stages.iter().flatten().collect();
@@ -337,7 +337,7 @@ fn pods_beyond_a_gap_are_looked_after() {
     let plan = planned(&set(parallel), "web-7:Ready web-9000:Failed web-9001:Ready", "", GATES);
     let last: Vec<String> = plan.stages.iter().flatten().rev().take(2).map(show).collect();
     // web-7 exists, so the last one that is created has the next ordinal.
-    assert_eq!(last, ["-web-9000", "+web-500"]);
+    assert_eq!(last, ["-web-9000", "+web-250"]);
     let ordered = set(json!({"replicas": i32::MAX}));
     assert_eq!(shown(&planned(&ordered, "web-0:Ready web-9000:Failed", "", GATES)), "+web-1");
 }
@@ -351,9 +351,9 @@ fn creations_keep_pace_with_the_pods_that_run() {
         pods.collect::<Vec<_>>().join(" ")
     };
     for (case, replicas, running, pending, want) in [
-        ("a few are pending", i32::MAX, 0, 450, 50),
-        ("as many as may be", i32::MAX, 0, 500, 0),
-        ("running ones do not count", i32::MAX, 1000, 499, 1),
+        ("a few are pending", i32::MAX, 0, 200, 50),
+        ("as many as may be", i32::MAX, 0, 250, 0),
+        ("running ones do not count", i32::MAX, 1000, 249, 1),
         ("a set of fewer pods has no pace", 5000, 0, 4500, 500),
         ("those that are too many are deleted", 490, 0, 500, 10),
     ] {
