@@ -155,6 +155,13 @@ impl Builder {
         self
     }
 
+    /// The maximum number of pods in all namespaces; 0 is no limit. At it, the creation of pods is rejected (403).
+    /// [`ControlPlane::MAX_PODS`] by default.
+    pub fn max_pods(mut self, pods: u32) -> Builder {
+        self.0.max_pods = pods;
+        self
+    }
+
     /// How long Events are kept after their last write, an hour by default; zero keeps them forever.
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.0.event_ttl = ttl;

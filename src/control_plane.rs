@@ -40,6 +40,9 @@ impl ControlPlane {
     /// The default of [`Builder::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
     pub const MAX_STORE_BYTES: u64 = coracle_control_plane::ControlPlane::MAX_STORE_BYTES;
 
+    /// The default of [`Builder::max_pods`]: the largest cluster that Kubernetes is tested with.
+    pub const MAX_PODS: u32 = coracle_control_plane::ControlPlane::MAX_PODS;
+
     /// A control plane in memory, on any free port of the loopback address, with RBAC.
     pub fn builder() -> Builder {
         Builder::default()

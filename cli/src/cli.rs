@@ -144,6 +144,9 @@ pub struct Serve {
     /// The most bytes that all objects may take together; 0 is no limit.
     #[arg(long, value_name = "BYTES", default_value_t = ControlPlane::MAX_STORE_BYTES)]
     max_store_bytes: u64,
+    /// The most pods that there may be in all namespaces; 0 is no limit.
+    #[arg(long, value_name = "N", default_value_t = ControlPlane::MAX_PODS)]
+    max_pods: u32,
     /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     event_ttl: Duration,
@@ -295,6 +298,7 @@ impl Serve {
             nodes: self.nodes,
             durability: self.durability,
             max_store_bytes: self.max_store_bytes,
+            max_pods: self.max_pods,
             event_ttl: self.event_ttl,
             goaway_chance: self.goaway_chance,
             horizontal_pod_autoscaler_sync_period: self.horizontal_pod_autoscaler_sync_period,

@@ -111,6 +111,9 @@ impl ControlPlane {
     /// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
     pub const MAX_STORE_BYTES: u64 = 2 << 30;
 
+    /// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
+    pub const MAX_PODS: u32 = 150_000;
+
     /// Starts a control plane; it is ready to serve when this returns.
     ///
     /// # Errors

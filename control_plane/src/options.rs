@@ -68,6 +68,8 @@ pub struct Options {
     pub durability: Durability,
     /// The maximum size of all objects together in bytes; 0 is no limit.
     pub max_store_bytes: u64,
+    /// The maximum number of pods in all namespaces; 0 is no limit.
+    pub max_pods: u32,
     /// How long Events are kept after their last write; zero keeps them forever.
     pub event_ttl: Duration,
     /// How often each HorizontalPodAutoscaler is reconciled; at least a second.
@@ -105,6 +107,7 @@ impl Default for Options {
             nodes: 1,
             durability: Durability::Interval(Duration::from_millis(50)),
             max_store_bytes: ControlPlane::MAX_STORE_BYTES,
+            max_pods: ControlPlane::MAX_PODS,
             event_ttl: EVENT_TTL,
             horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
             default_storage_class: Some("standard".to_owned()),

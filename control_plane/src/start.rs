@@ -92,6 +92,8 @@ impl Options {
             .with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
         let registry = registry.with_webhook_clients(Arc::new(clients)).with_metrics(metrics.registry());
         let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
+        let max_pods = usize::try_from(self.max_pods).unwrap_or(usize::MAX);
+        let registry = registry.with_max_pods(if max_pods == 0 { usize::MAX } else { max_pods });
         let registry = Arc::new(match self.service_cidr {
             Some(block) => registry.with_service_cidr(block),
             None => registry,

@@ -3,6 +3,8 @@
 //! The attackers have a token each, and the rights of a developer in a namespace of their own, or no rights. The responses to
 //! their requests are ignored; the test checks what other clients see meanwhile.
 
+mod replicas;
+
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ pub const NAMESPACE: &str = "attacked";
 /// - `unprivileged`: a user without any rights.
 /// - `developer`: a user who may do everything in [`NAMESPACE`].
 pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, Attack)> {
-    vec![
+    let mut all = vec![
         ("silent connections", silent_connections(unprivileged.clone()).boxed()),
         ("unfinished bodies over HTTP/1.1", unfinished_bodies(unprivileged.clone(), 600).boxed()),
         ("unfinished bodies over HTTP/2", unfinished_bodies_http2(unprivileged.clone(), 4).boxed()),
@@ -58,7 +60,9 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
         ("pods of many containers", requests(developer.clone(), 2, crowded_pod).boxed()),
         ("deep objects", requests(developer.clone(), 2, deep_object).boxed()),
         ("objects that grow", requests(developer.clone(), 2, growing_object).boxed()),
-    ]
+    ];
+    all.extend(replicas::all(developer));
+    all
 }
 
 /// The runtime of the attacks. Its threads have the lowest priority, so that they use only the processor time that the server and

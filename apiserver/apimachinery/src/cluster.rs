@@ -55,6 +55,14 @@ pub trait Cluster: Sync {
     /// [`Error::Internal`](crate::Error::Internal) if one of them cannot be decoded.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>>;
 
+    /// The number of objects of a resource in all namespaces. Implementations that know it without a list should not make one.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`].
+    fn count(&self, resource: &GroupResource) -> Result<usize> {
+        Ok(self.list(resource, "")?.len())
+    }
+
     /// Those of [`Cluster::list`] whose JSON contains a text, and perhaps others. Implementations that have the bytes of the objects
     /// should parse no others.
     ///

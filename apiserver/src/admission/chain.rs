@@ -7,7 +7,7 @@ use super::webhook::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook, Webho
 use super::{
     AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, PluginSelection, certificates,
     default_ingress_class, default_storage_class, default_toleration_seconds, escalation, limit_ranger,
-    namespace_lifecycle, persistent_volume_claim_resize, pod_resize_validator, pod_security,
+    namespace_lifecycle, persistent_volume_claim_resize, pod_limit, pod_resize_validator, pod_security,
     pod_topology_labels, priority, runtime_class, service_account, storage_object_in_use_protection,
     taint_nodes_by_condition,
 };
@@ -95,6 +95,12 @@ impl AdmissionChain {
         links.retain(|link| selection.is_enabled(link.name()) && is_featured(link.name(), features));
         links.push(sync(escalation::EscalationCheck { authorizer: authorizer() }));
         AdmissionChain { links, reserves_quota: selection.is_enabled(RESOURCE_QUOTA) }
+    }
+
+    /// Rejects the creation of pods while there are `max` of them. It comes first, so that what is rejected costs least.
+    pub fn with_max_pods(mut self, max: usize) -> AdmissionChain {
+        self.links.insert(0, sync(pod_limit::PodLimit { max }));
+        self
     }
 
     /// Appends a plugin.

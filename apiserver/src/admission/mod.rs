@@ -24,6 +24,7 @@ mod namespace_lifecycle;
 mod persistent_volume_claim_resize;
 mod plugin;
 mod pod;
+mod pod_limit;
 mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;

@@ -253,6 +253,12 @@ impl Registry {
         self
     }
 
+    /// With a limit of all pods together. It has to follow [`Registry::with_options`].
+    pub fn with_max_pods(mut self, max: usize) -> Registry {
+        self.chain = self.chain.with_max_pods(max);
+        self
+    }
+
     /// With another block of cluster IPs than 10.0.0.0/24.
     pub fn with_service_cidr(mut self, service_cidr: Cidr) -> Registry {
         self.service_cidr = service_cidr.network();
@@ -367,6 +373,11 @@ impl Cluster for Registry {
         let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
         let bucket = self.store.snapshot().bucket(&info.storage.bucket);
         bucket.iter().filter(|o| filter.matches(o)).map(|o| parse(o)).collect()
+    }
+
+    fn count(&self, resource: &GroupResource) -> Result<usize> {
+        let info = self.by_resource(resource);
+        Ok(info.map_or(0, |info| self.store.snapshot().len(&info.storage.bucket)))
     }
 
     fn list_containing(&self, resource: &GroupResource, namespace: &str, text: &str) -> Result<Vec<Value>> {

@@ -55,7 +55,7 @@ fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Ve
             let share = share(deployment, set);
             let share = if to_add > 0 { share.min(left) } else { share.max(left) };
             let share = if left == 0 { 0 } else { share };
-            left -= share;
+            left = left.saturating_sub(share);
             Resize::new(set, replicas(set).saturating_add(share))
         })
         .collect();

@@ -109,7 +109,8 @@ impl Usage<'_> {
                 let assumed = match target {
                     _ if ratio > 1.0 => 0,
                     Target::Utilization(percent) => {
-                        requests.get(name.as_str()).copied().unwrap_or(0) * i64::from(percent.max(100)) / 100
+                        let request = requests.get(name.as_str()).copied().unwrap_or(0);
+                        request.saturating_mul(percent.max(100).into()) / 100
                     }
                     Target::AverageValue(value) => value,
                 };

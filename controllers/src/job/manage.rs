@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::backoff;
 use super::census::{Census, FailureCounts, Observed, count, failure_counts};
+use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_active;
 
@@ -59,13 +60,16 @@ pub fn manage(observed: &Observed, census: &Census) -> PodAction {
     };
     match removal(observed, census, (active - wanted).max(0)) {
         PodAction::Remove(pods) => PodAction::Remove(pods.into_iter().take(BURST_REPLICAS).collect()),
-        _ => creation(observed, census, wanted - active),
+        _ => creation(observed, census, wanted),
     }
 }
 
-fn creation(observed: &Observed, census: &Census, missing: i32) -> PodAction {
-    let held = if observed.replaces_only_failed() { census.terminating } else { 0 };
-    let missing = usize::try_from(missing - held).unwrap_or(0).min(BURST_REPLICAS);
+fn creation(observed: &Observed, census: &Census, wanted: i32) -> PodAction {
+    let held =
+        if observed.replaces_only_failed() { usize::try_from(census.terminating).unwrap_or(0) } else { 0 };
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    let missing = wanted.saturating_sub(census.active.len()).saturating_sub(held).min(BURST_REPLICAS);
+    let missing = missing.min(pacing::allowed_creations(wanted, &census.active));
     let has_limit_per_index = census.failed_indexes.is_some();
     if missing == 0 {
         return PodAction::None;

@@ -7,12 +7,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
 use super::ReplicaOwner;
+use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_with_ranks;
 
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// There are as many pods as wanted, or the owner is terminating.
+    /// There are as many pods as wanted or as may be created now, or the owner is terminating.
     Rest,
     /// So many pods are missing.
     Create(usize),
@@ -20,7 +21,7 @@ pub(super) enum Plan {
     Delete(Vec<Arc<Pod>>),
 }
 
-/// At most [`BURST_REPLICAS`] pods are created or deleted at once.
+/// At most [`BURST_REPLICAS`] pods are created or deleted at once, and no more are created than [`pacing`] allows.
 ///
 /// - `active`: the active pods of the owner
 /// - `related`: finds the pods among which crowded nodes are counted; called only if victims have to be chosen
@@ -39,7 +40,8 @@ pub(super) fn plan<O: ReplicaOwner>(
     let missing = wanted.saturating_sub(active.len());
     let surplus = active.len().saturating_sub(wanted).min(BURST_REPLICAS);
     if missing > 0 {
-        return Plan::Create(missing.min(BURST_REPLICAS));
+        let number = missing.min(BURST_REPLICAS).min(pacing::allowed_creations(wanted, active));
+        return if number > 0 { Plan::Create(number) } else { Plan::Rest };
     }
     if surplus == 0 {
         return Plan::Rest;
@@ -97,6 +99,9 @@ mod tests {
             ("some are missing", 3, false, 1, "+2"),
             ("as wanted", 3, false, 3, ""),
             ("a burst is bounded", 1200, false, 100, "+500"),
+            ("nor does one of few wait for them to run", 5000, false, 700, "+500"),
+            ("of many some may wait to run", 5001, false, 240, "+10"),
+            ("no more before some of them run", i32::MAX, false, 250, ""),
             ("too many, unassigned ones first", 2, false, 4, "-1 -3"),
             ("all, in any order", 0, false, 2, "-0 -1"),
             ("a terminating owner creates nothing", 3, true, 0, ""),

@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
 use super::plan::{ClaimOwners, Plan, PodClaims, Step};
-use super::{StatefulSetController, status};
+use super::{StatefulSetController, identity, status};
 use crate::runtime::batch::slow_start;
 use crate::runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 
@@ -54,7 +54,11 @@ impl Executor<'_> {
 
     async fn apply(&self, step: &Step) -> Result<(), Error> {
         match step {
-            Step::Create { pod, claims, owners } => self.create(pod, claims, owners).await,
+            Step::Create { pod, template, claims, owners } => {
+                let ordinal = identity::ordinal(pod).unwrap_or_default();
+                let pod = identity::pod(self.set, ordinal, template, identity::revision(pod));
+                self.create(&pod, claims, owners).await
+            }
             Step::ProvideClaims { pod, claims, owners } => {
                 self.create_missing_claims(pod, claims).await?;
                 let owned = self.update_claim_owners(owners).await;

@@ -100,10 +100,26 @@ pub(super) fn claims(
     })
 }
 
-/// A pod that does not exist yet.
+/// What a plan has to know of a pod that does not exist yet: its name and its revision.
+pub(super) fn placeholder(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
+    let labels = [(REVISION_LABEL.to_owned(), revision.to_owned())];
+    let metadata = ObjectMeta {
+        name: Some(pod_name(set, ordinal)),
+        namespace: set.namespace(),
+        labels: Some(labels.into()),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, ..Pod::default() }
+}
+
+fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
+    format!("{}-{ordinal}", name_of(&set.metadata))
+}
+
+/// A pod that does not exist yet, as it is created.
 pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
     let mut pod = pods::from_template(template, set);
-    let name = format!("{}-{ordinal}", set.name_any());
+    let name = pod_name(set, ordinal);
     pod.metadata.name = Some(name.clone());
     let spec = pod.spec.get_or_insert_default();
     spec.hostname = Some(name);
@@ -124,7 +140,7 @@ pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
         return None;
     }
     let mut pod = pod.clone();
-    pod.metadata.name = Some(format!("{}-{ordinal}", name_of(&set.metadata)));
+    pod.metadata.name = Some(pod_name(set, ordinal));
     identify(set, &mut pod, ordinal);
     Some(pod)
 }

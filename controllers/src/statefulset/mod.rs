@@ -20,7 +20,6 @@ mod retention;
 mod rollout;
 mod status;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -253,34 +252,20 @@ impl StatefulSetController {
             let template = controller_revision::template(revision);
             let template =
                 template.map_err(|error| Error::Unfinished(format!("ControllerRevision {name}: {error}")));
-            Ok::<_, Error>(Revision { name, template: template? })
+            Ok::<_, Error>(Revision { name, template: Arc::new(template?) })
         };
         let [current, update] = revisions;
         let (current, update) = (known(current)?, known(update)?);
-        let (gates, now, claims) = (self.gates, self.clock.now(), self.cached_claims(set, pods));
-        let plan = plan(&Observed { set, current, update, collisions, pods, claims, now, gates });
+        let (gates, now) = (self.gates, self.clock.now());
+        let namespace = set.namespace().unwrap_or_default();
+        let find_claim = |name: &str| self.claims.get(&NamespacedName::new(&namespace, name));
+        let plan =
+            plan(&Observed { set, current, update, collisions, pods, find_claim: &find_claim, now, gates });
         let executor = Executor { controller: self, set, ctx };
         let (status, outcome) = executor.execute(&plan).await;
         let updated = self.update_status(set, status, ctx).await;
         outcome?;
         updated.map(|()| plan.requeue_after.map_or(Action::AwaitChange, Action::Requeue))
-    }
-
-    /// The claims of the pods that there are and of those that there should be.
-    fn cached_claims(
-        &self,
-        set: &StatefulSet,
-        pods: &[Arc<Pod>],
-    ) -> HashMap<String, Arc<PersistentVolumeClaim>> {
-        let range = identity::ordinals(set, self.gates.start);
-        let others = pods.iter().filter_map(|pod| identity::ordinal(pod)).filter(|o| !range.contains(o));
-        let names = others.chain(range.clone()).flat_map(|ordinal| identity::claim_names(set, ordinal));
-        let namespace = set.namespace().unwrap_or_default();
-        let claim = |name: String| {
-            let claim = self.claims.get(&NamespacedName::new(&namespace, &name))?;
-            Some((name, claim))
-        };
-        names.filter_map(claim).collect()
     }
 
     async fn update_status(

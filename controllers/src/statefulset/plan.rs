@@ -2,8 +2,10 @@
 //!
 //! In order: the pods that are wanted, from the lowest ordinal up; the claims of the others, and then these, from the highest down; the
 //! pods of older revisions. Ordered sets stop at the first pod that is not as it has to be, parallel ones only leave it aside.
+//!
+//! A plan costs as much as the pods that exist and the few that are created next, however many are wanted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::retention::{self, OwnerUpdate};
 use super::{identity, rollout, status};
+use crate::workload::pacing;
+
+/// The most pods that one plan creates. The next ones follow once these are observed.
+const MAX_CREATIONS: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gates {
@@ -28,8 +34,11 @@ pub(super) struct Gates {
 
 pub(super) struct Revision {
     pub name: String,
-    pub template: PodTemplateSpec,
+    pub template: Arc<PodTemplateSpec>,
 }
+
+/// Finds a claim of the set's namespace by its name.
+pub(super) type FindClaim<'a> = &'a dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>>;
 
 /// All that a decision depends on.
 pub(super) struct Observed<'a> {
@@ -39,8 +48,7 @@ pub(super) struct Observed<'a> {
     pub collisions: i32,
     /// The set's own.
     pub pods: &'a [Arc<Pod>],
-    /// Those of the set's pods, by name.
-    pub claims: HashMap<String, Arc<PersistentVolumeClaim>>,
+    pub find_claim: FindClaim<'a>,
     pub now: Timestamp,
     pub gates: Gates,
 }
@@ -60,8 +68,10 @@ pub(super) struct Plan {
 
 #[derive(Debug)]
 pub(super) enum Step {
+    /// A missing pod: [`identity::placeholder`], and the template to make the pod of once it is its turn.
     Create {
         pod: Arc<Pod>,
+        template: Arc<PodTemplateSpec>,
         claims: PodClaims,
         owners: ClaimOwners,
     },
@@ -110,17 +120,10 @@ pub(super) fn plan(seen: &Observed) -> Plan {
 impl Observed<'_> {
     /// Adds stages until one has to be waited for.
     fn decide(&self, plan: &mut Plan, ordered: bool) {
-        let (replicas, condemned) = self.split();
-        let mut stage = Vec::new();
-        for pod in &replicas {
-            let (step, flow) = self.reconcile_replica(pod, ordered);
-            stage.extend(step);
-            if ordered && flow.is_break() {
-                plan.stages.push(stage);
-                return;
-            }
-        }
+        let (there, condemned) = self.split();
+        let (stage, replicas) = self.reconcile_replicas(there, ordered);
         plan.stages.push(stage);
+        let Some(replicas) = replicas else { return };
         plan.stages.push(condemned.iter().filter_map(|pod| self.release_claims(pod)).collect());
         let first_unhealthy =
             replicas.iter().chain(condemned.iter().rev()).find(|pod| self.is_unavailable(pod));
@@ -142,8 +145,48 @@ impl Observed<'_> {
         plan.outdated = rollout::outdated(self.set, &replicas, &self.update.name, is_unavailable, at_most);
     }
 
-    /// The pods that are wanted, by ordinal, those included that have to be made; and the others, from the highest ordinal down.
-    fn split(&self) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+    /// The steps for the pods that are wanted, and these pods by ordinal, with placeholders for those that are created: None if the
+    /// set has to wait before it goes on, for one of them or because more are missing than may be created now.
+    fn reconcile_replicas(
+        &self,
+        mut there: BTreeMap<i32, Arc<Pod>>,
+        ordered: bool,
+    ) -> (Vec<Step>, Option<Vec<Arc<Pod>>>) {
+        let (mut stage, mut replicas) = (Vec::new(), Vec::with_capacity(there.len()));
+        let wanted = usize::try_from(identity::replicas(self.set)).unwrap_or(0);
+        let mut allowed = pacing::allowed_creations(wanted, self.pods).min(MAX_CREATIONS);
+        for (index, ordinal) in identity::ordinals(self.set, self.gates.start).enumerate() {
+            let existing = there.remove(&ordinal);
+            if existing.is_none() && allowed == 0 {
+                // The pods beyond the gap do not wait for it in a parallel set.
+                let beyond = there.values().filter(|_| !ordered);
+                stage.extend(beyond.filter_map(|pod| self.reconcile_replica(pod, ordered).0));
+                return (stage, None);
+            }
+            let pod = existing.unwrap_or_else(|| {
+                Arc::new(identity::placeholder(self.set, ordinal, &self.revision_of(index).name))
+            });
+            let (step, flow) = match pods::phase(&pod) {
+                "" => (self.create(&pod, index), ControlFlow::Break(())),
+                _ => self.reconcile_replica(&pod, ordered),
+            };
+            allowed = allowed.saturating_sub(matches!(step, Some(Step::Create { .. })).into());
+            stage.extend(step);
+            if ordered && flow.is_break() {
+                return (stage, None);
+            }
+            replicas.push(pod);
+        }
+        (stage, Some(replicas))
+    }
+
+    /// The revision of which a missing pod is created. `index` counts from the first ordinal.
+    fn revision_of(&self, index: usize) -> &Revision {
+        if rollout::is_below_partition(self.set, index) { &self.current } else { &self.update }
+    }
+
+    /// The pods that are wanted and exist, by ordinal; and the others, from the highest ordinal down.
+    fn split(&self) -> (BTreeMap<i32, Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut there = BTreeMap::new();
         let mut condemned = Vec::new();
         let range = identity::ordinals(self.set, self.gates.start);
@@ -155,17 +198,24 @@ impl Observed<'_> {
             }
         }
         condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
-        let replicas = range.enumerate().map(|(index, ordinal)| {
-            there.remove(&ordinal).unwrap_or_else(|| {
-                let keeps_current = rollout::is_below_partition(self.set, index);
-                let revision = if keeps_current { &self.current } else { &self.update };
-                Arc::new(identity::pod(self.set, ordinal, &revision.template, &revision.name))
-            })
-        });
-        (replicas.collect(), condemned.into_iter().map(|(_, pod)| pod).collect())
+        (there, condemned.into_iter().map(|(_, pod)| pod).collect())
     }
 
-    /// The step for a pod that is wanted, and whether those after it have to wait.
+    /// The step for a pod that is missing; None while a claim of an earlier pod of its name is in the way.
+    fn create(&self, pod: &Arc<Pod>, index: usize) -> Option<Step> {
+        if self.has_blocking_claim(pod) {
+            return None;
+        }
+        let (claims, owners) = (self.claims(pod), self.owners(pod, false));
+        Some(Step::Create {
+            pod: pod.clone(),
+            template: self.revision_of(index).template.clone(),
+            claims,
+            owners,
+        })
+    }
+
+    /// The step for a pod that is wanted and exists, and whether those after it have to wait.
     fn reconcile_replica(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Step>, ControlFlow<()>) {
         match pods::phase(pod) {
             // However it ended, it is started again.
@@ -174,11 +224,6 @@ impl Observed<'_> {
                     (!pods::is_terminating(pod)).then(|| Step::Delete(pod.clone())),
                     ControlFlow::Break(()),
                 );
-            }
-            "" if self.has_blocking_claim(pod) => return (None, ControlFlow::Break(())),
-            "" => {
-                let (claims, owners) = (self.claims(pod), self.owners(pod, false));
-                return (Some(Step::Create { pod: pod.clone(), claims, owners }), ControlFlow::Break(()));
             }
             _ => {}
         }
@@ -231,17 +276,17 @@ impl Observed<'_> {
 
     fn claims(&self, pod: &Pod) -> PodClaims {
         let Some(ordinal) = identity::ordinal(pod) else { return PodClaims::default() };
-        let missing = identity::claims(self.set, ordinal, |name| self.claims.contains_key(name));
+        let missing = identity::claims(self.set, ordinal, |name| (self.find_claim)(name).is_some());
         let terminating =
             self.claims_there(pod).filter(|(_, claim)| claim.metadata.deletion_timestamp.is_some());
         PodClaims { missing: missing.collect(), terminating: terminating.map(|(name, _)| name).collect() }
     }
 
     /// The claims of a pod that are there.
-    fn claims_there(&self, pod: &Pod) -> impl Iterator<Item = (String, &PersistentVolumeClaim)> {
+    fn claims_there(&self, pod: &Pod) -> impl Iterator<Item = (String, Arc<PersistentVolumeClaim>)> {
         let names =
             identity::ordinal(pod).into_iter().flat_map(|ordinal| identity::claim_names(self.set, ordinal));
-        names.filter_map(|name| self.claims.get(&name).map(|claim| (name, claim.as_ref())))
+        names.filter_map(|name| (self.find_claim)(&name).map(|claim| (name, claim)))
     }
 
     fn owners(&self, pod: &Pod, is_condemned: bool) -> ClaimOwners {
@@ -250,13 +295,13 @@ impl Observed<'_> {
         }
         let judged = self
             .claims_there(pod)
-            .map(|(name, claim)| (name, retention::owner_update(claim, self.set, pod, is_condemned)));
+            .map(|(name, claim)| (name, retention::owner_update(&claim, self.set, pod, is_condemned)));
         judged.filter(|(_, update)| *update != OwnerUpdate::default()).collect()
     }
 
     fn has_blocking_claim(&self, pod: &Pod) -> bool {
         self.gates.retention
-            && self.claims_there(pod).any(|(_, claim)| retention::blocks(claim, self.set, pod))
+            && self.claims_there(pod).any(|(_, claim)| retention::blocks(&claim, self.set, pod))
     }
 }
 

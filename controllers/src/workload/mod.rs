@@ -3,6 +3,7 @@
 //! - [`pod_control`]: creates and deletes the pods of an owner, with its events
 //! - [`owners`]: which owners a change of a dependent enqueues
 //! - [`ranking`]: which pods are deleted first
+//! - [`pacing`]: how many pods an owner may create at once
 //! - [`int_or_percent`]: numbers that may be shares of a whole
 //!
 //! Adoption and release are in `runtime::controller_ref`, histories in `coracle_kinds::controller_revision`. Nothing here knows a
@@ -10,5 +11,6 @@
 
 pub mod int_or_percent;
 pub mod owners;
+pub mod pacing;
 pub mod pod_control;
 pub mod ranking;

@@ -434,3 +434,37 @@ fn a_deadline_and_a_back_off_wake_the_job() {
         assert_eq!(plan(&observed).requeue_after.map(|delay| delay.as_secs()), want, "{case}");
     }
 }
+
+#[test]
+fn a_plan_does_not_grow_with_the_wanted_pods() {
+    let most = i32::MAX;
+    let indexed = json!({"completionMode": "Indexed", "completions": most, "parallelism": most});
+    let per_index = json!({"completionMode": "Indexed", "completions": most, "parallelism": most,
+                           "backoffLimitPerIndex": most, "maxFailedIndexes": most});
+    for spec in [json!({"completions": most, "parallelism": most}), indexed, per_index] {
+        let action = |spec: &Value, status: Value, pending: usize| {
+            let pods = (0..pending).map(|index| format!("p{index}:Pending:{index}"));
+            let pods = self::pods(&pods.collect::<Vec<_>>().join(" "));
+            let job = job(spec.clone(), status);
+            let observed = Observed {
+                job: &job,
+                spec: job.spec.as_ref().unwrap(),
+                pods: &pods,
+                released: &HashSet::new(),
+                backoff: BackoffRecord::default(),
+                now: now(),
+            };
+            match plan(&observed).action {
+                PodAction::Create(creation) => creation.len(),
+                PodAction::None => 0,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(action(&spec, json!({}), 0), 250, "{spec}");
+        assert_eq!(action(&spec, json!({}), 249), 1, "{spec}");
+        assert_eq!(action(&spec, json!({}), 250), 0, "{spec}");
+        // All but three are done.
+        let done = json!({"succeeded": most - 3, "completedIndexes": format!("0-{}", most - 4)});
+        assert_eq!(action(&spec, done, 0), 3, "{spec}");
+    }
+}

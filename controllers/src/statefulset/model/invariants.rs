@@ -145,7 +145,7 @@ impl Invariants {
             let live = world.claims.now().get(&claim.name_any()).filter(|live| live.uid() == claim.uid());
             let owners = live.map(|live| live.owner_references()).unwrap_or_default();
             let is_others =
-                has_conflicting_controller(claim) || claim.owner_references().iter().any(is_stale);
+                has_conflicting_controller(&claim) || claim.owner_references().iter().any(is_stale);
             let goes_with_it = owners.iter().any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
             invariant!(
                 live.is_none() || is_others || goes_with_it,
@@ -190,7 +190,7 @@ impl Invariants {
     /// A claim changes executor.
     pub fn owns(&self, seen: &Observed, after: &PersistentVolumeClaim) -> Checked {
         invariant!(seen.gates.retention, "the gate is off");
-        let mut before = seen.claims[&after.name_any()].as_ref().clone();
+        let mut before = (seen.find_claim)(&after.name_any()).unwrap().as_ref().clone();
         let of_others = |claim: &PersistentVolumeClaim| -> Vec<OwnerReference> {
             let owners = claim.owner_references().iter().filter(|owner| owner.uid == ANOTHER);
             owners.cloned().collect()
@@ -344,8 +344,8 @@ impl View<'_> {
         })
     }
 
-    fn claims(&self, ordinal: i32) -> impl Iterator<Item = &Arc<PersistentVolumeClaim>> {
-        identity::claim_names(self.0.set, ordinal).filter_map(|name| self.0.claims.get(&name))
+    fn claims(&self, ordinal: i32) -> impl Iterator<Item = Arc<PersistentVolumeClaim>> {
+        identity::claim_names(self.0.set, ordinal).filter_map(|name| (self.0.find_claim)(&name))
     }
 }
 

@@ -390,7 +390,7 @@ impl Controller {
         let (current, update) = self.revisions(&set, world);
         let known = |revision: &ControllerRevision| Revision {
             name: revision.name_any(),
-            template: controller_revision::template(revision).unwrap(),
+            template: Arc::new(controller_revision::template(revision).unwrap()),
         };
         let (current, update) = (known(&current), known(&update));
         let (gates, now) = (self.gates, world.now);
@@ -400,7 +400,7 @@ impl Controller {
             update,
             collisions: 0,
             pods: &pods,
-            claims: claims.into_iter().collect(),
+            find_claim: &|name| claims.get(name).cloned(),
             now,
             gates,
         };
@@ -498,10 +498,12 @@ impl Executor<'_> {
 
     fn apply(&mut self, step: &Step) -> Result<(), Stop> {
         match step {
-            Step::Create { pod, claims, owners } => {
+            Step::Create { pod, template, claims, owners } => {
+                let ordinal = identity::ordinal(pod).unwrap();
+                let pod = identity::pod(self.seen.set, ordinal, template, identity::revision(pod));
                 self.create_missing_claims(claims)?;
-                self.invariants.creates(self.seen, pod)?;
-                self.call(Kind::Pods, |world| world.create_pod(pod))?;
+                self.invariants.creates(self.seen, &pod)?;
+                self.call(Kind::Pods, |world| world.create_pod(&pod))?;
                 self.update_claim_owners(owners)
             }
             Step::ProvideClaims { claims, owners, .. } => {

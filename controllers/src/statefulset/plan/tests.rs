@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -65,14 +67,15 @@ fn claim(text: &str) -> (String, Arc<PersistentVolumeClaim>) {
 
 fn planned(set: &StatefulSet, pods: &str, claims: &str, gates: Gates) -> Plan {
     let pods: Vec<_> = pods.split_whitespace().map(pod).collect();
-    let revision = |name: &str| Revision { name: name.to_owned(), template: PodTemplateSpec::default() };
+    let claims: HashMap<_, _> = claims.split_whitespace().map(claim).collect();
+    let revision = |name: &str| Revision { name: name.to_owned(), template: Arc::default() };
     plan(&Observed {
         set,
         current: revision("old"),
         update: revision("new"),
         collisions: 0,
         pods: &pods,
-        claims: claims.split_whitespace().map(claim).collect(),
+        find_claim: &|name| claims.get(name).cloned(),
         now: NOW.parse().unwrap(),
         gates,
     })
@@ -95,7 +98,7 @@ fn pod_name(pod: &Pod) -> String {
 
 fn show(step: &Step) -> String {
     let (sign, pod, claims, owners) = match step {
-        Step::Create { pod, claims, owners } => ("+", Some(pod), Some(claims), Some(owners)),
+        Step::Create { pod, claims, owners, .. } => ("+", Some(pod), Some(claims), Some(owners)),
         Step::ProvideClaims { pod, claims, owners } => ("=", Some(pod), Some(claims), Some(owners)),
         Step::Update { pod, claims, owners } => ("*", Some(pod), Some(claims), Some(owners)),
         Step::UpdateClaimOwners(owners) => ("", None, None, Some(owners)),
@@ -287,4 +290,74 @@ fn a_set_that_goes_only_tells() {
     let plan = planned(&set, "web-0:Failed", "", GATES);
     assert_eq!(shown(&plan), "");
     assert_eq!(plan.status.replicas, 1);
+}
+
+#[test]
+fn a_plan_does_not_grow_with_the_wanted_pods() {
+    let huge = |spec: Value| {
+        let claims = json!([{"metadata": {"name": "data"}, "spec": {}}]);
+        let mut whole = json!({"replicas": i32::MAX, "volumeClaimTemplates": claims});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        set(whole)
+    };
+    let parallel = |more: Value| {
+        let mut spec = json!({"podManagementPolicy": "Parallel"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let rolling =
+        |rolling: Value| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
+    for (case, spec, steps, first) in [
+        ("one by one", json!({}), 1, "+data-web-0,+web-0"),
+        ("many at once", parallel(json!({})), 250, "+data-web-0,+web-0"),
+        (
+            "as many as may be wanted without a pace",
+            parallel(json!({"replicas": 5000})),
+            MAX_CREATIONS,
+            "+data-web-0,+web-0",
+        ),
+        (
+            "ordinals end with an int32",
+            parallel(json!({"ordinals": {"start": i32::MAX - 2}})),
+            2,
+            "+data-web-2147483645,+web-2147483645",
+        ),
+        ("a partition", parallel(rolling(json!({"partition": i32::MAX}))), 250, "+data-web-0,+web-0/old"),
+        ("unavailable", parallel(rolling(json!({"maxUnavailable": i32::MAX}))), 250, "+data-web-0,+web-0"),
+    ] {
+        let plan = planned(&huge(spec), "", "", Gates { max_unavailable: true, ..GATES });
+        let all: Vec<&Step> = plan.stages.iter().flatten().collect();
+        assert_eq!((all.len(), show(all[0]).as_str()), (steps, first), "{case}");
+    }
+}
+
+#[test]
+fn pods_beyond_a_gap_are_looked_after() {
+    let parallel = json!({"replicas": i32::MAX, "podManagementPolicy": "Parallel"});
+    let plan = planned(&set(parallel), "web-7:Ready web-9000:Failed web-9001:Ready", "", GATES);
+    let last: Vec<String> = plan.stages.iter().flatten().rev().take(2).map(show).collect();
+    // web-7 exists, so the last one that is created has the next ordinal.
+    assert_eq!(last, ["-web-9000", "+web-250"]);
+    let ordered = set(json!({"replicas": i32::MAX}));
+    assert_eq!(shown(&planned(&ordered, "web-0:Ready web-9000:Failed", "", GATES)), "+web-1");
+}
+
+#[test]
+fn creations_keep_pace_with_the_pods_that_run() {
+    let parallel = |replicas: i32| set(json!({"replicas": replicas, "podManagementPolicy": "Parallel"}));
+    let pods = |running: usize, pending: usize| {
+        let state = |ordinal: usize| if ordinal < running { "Ready" } else { "Pending" };
+        let pods = (0..running + pending).map(|ordinal| format!("web-{ordinal}:{}", state(ordinal)));
+        pods.collect::<Vec<_>>().join(" ")
+    };
+    for (case, replicas, running, pending, want) in [
+        ("a few are pending", i32::MAX, 0, 200, 50),
+        ("as many as may be", i32::MAX, 0, 250, 0),
+        ("running ones do not count", i32::MAX, 1000, 249, 1),
+        ("a set of fewer pods has no pace", 5000, 0, 4500, 500),
+        ("those that are too many are deleted", 490, 0, 500, 10),
+    ] {
+        let plan = planned(&parallel(replicas), &pods(running, pending), "", GATES);
+        assert_eq!(plan.stages.iter().flatten().count(), want, "{case}");
+    }
 }

@@ -1,0 +1,56 @@
+//! How many pods an owner of very many may create at once: creations keep pace with the pods that start to run.
+//!
+//! kube-controller-manager creates all pods that an owner wants, slowed down only by the rate of its requests. Without that rate an owner
+//! of billions would fill the memory before anybody can intervene.
+
+use std::borrow::Borrow;
+
+use coracle_kinds::pods;
+use k8s_openapi::api::core::v1::Pod;
+
+/// The most pods that an owner may want to have them created without a pace.
+const MAX_UNPACED: usize = 5000;
+
+/// The most pods of an owner of more that wait to be scheduled and started. Further ones are created when some of them run or end.
+const MAX_PENDING: usize = 250;
+
+/// How many more pods an owner may create now.
+///
+/// - `wanted`: how many pods it is to have in all
+/// - `owned`: its pods
+pub fn allowed_creations(wanted: usize, owned: &[impl Borrow<Pod>]) -> usize {
+    if wanted <= MAX_UNPACED {
+        return wanted;
+    }
+    let is_pending = |pod: &Pod| pods::is_active(pod) && pods::phase(pod) != "Running";
+    let pending = owned.iter().filter(|pod| is_pending((*pod).borrow())).count();
+    MAX_PENDING.saturating_sub(pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_owners_of_many_pods_wait_for_pods_that_are_to_run() {
+        let pod = |phase: &str, is_deleted: bool| -> Pod {
+            let deleted = is_deleted.then_some("2026-01-01T00:00:00Z");
+            let meta = json!({"deletionTimestamp": deleted});
+            serde_json::from_value(json!({"metadata": meta, "status": {"phase": phase}})).unwrap()
+        };
+        for (phase, is_deleted, want) in [
+            ("Pending", false, 100),
+            ("", false, 100),
+            ("Running", false, 250),
+            ("Failed", false, 250),
+            ("Succeeded", false, 250),
+            ("Pending", true, 250),
+        ] {
+            let owned = vec![pod(phase, is_deleted); 150];
+            assert_eq!(allowed_creations(5001, &owned), want, "{phase} {is_deleted}");
+            assert_eq!(allowed_creations(5000, &owned), 5000, "{phase} {is_deleted}");
+        }
+        assert_eq!(allowed_creations(usize::MAX, &vec![pod("Pending", false); 600]), 0);
+    }
+}
