@@ -294,8 +294,8 @@ impl Options {
 /// Issues the certificates of CertificateSigningRequests by the authority of our own client certificates.
 fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
     Arc::new(move |template| {
-        let CertificateTemplate { request_pem, usages, not_before, not_after } = template;
-        signer.sign(request_pem, usages, *not_before..*not_after).map_err(|error| error.to_string())
+        let CertificateTemplate { request, usages, not_before, not_after } = template;
+        signer.sign(request, usages, *not_before..*not_after).map_err(|error| error.to_string())
     })
 }
 

@@ -27,7 +27,7 @@ mod verify;
 pub(crate) use client::client_error;
 pub use client::{ClientManager, HttpClient, Post};
 pub(crate) use config::ca_bundle;
-pub use config::{ClientConfig, ServiceReference, TlsConfig};
+pub use config::{ClientConfig, ServiceReference, TlsConfig, port_or};
 pub use error::{CallError, ConfigError, TransportError};
 pub use metrics::{ConversionFailure, ConversionMetrics};
 pub use service::{ServiceUrl, ServiceUrlError};
