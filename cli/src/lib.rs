@@ -6,6 +6,7 @@ mod backup;
 mod cli;
 mod controller_manager;
 mod envtest;
+mod range;
 mod run;
 
 use std::fmt::Display;

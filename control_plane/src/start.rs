@@ -54,6 +54,10 @@ const CONTROLLERS_START: Duration = Duration::from_secs(10);
 
 impl Options {
     pub(crate) async fn start(self, kinds: Kinds) -> Result<ControlPlane, Error> {
+        self.within_ranges().start_valid(kinds).await
+    }
+
+    async fn start_valid(self, kinds: Kinds) -> Result<ControlPlane, Error> {
         // Cheap steps that can fail come first, so that an error in the configuration creates no files.
         let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
