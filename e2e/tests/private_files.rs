@@ -1,7 +1,6 @@
 //! What the commands create on a disk is for its owner only, while they run and afterwards, even if the umask permits everything.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +25,8 @@ use tokio::time::timeout;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The permissions of group and others.
 const OTHERS: u32 = 0o077;
+/// The command of `run`.
+const SCRIPT: &str = "umask; head -c 10 \"$KUBECONFIG\"";
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
 
 /// A directory for everything that commands create. A thread looks at it all the time.
@@ -44,6 +45,7 @@ impl Sandbox {
             fs::set_permissions(root.path().join(directory), fs::Permissions::from_mode(0o755))?;
         }
         fs::write(root.path().join("theirs/policy.yaml"), POLICY)?;
+        fs::write(root.path().join("theirs/script"), SCRIPT)?;
         let mut known = BTreeSet::new();
         walk(root.path(), &mut |path, _| drop(known.insert(path.to_owned())));
         let is_over = Arc::new(AtomicBool::new(false));
@@ -71,16 +73,16 @@ impl Sandbox {
     }
 
     /// A command under a umask that permits everything.
-    fn command(&self, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Command {
+    fn command(&self, program: &Path, arguments: &str) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", "umask 0000; exec \"$@\"", "sh"]).arg(program).args(arguments);
+        command.args(["-c", "umask 0000; exec \"$@\"", "sh"]).arg(program).args(arguments.split_whitespace());
         command.current_dir(self.root.path()).env("TMPDIR", self.path("tmp")).env("HOME", self.path("home"));
         command.env_remove("XDG_CACHE_HOME").env_remove("KUBECONFIG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 
-    async fn run(&self, arguments: &[&str]) -> Result<String> {
+    async fn run(&self, arguments: &str) -> Result<String> {
         let output = timeout(DEADLINE, self.command(binary::coracle(), arguments).output()).await??;
         let Output { status, stdout, stderr } = output;
         ensure!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
@@ -88,7 +90,7 @@ impl Sandbox {
     }
 
     /// Starts a program, and waits until it writes a line with this text to standard error.
-    async fn start(&self, program: &Path, arguments: &[&str], ready: &str) -> Result<Process> {
+    async fn start(&self, program: &Path, arguments: &str, ready: &str) -> Result<Process> {
         let mut child = self.command(program, arguments).spawn()?;
         let mut lines = BufReader::new(child.stderr.take().context("standard error")?).lines();
         let line = async {
@@ -104,6 +106,11 @@ impl Sandbox {
         let line = timeout(DEADLINE, line).await.with_context(|| format!("{arguments:?} is not ready"))??;
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Process { child, line })
+    }
+
+    async fn serve(&self, flags: &str) -> Result<Process> {
+        let arguments = format!("serve --listen 127.0.0.1:0 {flags}");
+        self.start(binary::coracle(), &arguments, "export KUBECONFIG=").await
     }
 
     /// Everything that was ever there with permissions for group or others.
@@ -163,66 +170,44 @@ async fn run_a_pod_with_volumes(kubeconfig: &Path) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_on_a_disk_is_private() -> Result<()> {
-    const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
-    let coracle = binary::coracle();
     let sandbox = Sandbox::new()?;
-    let serve = [
-        &["serve", "--data-dir", "data", "--audit-policy-file", "theirs/policy.yaml"][..],
-        &["--audit-log-path", "logs/audit.log", "--audit-log-maxsize", "1", "--audit-log-compress"],
-        &LISTEN,
-    ]
-    .concat();
-    let server = sandbox.start(coracle, &serve, "export KUBECONFIG=").await?;
-    let kubeconfig = sandbox.path("data/kubeconfig");
-    run_a_pod_with_volumes(&kubeconfig).await?;
-    sandbox.run(&["backup", "--kubeconfig", "data/kubeconfig", "theirs/backup"]).await?;
-    let flags = ["controllers", "--kubeconfig", "data/kubeconfig", "--leader-elect=false", "-v"];
-    let manager = sandbox
-        .start(coracle, &[&flags[..], &["--controllers", "namespace-controller"]].concat(), "")
-        .await?;
-    manager.stop().await?;
+    let audit = "--audit-policy-file theirs/policy.yaml --audit-log-path logs/audit.log";
+    let server = sandbox.serve(&format!("--data-dir data {audit}")).await?;
+    run_a_pod_with_volumes(&sandbox.path("data/kubeconfig")).await?;
+    sandbox.run("backup --kubeconfig data/kubeconfig theirs/backup").await?;
+    let manager = "controllers --kubeconfig data/kubeconfig --controllers namespace-controller";
+    sandbox.start(binary::coracle(), manager, "runs controllers").await?.stop().await?;
     server.stop().await?;
-    sandbox.run(&["check", "data"]).await?;
-    sandbox.run(&["kubeconfig", "--data-dir", "data"]).await?;
-    sandbox.run(&["restore", "theirs/backup", "--data-dir", "restored/data"]).await?;
-    let again = sandbox.start(
-        coracle,
-        &[&["serve", "--data-dir", "restored/data"][..], &LISTEN].concat(),
-        "export KUBECONFIG=",
-    );
-    again.await?.stop().await?;
+    sandbox.run("check data").await?;
+    sandbox.run("kubeconfig --data-dir data").await?;
+    sandbox.run("restore theirs/backup --data-dir restored/data").await?;
+    sandbox.serve("--data-dir restored/data").await?.stop().await?;
 
-    let ephemeral =
-        sandbox.start(coracle, &[&["serve", "--ephemeral"][..], &LISTEN].concat(), "export KUBECONFIG=");
-    let ephemeral = ephemeral.await?;
+    let ephemeral = sandbox.serve("--ephemeral").await?;
     let (_, kubeconfig) = ephemeral.line.split_once('=').context("a kubeconfig")?;
     run_a_pod_with_volumes(Path::new(kubeconfig)).await?;
     ephemeral.stop().await?;
     // The command has the umask of whoever called, and may read the kubeconfig.
-    let printed = sandbox.run(&["run", "--", "sh", "-c", "umask; head -c 10 \"$KUBECONFIG\""]).await?;
-    assert_eq!(printed, "0000\napiVersion");
-    sandbox
-        .run(&["run", "--data-dir", "run/data", "--kubeconfig", "theirs/kubeconfig", "--", "true"])
-        .await?;
+    assert_eq!(sandbox.run("run -- sh theirs/script").await?, "0000\napiVersion");
+    sandbox.run("run --data-dir run/data --kubeconfig theirs/kubeconfig -- true").await?;
 
-    let assets = sandbox.run(&["envtest-assets"]).await?;
-    let assets = Path::new(assets.trim_end()).to_owned();
+    let assets = sandbox.run("envtest-assets").await?;
+    let assets = Path::new(assets.trim_end());
     ensure!(assets.starts_with(sandbox.path("home")), "{assets:?}");
-    let etcd = ["--data-dir=etcd/data", "--listen-client-urls=http://127.0.0.1:0"];
-    sandbox.start(&assets.join("etcd"), &etcd, "serving").await?.stop().await?;
+    let etcd = "--data-dir=etcd/data --listen-client-urls=http://127.0.0.1:0";
+    sandbox.start(&assets.join("etcd"), etcd, "serving").await?.stop().await?;
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let server =
-        ["--bind-address=127.0.0.1", &format!("--secure-port={port}"), "--cert-dir=envtest/certificates"];
+    let server = format!("--bind-address=127.0.0.1 --secure-port={port} --cert-dir=envtest/certificates");
     sandbox.start(&assets.join("kube-apiserver"), &server, "serving").await?.stop().await?;
 
     for (path, mode) in [("theirs", 0o755), ("tmp", 0o755), ("theirs/policy.yaml", 0o644)] {
         let metadata = fs::metadata(sandbox.path(path))?;
         assert_eq!(metadata.permissions().mode() & mode, mode, "{path} is not changed");
     }
-    for path in ["logs/audit.log", "data/pki/ca.crt", "data/store", "data/volumes", "run/data/pki/ca.key"] {
+    let created = ["logs/audit.log", "data/pki/ca.crt", "data/store", "data/volumes", "run/data/pki/ca.key"];
+    for path in created.into_iter().chain(["envtest/certificates/apiserver.crt", "theirs/backup"]) {
         ensure!(sandbox.path(path).exists(), "{path}");
     }
-    ensure!(sandbox.path("envtest/certificates/apiserver.crt").exists());
     assert_eq!(sandbox.finish()?, BTreeSet::new());
     Ok(())
 }

@@ -52,7 +52,9 @@ impl EtcdFlags {
             return Err("--etcd-certfile and --etcd-keyfile need each other".to_owned());
         }
         if let Some(other) = self.etcd_servers.iter().find(|url| !is_url(url)) {
-            return Err(format!("--etcd-servers: {other:?} is no http or https URL"));
+            return Err(format!(
+                "--etcd-servers: {other:?} is no http or https URL, with a port from 1 to 65535 if any"
+            ));
         }
         let default = Etcd::default();
         Ok(Some(Etcd {
