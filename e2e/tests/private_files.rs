@@ -47,7 +47,9 @@ impl Sandbox {
         fs::write(root.path().join("theirs/policy.yaml"), POLICY)?;
         fs::write(root.path().join("theirs/script"), SCRIPT)?;
         let mut known = BTreeSet::new();
-        walk(root.path(), &mut |path, _| drop(known.insert(path.to_owned())));
+        walk(root.path(), &mut |path, _| {
+            known.insert(path.to_owned());
+        });
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, directory) = (is_over.clone(), root.path().to_owned());
         let watcher = std::thread::spawn(move || {
