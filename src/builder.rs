@@ -136,20 +136,21 @@ impl Builder {
         self
     }
 
-    /// The number of simulated nodes; 1 by default.
+    /// The number of simulated nodes, 1 by default; 5,000 at most, more count as that.
     pub fn nodes(mut self, count: usize) -> Builder {
         self.0.nodes = count;
         self
     }
 
-    /// When writes are on disk, with a data directory; at most 50 ms after the response by default.
+    /// When writes are on disk, with a data directory; at most 50 ms after the response by default. An interval above a minute counts
+    /// as a minute.
     pub fn durability(mut self, durability: Durability) -> Builder {
         self.0.durability = durability;
         self
     }
 
     /// The maximum size of all objects together in bytes; 0 is no limit. Above it, writes that grow the store are rejected as by
-    /// etcd's quota. [`ControlPlane::MAX_STORE_BYTES`] by default.
+    /// etcd's quota. [`ControlPlane::MAX_STORE_BYTES`] by default; at most 1 TiB, more count as that.
     pub fn max_store_bytes(mut self, bytes: u64) -> Builder {
         self.0.max_store_bytes = bytes;
         self
@@ -162,13 +163,15 @@ impl Builder {
         self
     }
 
-    /// How long Events are kept after their last write, an hour by default; zero keeps them forever.
+    /// How long Events are kept after their last write, an hour by default; zero keeps them forever. More than ten years count as ten
+    /// years.
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.0.event_ttl = ttl;
         self
     }
 
-    /// How often each HorizontalPodAutoscaler is reconciled, 15 seconds by default; at least a second.
+    /// How often each HorizontalPodAutoscaler is reconciled, 15 seconds by default; from a second to a day, other periods count as
+    /// the nearest.
     pub fn horizontal_pod_autoscaler_sync_period(mut self, period: Duration) -> Builder {
         self.0.horizontal_pod_autoscaler_sync_period = period;
         self

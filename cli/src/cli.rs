@@ -15,8 +15,10 @@ use coracle_apiserver::admission::PluginSelection;
 use coracle_apiserver::serve::GoawayChance;
 use coracle_apiserver::webhook::ServiceUrl;
 use coracle_control_plane::maintenance::BUMP_REVISION;
-use coracle_control_plane::{ControlPlane, Options, controllers};
+use coracle_control_plane::{ControlPlane, Options, controllers, range};
 use coracle_storage::log::Durability;
+
+use crate::range::{parse, within};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -66,8 +68,10 @@ pub enum Command {
         file: PathBuf,
         #[arg(long, value_name = "DIR", default_value = DATA_DIR, conflicts_with = "etcd_servers")]
         data_dir: PathBuf,
-        /// By how much revisions continue above the backup's: more than were given since the backup. Those of etcd are its own.
-        #[arg(long, value_name = "N", default_value_t = BUMP_REVISION, conflicts_with = "etcd_servers")]
+        /// By how much revisions continue above the backup's: more than were given since the backup; 0 if none were. Those of etcd
+        /// are its own.
+        #[arg(long, value_name = "N", default_value_t = BUMP_REVISION, conflicts_with = "etcd_servers",
+              value_parser = within(range::BUMP_REVISION))]
         bump_revision: u64,
         #[command(flatten)]
         etcd: etcd::EtcdFlags,
@@ -132,33 +136,35 @@ pub struct Serve {
     /// Kubernetes feature gates: A=true,B=false.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     feature_gates: Vec<FeatureGate>,
-    /// How many nodes to simulate.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// How many nodes to simulate, up to 5000; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(range::NODES))]
     nodes: usize,
     /// The StorageClass that is made at the start and is the default; `none` for no class.
     #[arg(long, value_name = "NAME", default_value = "standard")]
     default_storage_class: String,
-    /// When writes are on disk: `sync` (before the response), `interval=MS`, `none`.
+    /// When writes are on disk: `sync` (before the response), `interval=MS` (0 for as soon as possible), `none`.
     #[arg(long, value_name = "WHEN", default_value = "interval=50", value_parser = durability)]
     durability: Durability,
     /// The most bytes that all objects may take together; 0 is no limit.
-    #[arg(long, value_name = "BYTES", default_value_t = ControlPlane::MAX_STORE_BYTES)]
+    #[arg(long, value_name = "BYTES", default_value_t = ControlPlane::MAX_STORE_BYTES,
+          value_parser = within(range::STORE_BYTES))]
     max_store_bytes: u64,
     /// The most pods that there may be in all namespaces; 0 is no limit.
     #[arg(long, value_name = "N", default_value_t = ControlPlane::MAX_PODS)]
     max_pods: u32,
     /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = within(range::EVENT_TTL))]
     event_ttl: Duration,
     /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = within(range::SYNC_PERIOD))]
     horizontal_pod_autoscaler_sync_period: Duration,
     /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients spread over the servers behind a load
     /// balancer.
     #[arg(long, value_name = "CHANCE", default_value = "0", value_parser = goaway_chance)]
     goaway_chance: GoawayChance,
-    /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
+    /// at all.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = within(range::SHUTDOWN_DELAY))]
     pub shutdown_delay_duration: Duration,
     /// A TracingConfiguration: the collector to which spans of requests are exported, over OTLP, and how many.
     #[arg(long, value_name = "FILE")]
@@ -186,7 +192,7 @@ pub struct Controllers {
     #[arg(long, value_name = "FILE")]
     pub service_account_private_key_file: Option<PathBuf>,
     /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = within(range::SYNC_PERIOD))]
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// Kubernetes feature gates: A=true,B=false.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
@@ -250,7 +256,7 @@ fn durability(text: &str) -> Result<Durability, String> {
         None if text == "sync" => Ok(Durability::Sync),
         None if text == "none" => Ok(Durability::None),
         Some(("interval", millis)) => {
-            let millis = millis.parse().map_err(|_| format!("{millis} is no number of milliseconds"))?;
+            let millis = parse(range::FLUSH_INTERVAL, millis).map_err(|why| format!("MS: {why}"))?;
             Ok(Durability::Interval(Duration::from_millis(millis)))
         }
         _ => Err("neither sync, interval=MS nor none".to_owned()),
@@ -262,12 +268,6 @@ pub fn goaway_chance(text: &str) -> Result<GoawayChance, String> {
     let chance = text.parse().map_err(|_| format!("{text:?} is no number"))?;
     let out_of_range = || "--goaway-chance can not be less than 0 or greater than 0.02".to_owned();
     GoawayChance::new(chance).ok_or_else(out_of_range)
-}
-
-/// A duration in Go's notation; none below zero.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());
-    duration.ok_or_else(|| format!("{text:?} is no duration, such as 1h30m"))
 }
 
 impl Serve {

@@ -6,6 +6,7 @@ mod backup;
 mod cli;
 mod controller_manager;
 mod envtest;
+mod range;
 mod run;
 
 use std::fmt::Display;
@@ -17,8 +18,8 @@ use anyhow::Result;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use coracle_control_plane::Kinds;
 use coracle_control_plane::maintenance::{self, CheckReport, Restored};
+use coracle_control_plane::{Kinds, Options};
 use coracle_storage::backup::Summary;
 
 use cli::{Cli, Command, Controllers, Log, LogFormat, Serve};
@@ -30,6 +31,8 @@ const USAGE_ERROR: u8 = 2;
 ///
 /// - `kinds`: those of the control planes that it starts.
 pub fn main(kinds: Kinds) -> ExitCode {
+    // For the files that libraries create, such as sled's; commands of `run` get the umask of the caller.
+    let umask = coracle_private_fs::set_private_umask();
     let mut arguments = std::env::args_os();
     if let Some(program) = arguments.next().and_then(|called_by| envtest::Program::of(&called_by)) {
         return program.run(arguments, kinds);
@@ -44,8 +47,15 @@ pub fn main(kinds: Kinds) -> ExitCode {
         Err(error) => return report_failure(&one_line(&error), USAGE_ERROR),
     };
     match cli.command {
-        Command::Serve(serve) => with_control_plane(serve, None, kinds),
-        Command::Run { serve, command } => with_control_plane(serve.for_run(), Some(command), kinds),
+        Command::Serve(serve) => with_control_plane(&serve, async |options| {
+            run::serve(options, kinds, &serve).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Run { serve, command } => {
+            let serve = serve.for_run();
+            with_control_plane(&serve, async |options| {
+                run::run(options, kinds, &serve, &command, umask).await
+            })
+        }
         Command::Controllers(flags) => controllers(&flags),
         Command::Kubeconfig { data_dir } => {
             let file = data_dir.join("kubeconfig");
@@ -81,17 +91,11 @@ pub fn main(kinds: Kinds) -> ExitCode {
     }
 }
 
-fn with_control_plane(serve: Serve, command: Option<Vec<String>>, kinds: Kinds) -> ExitCode {
-    let options = match serve.options() {
-        Ok(options) => options,
-        Err(line) => return report_failure(&line, USAGE_ERROR),
-    };
-    block_on(serve.log, async {
-        match command {
-            Some(command) => run::run(options, kinds, &serve, &command).await,
-            None => run::serve(options, kinds, &serve).await.map(|()| ExitCode::SUCCESS),
-        }
-    })
+fn with_control_plane(serve: &Serve, work: impl AsyncFnOnce(Options) -> Result<ExitCode>) -> ExitCode {
+    match serve.options() {
+        Ok(options) => block_on(serve.log, work(options)),
+        Err(line) => report_failure(&line, USAGE_ERROR),
+    }
 }
 
 fn controllers(flags: &Controllers) -> ExitCode {

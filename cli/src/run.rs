@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use coracle_control_plane::{ControlPlane, Kinds, Options};
+use rustix::fs::Mode;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -63,9 +64,17 @@ fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
 
 /// Runs a command with a control plane of its own; returns the command's exit code.
 ///
+/// - `umask`: that of the command.
+///
 /// # Errors
 /// The control plane or the command does not start, or the store cannot be closed.
-pub async fn run(options: Options, kinds: Kinds, flags: &Serve, command: &[String]) -> Result<ExitCode> {
+pub async fn run(
+    options: Options,
+    kinds: Kinds,
+    flags: &Serve,
+    command: &[String],
+    umask: Mode,
+) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
     let control_plane = ControlPlane::start(options, kinds).await?;
     let kubeconfig = match flags.kubeconfig() {
@@ -76,13 +85,17 @@ pub async fn run(options: Options, kinds: Kinds, flags: &Serve, command: &[Strin
         None => control_plane.own_kubeconfig()?,
     };
     let (program, arguments) = command.split_first().context("no command")?;
-    let child = Command::new(program)
+    let mut child = Command::new(program);
+    child
         .args(arguments)
         // The command may change its directory.
         .env("KUBECONFIG", std::path::absolute(&kubeconfig).unwrap_or(kubeconfig))
         .stdin(Stdio::inherit())
-        .kill_on_drop(true)
-        .spawn();
+        .kill_on_drop(true);
+    // A child begins with the umask that the process has at that moment.
+    let private = rustix::process::umask(umask);
+    let child = child.spawn();
+    rustix::process::umask(private);
     let mut child = child.with_context(|| program.clone())?;
     let status = tokio::select! {
         status = child.wait() => status.with_context(|| program.clone())?,

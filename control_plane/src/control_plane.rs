@@ -203,5 +203,5 @@ pub(crate) fn client(api: &Api, user: &str, agent: &'static str) -> kube::Client
 
 /// A temporary directory, removed when it is dropped.
 pub(crate) fn scratch() -> io::Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix("coracle-").tempdir()
+    coracle_private_fs::temporary_directory("coracle-", &std::env::temp_dir())
 }

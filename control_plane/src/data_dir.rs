@@ -1,9 +1,11 @@
 //! The data directory, which only its owner may read.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use coracle_private_fs::{create_directory, restrict_entry};
 
 /// The entries that Coracle creates in a data directory.
 const OWN_ENTRIES: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
@@ -15,13 +17,13 @@ const DIRECTORIES: [&str; 4] = ["pki", "pods", "store", "volumes"];
 ///
 /// A directory with foreign entries, or with the sticky bit, keeps its mode: it may be a shared one, such as `/tmp`.
 pub(crate) fn prepare(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    create_directory(path)?;
     for directory in DIRECTORIES {
-        restrict(&path.join(directory), 0o700)?;
+        restrict(&path.join(directory))?;
     }
-    restrict(&path.join("kubeconfig"), 0o600)?;
-    for key in entries(&path.join("pki"))?.filter(|path| path.extension().is_some_and(|e| e == "key")) {
-        restrict(&key, 0o600)?;
+    restrict(&path.join("kubeconfig"))?;
+    for file in entries(&path.join("pki"))? {
+        restrict(&file)?;
     }
     let is_own_entry = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -29,23 +31,14 @@ pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     };
     let sticky = fs::metadata(path)?.mode() & 0o1000 != 0;
     if !sticky && entries(path)?.all(|entry| is_own_entry(&entry)) {
-        restrict(path, 0o700)?;
+        restrict(path)?;
     }
     Ok(())
 }
 
-/// Removes the permissions of a file beyond `mode`. A symbolic link or a missing file is left alone.
-fn restrict(path: &Path, mode: u32) -> io::Result<()> {
-    let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        metadata => metadata?,
-    };
-    let now = metadata.permissions().mode() & 0o7777;
-    if metadata.is_symlink() || now & !mode == 0 {
-        return Ok(());
-    }
-    match fs::set_permissions(path, fs::Permissions::from_mode(now & mode)) {
-        // The file of another user, who permits its use.
+/// Removes the permissions of group and others on an entry. That of another user, who permits its use, is left alone.
+fn restrict(path: &Path) -> io::Result<()> {
+    match restrict_entry(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             tracing::warn!(%error, path = %path.display(), "cannot take the rights of others");
             Ok(())
@@ -65,6 +58,7 @@ fn entries(path: &Path) -> io::Result<impl Iterator<Item = std::path::PathBuf>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -103,7 +97,7 @@ mod tests {
             ("volumes", 0o700),
             ("kubeconfig", 0o600),
             ("pki/ca.key", 0o600),
-            ("pki/ca.crt", 0o644),
+            ("pki/ca.crt", 0o600),
         ] {
             assert_eq!(mode(&data.join(path)), want, "{path:?}");
         }

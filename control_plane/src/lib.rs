@@ -12,6 +12,7 @@ mod etcd;
 mod health;
 pub mod maintenance;
 mod options;
+pub mod range;
 mod start;
 
 use coracle_apimachinery::resource_info::{ExtensionGroup, ResourceTable};

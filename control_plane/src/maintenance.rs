@@ -156,7 +156,7 @@ fn index(kinds: Kinds) -> ObjectIndex {
 }
 
 fn scratch(prefix: &str, within: &Path) -> Result<TempDir, Error> {
-    tempfile::Builder::new().prefix(prefix).tempdir_in(within).map_err(|cause| file_error(within, cause))
+    coracle_private_fs::temporary_directory(prefix, within).map_err(|cause| file_error(within, cause))
 }
 
 fn file_error(path: &Path, cause: io::Error) -> Error {

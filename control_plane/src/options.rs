@@ -13,7 +13,7 @@ use coracle_apiserver::serve::GoawayChance;
 use coracle_apiserver::webhook::ServiceUrl;
 use coracle_storage::log::Durability;
 
-use crate::{ControlPlane, Etcd};
+use crate::{ControlPlane, Etcd, range};
 
 /// How service account tokens are signed and verified, where it is not by a key of our own.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,8 @@ pub struct ServiceAccountIssuer {
 }
 
 /// What a control plane is to be like. The default is one in memory, on any free port of the loopback address, with RBAC.
+///
+/// A number outside of its [range](crate::range) counts as the nearest inside.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the data is kept, in a directory that is created if it is missing; None for in memory.
@@ -62,17 +64,17 @@ pub struct Options {
     pub feature_gates: BTreeMap<String, bool>,
     /// The admission plugins to run.
     pub admission_plugins: PluginSelection,
-    /// The number of simulated nodes.
+    /// The number of simulated nodes, [`range::NODES`] at most.
     pub nodes: usize,
     /// When writes are on disk, with a data directory.
     pub durability: Durability,
-    /// The maximum size of all objects together in bytes; 0 is no limit.
+    /// The maximum size of all objects together in bytes, [`range::STORE_BYTES`] at most; 0 is no limit.
     pub max_store_bytes: u64,
     /// The maximum number of pods in all namespaces; 0 is no limit.
     pub max_pods: u32,
-    /// How long Events are kept after their last write; zero keeps them forever.
+    /// How long Events are kept after their last write, [`range::EVENT_TTL`] at most; zero keeps them forever.
     pub event_ttl: Duration,
-    /// How often each HorizontalPodAutoscaler is reconciled; at least a second.
+    /// How often each HorizontalPodAutoscaler is reconciled, within [`range::SYNC_PERIOD`].
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither.
     pub default_storage_class: Option<String>,
@@ -80,6 +82,25 @@ pub struct Options {
     pub audit: AuditOptions,
     /// A file with a `TracingConfiguration` (`--tracing-config-file`).
     pub tracing_config_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// Replaces numbers outside of their [ranges](range) by the nearest inside: what is started must not overflow.
+    pub(crate) fn within_ranges(mut self) -> Options {
+        self.nodes = range::NODES.clamp(self.nodes);
+        self.max_store_bytes = range::STORE_BYTES.clamp(self.max_store_bytes);
+        // A shorter time is possible, and used by tests.
+        self.event_ttl = self.event_ttl.min(range::EVENT_TTL.most);
+        let period = &mut self.horizontal_pod_autoscaler_sync_period;
+        *period = range::SYNC_PERIOD.clamp(*period);
+        if let Durability::Interval(interval) = &mut self.durability {
+            *interval = (*interval).min(Duration::from_millis(range::FLUSH_INTERVAL.most));
+        }
+        if let Some(etcd) = &mut self.etcd {
+            etcd.compaction_interval = etcd.compaction_interval.min(range::COMPACTION_INTERVAL.most);
+        }
+        self
+    }
 }
 
 /// How long Events are kept, unless something else is asked for; as upstream's `--event-ttl`.

@@ -54,6 +54,10 @@ const CONTROLLERS_START: Duration = Duration::from_secs(10);
 
 impl Options {
     pub(crate) async fn start(self, kinds: Kinds) -> Result<ControlPlane, Error> {
+        self.within_ranges().start_valid(kinds).await
+    }
+
+    async fn start_valid(self, kinds: Kinds) -> Result<ControlPlane, Error> {
         // Cheap steps that can fail come first, so that an error in the configuration creates no files.
         let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
@@ -296,8 +300,8 @@ impl Options {
 /// Issues the certificates of CertificateSigningRequests by the authority of our own client certificates.
 fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
     Arc::new(move |template| {
-        let CertificateTemplate { request_pem, usages, not_before, not_after } = template;
-        signer.sign(request_pem, usages, *not_before..*not_after).map_err(|error| error.to_string())
+        let CertificateTemplate { request, usages, not_before, not_after } = template;
+        signer.sign(request, usages, *not_before..*not_after).map_err(|error| error.to_string())
     })
 }
 

@@ -54,6 +54,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_pki::CertificateRequest;
 use futures::future::{BoxFuture, FutureExt, join_all};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -104,10 +105,10 @@ pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
 
 /// A certificate to be issued for a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CertificateTemplate<'a> {
-    /// The request, a PEM block of PKCS#10: the subject, the key and the alternative names are taken from it.
-    pub request_pem: &'a [u8],
+    /// The request: the subject, the key and the alternative names are taken from it.
+    pub request: CertificateRequest,
     /// The usages, by the API's names.
     pub usages: &'a [String],
     /// From when on the certificate is valid.

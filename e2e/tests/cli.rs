@@ -123,6 +123,21 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
         (&["run", "--ephemeral", "--data-dir", "here", "--", "true"], 2, "--data-dir"),
         (&["run", "--listen", &taken, "--", "true"], 1, &taken),
         (&["serve", "--durability", "sometimes"], 2, "sometimes"),
+        (
+            &["serve", "--nodes", "5000000"],
+            2,
+            "invalid value '5000000' for '--nodes <N>': it must be 0, or a whole number from 1 to 5000",
+        ),
+        (
+            &["run", "--event-ttl=9999999h", "--", "true"],
+            2,
+            "'--event-ttl <DURATION>': it must be 0, or a duration",
+        ),
+        (
+            &["serve", "--max-store-bytes=-1"],
+            2,
+            "'--max-store-bytes <BYTES>': it must be 0, or a whole number",
+        ),
         (&["serve", "--ephemeral", "--data-dir", "here"], 2, "--data-dir"),
         (&["run", "--ephemeral"], 2, "COMMAND"),
         (&["serve", "--listen", &taken], 1, &taken),

@@ -192,9 +192,7 @@ async fn the_data_is_private_to_its_owner() -> Result<()> {
     let data = parent.path().join("data");
     let loose = || -> Result<Vec<PathBuf>> {
         let mut paths = tree(&data.join("store"))?;
-        paths.extend(
-            tree(&data.join("pki"))?.into_iter().filter(|p| p.extension().is_none_or(|e| e != "crt")),
-        );
+        paths.extend(tree(&data.join("pki"))?);
         paths.push(data.clone());
         let is_loose = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0);
         Ok(paths.into_iter().filter(is_loose).collect())

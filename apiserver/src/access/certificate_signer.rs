@@ -1,13 +1,15 @@
 //! Certificates for the requests of others (PKCS#10): by them users and kubelets authenticate, and kubelets serve.
 //!
-//! The subject, the public key and the alternative names are those of the request, byte for byte; other extensions that it asks
-//! for are dropped. rcgen is not used for this: in its subjects no attribute can be there twice, as organizations have to.
+//! A certificate is made of the parsed request alone, the same value that was validated: its subject, public key and alternative
+//! names. Everything else that the document asks for is dropped. rcgen is not used for this: in its subjects no attribute can be
+//! there twice, as organizations have to.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_pki::{AlternativeNames, CertificateRequest, Subject};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rcgen::{
@@ -16,10 +18,7 @@ use rcgen::{
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::ParsedExtension;
-use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::certificates::CertificateAuthority;
@@ -28,9 +27,6 @@ use super::der;
 /// Why a request is not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// The request cannot be parsed.
-    #[error("unable to parse csr")]
-    Request,
     /// The request is not signed by its own key.
     #[error("unable to verify certificate request signature")]
     Signature,
@@ -56,7 +52,6 @@ impl CertificateSigner {
 
     /// Issues the certificate for a request, and returns it in PEM.
     ///
-    /// - `request_pem`: a PEM block of PKCS#10
     /// - `usages`: by the API's names; unknown ones are ignored
     /// - `validity`: cut off where the authority's ends
     ///
@@ -64,14 +59,11 @@ impl CertificateSigner {
     /// See [`SignError`].
     pub fn sign(
         &self,
-        request_pem: &[u8],
+        request: &CertificateRequest,
         usages: &[String],
         validity: Range<Timestamp>,
     ) -> Result<String, SignError> {
         let CertificateAuthority { certificate_pem, validity: own, issuer } = self.0.as_ref();
-        let pem = Pem::iter_from_buffer(request_pem).next().and_then(Result::ok).ok_or(SignError::Request)?;
-        let (_, request) =
-            X509CertificationRequest::from_der(&pem.contents).map_err(|_| SignError::Request)?;
         request.verify_signature().map_err(|_| SignError::Signature)?;
         let ca =
             CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|_| SignError::Authority)?;
@@ -85,7 +77,6 @@ impl CertificateSigner {
         let algorithm = signature_algorithm(key).ok_or(SignError::Authority)?;
         let mut serial = [0; 16];
         SystemRandom::new().fill(&mut serial).map_err(|_| SignError::SerialNumber)?;
-        let info = &request.certification_request_info;
         let certificate = der::sequence(&[
             // Version 3.
             &der::tagged(0xa0, &der::integer(&[2])),
@@ -93,9 +84,9 @@ impl CertificateSigner {
             &algorithm,
             ca.subject().as_raw(),
             &der::sequence(&[&time(validity.start), &time(not_after)]),
-            info.subject.as_raw(),
-            info.subject_pki.raw,
-            &der::tagged(0xa3, &der::sequence(&[&extensions(&request, &ca, usages)])),
+            &subject(&request.subject),
+            &request.public_key,
+            &der::tagged(0xa3, &der::sequence(&[&extensions(request, &ca, usages)])),
         ]);
         let signature = key.sign(&certificate).map_err(|_| SignError::Authority)?;
         Ok(pem_of(&der::sequence(&[&certificate, &algorithm, &der::bit_string(&signature)])))
@@ -128,11 +119,44 @@ fn time(at: Timestamp) -> Vec<u8> {
     }
 }
 
-fn extensions(
-    request: &X509CertificationRequest<'_>,
-    ca: &X509Certificate<'_>,
-    usages: &[String],
-) -> Vec<u8> {
+/// A subject of the attributes that Go knows, those of a type in one set; others are dropped.
+///
+/// Source: `Name.ToRDNSequence` of Go's `crypto/x509/pkix`.
+fn subject(subject: &Subject) -> Vec<u8> {
+    // Country, organization, organizational unit, locality, province, street address, postal code.
+    const REPEATED: [u64; 7] = [6, 10, 11, 7, 8, 9, 17];
+    // Common name, serial number: of several the last one.
+    const SINGLE: [u64; 2] = [3, 5];
+    let attribute = |arc: u64, text: &str| {
+        der::sequence(&[&der::object_identifier(&[2, 5, 4, arc]), &der::directory_string(text)])
+    };
+    let mut sets = Vec::new();
+    for arc in REPEATED {
+        let mut values: Vec<_> = subject.texts(&[2, 5, 4, arc]).map(|text| attribute(arc, text)).collect();
+        values.sort();
+        if !values.is_empty() {
+            sets.extend(der::set(&values));
+        }
+    }
+    for arc in SINGLE {
+        let id = [2, 5, 4, arc];
+        let last = subject.texts(&id).last().filter(|text| !text.is_empty());
+        sets.extend(last.map(|text| der::set(&[attribute(arc, text)])).unwrap_or_default());
+    }
+    der::sequence(&[&sets])
+}
+
+/// The alternative names of the kinds that Go knows, in its order.
+fn alternative_names(names: &AlternativeNames) -> Vec<u8> {
+    let texts = |tag: u8, texts: &[String]| -> Vec<u8> {
+        texts.iter().flat_map(|text| der::tagged(tag, text.as_bytes())).collect()
+    };
+    let addresses: Vec<u8> = names.ip.iter().flat_map(|address| der::tagged(0x87, address)).collect();
+    let (dns, email, uri) = (texts(0x82, &names.dns), texts(0x81, &names.email), texts(0x86, &names.uri));
+    der::sequence(&[&dns, &email, &addresses, &uri])
+}
+
+fn extensions(request: &CertificateRequest, ca: &X509Certificate<'_>, usages: &[String]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut add = |arc: u64, is_critical: bool, value: &[u8]| {
         let critical = if is_critical { der::boolean_true() } else { Vec::new() };
@@ -156,16 +180,10 @@ fn extensions(
     if let Some(key_id) = key_id {
         add(35, false, &der::sequence(&[&der::tagged(0x80, key_id)]));
     }
-    let has_subject = request.certification_request_info.subject.iter_attributes().next().is_some();
-    for attribute in request.certification_request_info.iter_attributes() {
-        let ParsedCriAttribute::ExtensionRequest(requested) = attribute.parsed_attribute() else { continue };
-        let names = requested.extensions.iter().find(|extension| {
-            matches!(extension.parsed_extension(), ParsedExtension::SubjectAlternativeName(_))
-        });
-        if let Some(names) = names {
-            add(17, !has_subject, names.value);
-            break;
-        }
+    if !request.names.is_empty() {
+        // Critical, if nothing else names the owner.
+        let has_subject = request.subject != Subject::default();
+        add(17, !has_subject, &alternative_names(&request.names));
     }
     all
 }
@@ -238,7 +256,8 @@ mod tests {
         params.distinguished_name.push(DnType::CommonName, "jane");
         params.distinguished_name.push(DnType::OrganizationName, "dev");
         let key = KeyPair::generate().expect("a key");
-        let request = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let document = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let request = CertificateRequest::parse(document.as_bytes()).expect("a request");
         let usages = ["client auth", "digital signature"].map(str::to_owned);
         let now = Timestamp::from_second(Timestamp::now().as_second()).expect("a time");
         let long = SignedDuration::from_hours(24 * 365 * 100);
@@ -246,7 +265,7 @@ mod tests {
             [("short", SignedDuration::from_mins(10), true), ("longer than the authority", long, false)]
         {
             let validity = now..now + lifetime;
-            let pem = certificates.signer().sign(request.as_bytes(), &usages, validity).expect(case);
+            let pem = certificates.signer().sign(&request, &usages, validity).expect(case);
             let der = CertificateDer::from_pem_slice(pem.as_bytes()).expect(case);
             let (rest, parsed) = X509Certificate::from_der(&der).expect(case);
             let ca = CertificateDer::from_pem_slice(certificates.ca_pem().as_bytes()).expect(case);
@@ -262,17 +281,28 @@ mod tests {
             let ends = parsed.validity().not_after.timestamp();
             assert_eq!(ends == (now + lifetime).as_second(), want, "{case}");
         }
-        for (case, request, validity, want) in [
-            ("no request", "x", now..now + long, "unable to parse csr"),
-            (
-                "no time left",
-                request.as_str(),
-                now..now,
-                "refusing to sign a certificate that expired in the past",
-            ),
-        ] {
-            let refused = certificates.signer().sign(request.as_bytes(), &usages, validity);
-            assert_eq!(refused.expect_err(case).to_string(), want);
-        }
+        let refused = certificates.signer().sign(&request, &usages, now..now).expect_err("no time left");
+        assert_eq!(refused.to_string(), "refusing to sign a certificate that expired in the past");
+    }
+
+    #[test]
+    fn subjects_are_written_as_by_go() {
+        const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+        let all = Subject::new(&[
+            (&[2, 5, 4, 3], "first"),
+            (ORGANIZATION, "b"),
+            (&[2, 5, 4, 3], "jane"),
+            (ORGANIZATION, "a"),
+            (&[1, 3, 6, 1, 4, 1, 57683, 2], "a uid"),
+            (&[2, 5, 4, 6], "DE"),
+        ]);
+        let written = subject(&all);
+        let (rest, read) = x509_parser::x509::X509Name::from_der(&written).expect("a name");
+        assert!(rest.is_empty());
+        assert_eq!(read.to_string(), "C=DE, O=a + O=b, CN=jane");
+        let read = Subject::read(&read).expect("a subject");
+        assert_eq!(read.organizations().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((read.common_name(), read.values(&[1, 3, 6, 1, 4, 1, 57683, 2]).count()), ("jane", 0));
+        assert_eq!(subject(&Subject::default()), [0x30, 0]);
     }
 }

@@ -30,7 +30,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authenticate::MASTERS;
 use super::certificate_signer::CertificateSigner;
-use super::file::{self, Secrecy};
+use super::file;
 use super::serving::ServingCertificate;
 use super::tls::Tls;
 use super::validity::{Validity, WallClock, unix_seconds};
@@ -196,11 +196,8 @@ impl Certificates {
         if is_missing(certificate_file) && is_missing(key_file) {
             let chain = format!("{}{}", self.issued.certificate_pem, self.authority_pem);
             // The key first, so that every certificate on disk has its key.
-            for (path, content, secrecy) in [
-                (key_file, &self.issued.key_pem, Secrecy::Private),
-                (certificate_file, &chain, Secrecy::Public),
-            ] {
-                file::write(path, content.as_bytes(), secrecy)
+            for (path, content) in [(key_file, &self.issued.key_pem), (certificate_file, &chain)] {
+                file::write(path, content.as_bytes())
                     .map_err(|source| CertificateError::Io { path: path.to_owned(), source })?;
             }
         }
@@ -276,12 +273,9 @@ fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static
 impl Pair {
     /// Writes the key first, so that every certificate on disk has its key.
     pub(super) fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
-        for (extension, content, secrecy) in
-            [("key", &self.key_pem, Secrecy::Private), ("crt", &self.certificate_pem, Secrecy::Public)]
-        {
+        for (extension, content) in [("key", &self.key_pem), ("crt", &self.certificate_pem)] {
             let path = folder.join(name).with_extension(extension);
-            file::write(&path, content.as_bytes(), secrecy)
-                .map_err(|source| CertificateError::Io { path, source })?;
+            file::write(&path, content.as_bytes()).map_err(|source| CertificateError::Io { path, source })?;
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 /// The tag of a SEQUENCE.
 const SEQUENCE: u8 = 0x30;
+/// The tag of a SET.
+const SET: u8 = 0x31;
 
 /// A value with its tag and length.
 pub fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
@@ -23,6 +25,18 @@ pub fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
 /// A SEQUENCE of values.
 pub fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     tagged(SEQUENCE, &parts.concat())
+}
+
+/// A SET of values, which are sorted.
+pub fn set(parts: &[Vec<u8>]) -> Vec<u8> {
+    tagged(SET, &parts.concat())
+}
+
+/// A text of a name: a PrintableString if it may be one, else a UTF8String.
+pub fn directory_string(text: &str) -> Vec<u8> {
+    let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&byte);
+    let tag = if text.bytes().all(is_printable) { 0x13 } else { 0x0c };
+    tagged(tag, text.as_bytes())
 }
 
 /// A positive INTEGER from its bytes, the highest first.

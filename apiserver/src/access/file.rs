@@ -1,27 +1,18 @@
 //! File: writes one file atomically, as other processes see it and as it is after a power failure.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Who may read a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Secrecy {
-    /// The owner only.
-    Private,
-    /// Everybody.
-    Public,
-}
-
 /// Replaces the file at `path`: readers see the old or the new content, never a part. On return the new content is on
-/// disk. Missing folders are created, accessible by the owner only.
-pub fn write(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
+/// disk. The file, and the folders that were missing, are accessible by the owner only.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_folder(folder)?;
+    coracle_private_fs::create_directory(folder)?;
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     // An unpredictable name, so that nobody can create a file or a link there beforehand.
     let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), uuid::Uuid::new_v4().simple()));
-    let written = write_draft(&draft, content, secrecy).and_then(|()| fs::rename(&draft, path));
+    let written = write_draft(&draft, content).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         // Reports the first error; a leftover temporary file is harmless.
         let _ = fs::remove_file(&draft);
@@ -29,29 +20,9 @@ pub fn write(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
     written.and_then(|()| sync_folder(folder))
 }
 
-fn create_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
-}
-
-fn write_draft(draft: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
-    let mut options = OpenOptions::new();
+fn write_draft(draft: &Path, content: &[u8]) -> io::Result<()> {
     // Creates a new file only: anything that exists under the name, a link included, is an error.
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(
-        &mut options,
-        match secrecy {
-            Secrecy::Private => 0o600,
-            Secrecy::Public => 0o644,
-        },
-    );
-    #[cfg(not(unix))]
-    let _ = secrecy;
-    let mut file = options.open(draft)?;
+    let mut file = coracle_private_fs::options().write(true).create_new(true).open(draft)?;
     file.write_all(content)?;
     // Before the rename, so that a file that exists after a power failure has its content.
     file.sync_all()
@@ -74,13 +45,10 @@ mod tests {
     #[test]
     fn files_have_content_and_mode() {
         let folder = tempfile::tempdir().expect("a folder");
-        for (name, content, secrecy, mode) in [
-            ("new/key", "secret", Secrecy::Private, 0o600),
-            ("new/key", "other", Secrecy::Private, 0o600),
-            ("crt", "", Secrecy::Public, 0o644),
-        ] {
+        let mode = 0o600;
+        for (name, content) in [("new/key", "secret"), ("new/key", "other"), ("crt", "")] {
             let path = folder.path().join(name);
-            write(&path, content.as_bytes(), secrecy).expect(name);
+            write(&path, content.as_bytes()).expect(name);
             assert_eq!(fs::read_to_string(&path).expect(name), content);
             let got = fs::metadata(&path).expect(name).permissions().mode() & 0o777;
             // The umask may take rights away, never add any.
@@ -99,7 +67,7 @@ mod tests {
     fn a_folder_in_the_way_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("taken")).expect("a folder");
-        assert!(write(&folder.path().join("taken"), b"x", Secrecy::Public).is_err());
+        assert!(write(&folder.path().join("taken"), b"x").is_err());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "no drafts left");
     }
 
@@ -111,8 +79,8 @@ mod tests {
         for name in ["key", "draft"] {
             std::os::unix::fs::symlink(&outside, folder.path().join(name)).expect("a link");
         }
-        write(&folder.path().join("key"), b"ours", Secrecy::Private).expect("written");
-        assert!(write_draft(&folder.path().join("draft"), b"ours", Secrecy::Private).is_err());
+        write(&folder.path().join("key"), b"ours").expect("written");
+        assert!(write_draft(&folder.path().join("draft"), b"ours").is_err());
         assert_eq!(fs::read_to_string(outside).expect("a file"), "theirs");
     }
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::certificates::Certificates;
 use super::ec_key::sec1_pem;
-use super::file::{self, Secrecy};
+use super::file;
 
 /// The URL of a listener for clients on this machine.
 pub fn server_url(listen: SocketAddr) -> String {
@@ -53,7 +53,7 @@ current-context: coracle
 
 /// Writes the document, readable by the owner only.
 pub fn write(path: &Path, document: &str) -> io::Result<()> {
-    file::write(path, document.as_bytes(), Secrecy::Private)
+    file::write(path, document.as_bytes())
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use coracle_pki::Subject;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
-use x509_parser::oid_registry::Oid;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authenticate::{CREDENTIAL_ID, UserInfo};
@@ -107,14 +107,12 @@ impl Tls {
 
 /// The user of a trusted certificate: the common name, with the organizations as groups.
 fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, validity: Validity) -> Peer {
-    let subject = parsed.subject();
-    let Some(name) =
-        subject.iter_common_name().filter_map(|a| a.as_str().ok()).last().filter(|n| !n.is_empty())
-    else {
+    let Ok(subject) = Subject::read(parsed.subject()) else { return Peer::Rejected };
+    let name = subject.common_name();
+    if name.is_empty() {
         return Peer::Unidentified;
-    };
-    let Ok(uid_oid) = Oid::from(UID_OID) else { return Peer::Rejected };
-    let uids: Vec<&str> = subject.iter_by_oid(&uid_oid).map(|a| a.as_str().unwrap_or("")).collect();
+    }
+    let uids: Vec<&str> = subject.values(UID_OID).map(Option::unwrap_or_default).collect();
     let uid = match uids.as_slice() {
         [] => "",
         [uid] if !uid.is_empty() => uid,
@@ -125,7 +123,7 @@ fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, vali
     let user = UserInfo {
         name: name.to_owned(),
         uid: uid.to_owned(),
-        groups: subject.iter_organization().filter_map(|a| a.as_str().ok()).map(str::to_owned).collect(),
+        groups: subject.organizations().map(str::to_owned).collect(),
         extra: [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hex}")])].into(),
     };
     let user = Arc::new(user.authenticated());

@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject;
+use coracle_pki::CertificateRequest;
 use serde_json::Value;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
 
 use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
 use crate::Result;
@@ -77,9 +74,9 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
         if !concerned {
             return Ok(());
         }
-        match organizations(text(&spec["request"])) {
+        match CertificateRequest::parse(&STANDARD.decode(text(&spec["request"])).unwrap_or_default()) {
             Err(problem) => Err(attributes.forbidden(format!("failed to parse CSR: {problem}"))),
-            Ok(groups) if groups.iter().any(|group| group == MASTERS) => Err(attributes
+            Ok(request) if request.subject.organizations().any(|group| group == MASTERS) => Err(attributes
                 .forbidden(format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"))),
             Ok(_) => Ok(()),
         }
@@ -113,16 +110,6 @@ fn may(
     }
     Err(attributes
         .forbidden(format!("user not permitted to {verb} requests with signerName {}", quote(signer))))
-}
-
-/// The organizations in the subject of a request (PEM, in base64).
-fn organizations(request: &str) -> Result<Vec<String>, &'static str> {
-    let pem = STANDARD.decode(request).unwrap_or_default();
-    let der = CertificateSigningRequestDer::from_pem_slice(&pem)
-        .map_err(|_| "PEM block type must be CERTIFICATE REQUEST")?;
-    let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| "asn1: structure error")?;
-    let subject = &parsed.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect())
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! The file of the audit log, rotated by its size. Backups have the names that lumberjack gives them, which kube-apiserver uses:
 //! `audit-2026-01-02T03-04-05.678.log`, with `.gz` if they are compressed.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -54,7 +53,7 @@ struct Open {
 
 /// Appends to a file, which only its owner may read if it is new.
 fn append_to(path: &Path) -> io::Result<Open> {
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let file = coracle_private_fs::options().create(true).append(true).open(path)?;
     let size = file.metadata()?.len();
     Ok(Open { file, size, is_torn: false })
 }
@@ -66,7 +65,7 @@ impl RotatingFile {
     /// The file cannot be written.
     pub fn create(path: PathBuf, rotation: Rotation, clock: Clock) -> io::Result<RotatingFile> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            coracle_private_fs::create_directory(directory)?;
         }
         let open = Some(append_to(&path)?);
         Ok(RotatingFile { path, rotation, clock, open })
@@ -181,7 +180,7 @@ fn compress(path: &Path) -> io::Result<()> {
     copy.push(COMPRESSED);
     let copy = PathBuf::from(copy);
     let compressed = || {
-        let target = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&copy)?;
+        let target = coracle_private_fs::options().create(true).write(true).truncate(true).open(&copy)?;
         let mut encoder = GzEncoder::new(target, Compression::default());
         io::copy(&mut File::open(path)?, &mut encoder)?;
         encoder.finish().map(drop)

@@ -68,7 +68,13 @@ pub async fn respond(
     if upgrade.is_some() {
         ask_for_upgrade(request.headers_mut(), &parts.headers);
     }
-    add_user(request.headers_mut(), user);
+    if let Err(name) = add_user(request.headers_mut(), user) {
+        return respond::plain(
+            500,
+            "text/plain; charset=utf-8",
+            format!("{name} cannot be passed on\n").into(),
+        );
+    }
     match client.request(request).await {
         Ok(mut response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let Some(near) = upgrade else {
@@ -136,26 +142,34 @@ fn keep_upgrade(headers: &mut HeaderMap, from: &HeaderMap) {
     }
 }
 
-fn add_user(headers: &mut HeaderMap, user: &UserInfo) {
-    let mut add = |name: &str, value: &str| {
-        let name = HeaderName::from_bytes(name.as_bytes());
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
-            headers.append(name, value);
-        }
+/// Adds the headers that name the user.
+///
+/// # Errors
+/// The name of a header that would name another user: its value has characters that no header has, or white space at its ends, which
+/// the other server would remove.
+fn add_user(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), String> {
+    let mut add = |name: &str, value: &str| -> Result<(), String> {
+        let is_kept = value.trim_matches([' ', '\t']) == value;
+        let header = HeaderName::from_bytes(name.as_bytes()).ok();
+        let header = header.zip(HeaderValue::from_bytes(value.as_bytes()).ok()).filter(|_| is_kept);
+        let (name, value) = header.ok_or_else(|| name.to_owned())?;
+        headers.append(name, value);
+        Ok(())
     };
-    add("x-remote-user", &user.name);
+    add("x-remote-user", &user.name)?;
     if !user.uid.is_empty() {
-        add("x-remote-uid", &user.uid);
+        add("x-remote-uid", &user.uid)?;
     }
     for group in &user.groups {
-        add("x-remote-group", group);
+        add("x-remote-group", group)?;
     }
     for (key, values) in &user.extra {
         let key = escape(key);
         for value in values {
-            add(&format!("x-remote-extra-{key}"), value);
+            add(&format!("x-remote-extra-{key}"), value)?;
         }
     }
+    Ok(())
 }
 
 /// A key of a user's extra as part of a header's name: what cannot stand there is percent-encoded.
@@ -194,6 +208,19 @@ mod tests {
     }
 
     #[test]
+    fn a_user_whom_headers_would_change_is_not_passed_on() {
+        for (name, group, want) in [
+            ("jürgen", "devs", None),
+            (" alice", "devs", Some("x-remote-user")),
+            ("alice", "system:masters ", Some("x-remote-group")),
+            ("alice", "devs\nx-remote-group: system:masters", Some("x-remote-group")),
+        ] {
+            let refused = add_user(&mut HeaderMap::new(), &UserInfo::new(name, &[group])).err();
+            assert_eq!(refused.as_deref(), want, "{name:?} {group:?}");
+        }
+    }
+
+    #[test]
     fn users_are_those_that_authenticated() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
@@ -208,7 +235,7 @@ mod tests {
         let mut headers = passed_on(&headers);
         let mut user = UserInfo::new("alice", &["g", "h"]);
         user.extra.insert("example.com/key".to_owned(), vec!["v".to_owned()]);
-        add_user(&mut headers, &user);
+        add_user(&mut headers, &user).expect("passed on");
         let mut got: Vec<String> = headers
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))

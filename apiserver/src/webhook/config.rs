@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
+use http::uri::Authority;
 use serde_json::Value;
 
 use super::error::ConfigError;
@@ -103,8 +104,17 @@ pub(super) fn target_of(url: &str) -> Option<Target> {
     let uri: Uri = url.parse().ok()?;
     let authority = uri.authority()?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = authority.port_u16().unwrap_or(443);
+    let port = port_or(authority, 443)?;
     Some(Target { host, port, authority: authority.as_str().to_owned(), path: clean(uri.path()) })
+}
+
+/// The port of an authority, or the default one without a port. None: it is no number from 1 to 65535.
+pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
+    let (_, host) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
+    match host.strip_prefix(authority.host())?.strip_prefix(':') {
+        None | Some("") => Some(default),
+        Some(port) => port.parse().ok().filter(|port| *port > 0),
+    }
 }
 
 /// A path as client-go joins it: it begins with a slash and does not end with one.
@@ -141,6 +151,10 @@ mod tests {
         ] {
             let target = ClientConfig::read(&config).target().expect("valid");
             assert_eq!(target.url(Some(10)), want, "{config}");
+        }
+        for port in ["0", "65536", "99999999999", "a"] {
+            let config = json!({"url": format!("https://host:{port}")});
+            assert!(ClientConfig::read(&config).target().is_err(), "{config}: not another port in its place");
         }
     }
 }

@@ -30,7 +30,7 @@ mod verify;
 pub(crate) use client::client_error;
 pub use client::{ClientManager, HttpClient, Post};
 pub(crate) use config::ca_bundle;
-pub use config::{ClientConfig, ServiceReference, TlsConfig};
+pub use config::{ClientConfig, ServiceReference, TlsConfig, port_or};
 pub(crate) use dial::keep_alive;
 pub(crate) use error::excerpt;
 pub use error::{CallError, ConfigError, TransportError};

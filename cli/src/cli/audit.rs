@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use coracle_apiserver::audit::{AuditOptions, Format, LogOptions, Mode, Rotation};
+use coracle_control_plane::range::{self, Range};
+
+use crate::range::{check, within};
 
 /// The flags of auditing. Numbers stay texts until all is known, so that errors are those of kube-apiserver.
 #[derive(Clone, Debug, Default, Args)]
@@ -21,13 +24,16 @@ pub struct AuditFlags {
     #[arg(long = "audit-log-mode", value_name = "MODE")]
     pub mode: Option<String>,
     /// How many days old audit logs are kept; 0 for ever.
-    #[arg(long = "audit-log-maxage", value_name = "DAYS", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long = "audit-log-maxage", value_name = "DAYS", default_value_t = 0, allow_hyphen_values = true,
+          value_parser = within(range::AUDIT_LOG_AGE))]
     pub max_age: i64,
     /// How many old audit logs are kept; 0 for all.
-    #[arg(long = "audit-log-maxbackup", value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long = "audit-log-maxbackup", value_name = "N", default_value_t = 0, allow_hyphen_values = true,
+          value_parser = within(range::AUDIT_LOG_BACKUPS))]
     pub max_backups: i64,
     /// From how many megabytes on a new audit log is begun; 0 for 100.
-    #[arg(long = "audit-log-maxsize", value_name = "MB", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long = "audit-log-maxsize", value_name = "MB", default_value_t = 0, allow_hyphen_values = true,
+          value_parser = within(range::AUDIT_LOG_MEGABYTES))]
     pub max_size: i64,
     /// Compress old audit logs.
     #[arg(long = "audit-log-compress", action = ArgAction::SetTrue)]
@@ -43,9 +49,9 @@ impl AuditFlags {
         let mode = self.mode.as_deref().map_or(Ok(Mode::default()), Mode::parse)?;
         let format = self.format.as_deref().map_or(Ok(Format::default()), Format::parse)?;
         let rotation = Rotation {
-            max_age: natural("audit-log-maxage", self.max_age)?,
-            max_backups: natural("audit-log-maxbackup", self.max_backups)?,
-            max_size: natural("audit-log-maxsize", self.max_size)?,
+            max_age: natural(range::AUDIT_LOG_AGE, "audit-log-maxage", self.max_age)?,
+            max_backups: natural(range::AUDIT_LOG_BACKUPS, "audit-log-maxbackup", self.max_backups)?,
+            max_size: natural(range::AUDIT_LOG_MEGABYTES, "audit-log-maxsize", self.max_size)?,
             compress: self.compress,
         };
         let log = |path: &PathBuf| LogOptions { path: path.clone(), mode, format, rotation };
@@ -54,8 +60,12 @@ impl AuditFlags {
     }
 }
 
-fn natural<T: TryFrom<i64>>(flag: &str, number: i64) -> Result<T, String> {
-    T::try_from(number).map_err(|_| format!("--{flag} {number} can't be a negative number"))
+fn natural<T: TryFrom<i64>>(range: Range<i64>, flag: &str, number: i64) -> Result<T, String> {
+    let negative = || format!("--{flag} {number} can't be a negative number");
+    if number < 0 {
+        return Err(negative());
+    }
+    T::try_from(check(range, flag, number)?).map_err(|_| negative())
 }
 
 #[cfg(test)]

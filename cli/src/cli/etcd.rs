@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use coracle_control_plane::Etcd;
+use coracle_apiserver::webhook::port_or;
+use coracle_control_plane::{Etcd, range};
+use http::Uri;
 
-use super::duration;
+use crate::range::within;
 
 #[derive(Debug, Args)]
 pub struct EtcdFlags {
@@ -27,7 +29,8 @@ pub struct EtcdFlags {
     #[arg(long, value_name = "PREFIX", requires = "etcd_servers")]
     etcd_prefix: Option<String>,
     /// How often the history in etcd is compacted, by one of the servers; 0 for never [default: 5m].
-    #[arg(long, value_name = "DURATION", requires = "etcd_servers", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", requires = "etcd_servers", 
+          value_parser = within(range::COMPACTION_INTERVAL))]
     etcd_compaction_interval: Option<Duration>,
 }
 
@@ -48,9 +51,10 @@ impl EtcdFlags {
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
             return Err("--etcd-certfile and --etcd-keyfile need each other".to_owned());
         }
-        let is_url = |url: &&String| url.starts_with("http://") || url.starts_with("https://");
         if let Some(other) = self.etcd_servers.iter().find(|url| !is_url(url)) {
-            return Err(format!("--etcd-servers: {other:?} is no http or https URL"));
+            return Err(format!(
+                "--etcd-servers: {other:?} is no http or https URL, with a port from 1 to 65535 if any"
+            ));
         }
         let default = Etcd::default();
         Ok(Some(Etcd {
@@ -62,6 +66,13 @@ impl EtcdFlags {
             compaction_interval: self.etcd_compaction_interval.unwrap_or(default.compaction_interval),
         }))
     }
+}
+
+/// Whether this is the URL of a server.
+fn is_url(text: &str) -> bool {
+    let Ok(url) = text.parse::<Uri>() else { return false };
+    matches!(url.scheme_str(), Some("http" | "https"))
+        && url.authority().is_some_and(|authority| port_or(authority, 80).is_some())
 }
 
 #[cfg(test)]

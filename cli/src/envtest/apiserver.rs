@@ -12,11 +12,13 @@ use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::admission::PluginSelection;
 use coracle_apiserver::audit::AuditOptions;
+use coracle_control_plane::range::{self as ranges, Range};
 use coracle_control_plane::{ControlPlane, Kinds, Options, ServiceAccountIssuer};
 
 use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
 use crate::cli::FeatureGate;
 use crate::cli::audit::AuditFlags;
+use crate::range;
 use crate::run::{Signals, stop};
 
 /// The program's name.
@@ -186,7 +188,8 @@ fn options(values: &Values) -> Result<Options, String> {
     coracle_control_plane::controllers::check_selection(&controllers)
         .map_err(|error| format!("{CONTROLLERS_VARIABLE}: {error}"))?;
     let nodes = match environment(NODES_VARIABLE) {
-        Some(count) => count.parse().map_err(|_| format!("{NODES_VARIABLE}: {count:?} is no number"))?,
+        Some(count) => range::parse(ranges::NODES, &count)
+            .map_err(|why| format!("{NODES_VARIABLE}: {count:?}: {why}"))?,
         None => 0,
     };
     let file = |flag: &str| values.text(flag).map(PathBuf::from);
@@ -208,7 +211,7 @@ fn options(values: &Values) -> Result<Options, String> {
         audit: audit(values)?,
         // kube-apiserver creates none.
         default_storage_class: None,
-        event_ttl: duration(values, "event-ttl")?.unwrap_or(default.event_ttl),
+        event_ttl: duration(values, ranges::EVENT_TTL, "event-ttl")?.unwrap_or(default.event_ttl),
         goaway_chance: values
             .text("goaway-chance")
             .map(crate::cli::goaway_chance)
@@ -224,8 +227,8 @@ fn options(values: &Values) -> Result<Options, String> {
 }
 
 /// The value of a flag in Go's notation of durations.
-fn duration(values: &Values, flag: &str) -> Result<Option<Duration>, String> {
-    let parse = |text: &str| crate::cli::duration(text).map_err(|why| invalid(flag, text, &why));
+fn duration(values: &Values, within: Range<Duration>, flag: &str) -> Result<Option<Duration>, String> {
+    let parse = |text: &str| range::parse(within, text).map_err(|why| invalid(flag, text, &why));
     values.text(flag).map(parse).transpose()
 }
 
@@ -371,7 +374,8 @@ impl Server {
     /// # Errors
     /// One line about the flag or variable that is wrong.
     pub fn new(values: &Values) -> Result<Server, String> {
-        let shutdown_delay = duration(values, "shutdown-delay-duration")?.unwrap_or_default();
+        let shutdown_delay =
+            duration(values, ranges::SHUTDOWN_DELAY, "shutdown-delay-duration")?.unwrap_or_default();
         Ok(Server { options: options(values)?, shutdown_delay })
     }
 

@@ -1,8 +1,8 @@
 //! `coracle envtest-assets`: a folder with the entries that envtest looks for, which are links.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::{apiserver, etcd};
@@ -105,7 +105,7 @@ pub fn make(folder: Option<&Path>, environment: &Environment) -> Result<PathBuf,
 /// Makes the folder if it is missing, and marks it as ours if it is empty.
 fn claim(folder: &Path) -> Result<(), AssetsError> {
     let foreign = |what| Err(AssetsError::Foreign { path: folder.to_owned(), what });
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed(folder))?;
+    coracle_private_fs::create_directory(folder).map_err(failed(folder))?;
     let metadata = fs::symlink_metadata(folder).map_err(failed(folder))?;
     if !metadata.is_dir() {
         return foreign("is a link");
@@ -124,7 +124,7 @@ fn claim(folder: &Path) -> Result<(), AssetsError> {
     if fs::read_dir(folder).map_err(failed(folder))?.next().is_some() && !marker.exists() {
         return foreign("was not made by coracle envtest-assets, and is not empty");
     }
-    fs::write(&marker, "").map_err(failed(&marker))
+    coracle_private_fs::file_options().open(&marker).map(drop).map_err(failed(&marker))
 }
 
 /// Lets the entry be a link to `target`, or be absent. Only links are replaced.

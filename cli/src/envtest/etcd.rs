@@ -1,7 +1,6 @@
 //! etcd, as envtest starts it: it reports that it is healthy. Nothing is stored in it.
 
 use std::convert::Infallible;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -85,7 +84,9 @@ impl Etcd {
         }
         let address = |url: &String| {
             let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-            let host = host.filter(|host| host.contains(':') && !host.contains('/')).map(str::to_owned);
+            let has_port =
+                |host: &&str| host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            let host = host.filter(has_port).filter(|host| !host.contains('/')).map(str::to_owned);
             host.ok_or_else(|| format!("--listen-client-urls: {url:?} is not http://HOST:PORT"))
         };
         Ok(Etcd {
@@ -101,8 +102,8 @@ impl Etcd {
     pub async fn run(self) -> Result<ExitCode> {
         let mut signals = Signals::new()?;
         if let Some(directory) = &self.data_dir {
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-            made.with_context(|| directory.display().to_string())?;
+            coracle_private_fs::create_directory(directory)
+                .with_context(|| directory.display().to_string())?;
         }
         for address in &self.addresses {
             let listener = TcpListener::bind(address).await;

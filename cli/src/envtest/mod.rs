@@ -94,6 +94,42 @@ fn report_failure(line: &dyn std::fmt::Display) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::range::tests::assert_range;
+
+    #[test]
+    fn every_number_of_the_programs_has_a_range() {
+        let values = |flags: &FlagSet, argument: &str| match flags.parse([argument]) {
+            Ok(Request::Run(values)) => Some(values),
+            _ => None,
+        };
+        let is_valid = |program: Program, argument: &str| match program {
+            Program::ApiServer => values(&apiserver::FLAGS, argument)
+                .is_some_and(|values| apiserver::Server::new(&values).is_ok()),
+            Program::Etcd => {
+                values(&etcd::FLAGS, argument).is_some_and(|values| etcd::Etcd::new(&values).is_ok())
+            }
+        };
+        let mut found = Vec::new();
+        for (program, flags) in [(Program::ApiServer, &apiserver::FLAGS), (Program::Etcd, &etcd::FLAGS)] {
+            for flag in flags.flags.iter().filter(|flag| flag.is_used && flag.kind != flags::Kind::Bool) {
+                let accepts = |value: &str| is_valid(program, &format!("--{}={value}", flag.name));
+                if assert_range(flag.name, None, accepts) {
+                    found.push(flag.name);
+                }
+            }
+        }
+        let want = [
+            "audit-log-maxage",
+            "audit-log-maxbackup",
+            "audit-log-maxsize",
+            "event-ttl",
+            "goaway-chance",
+            "secure-port",
+            "shutdown-delay-duration",
+            "listen-client-urls",
+        ];
+        assert_eq!(found, want);
+    }
 
     #[test]
     fn a_program_is_chosen_by_the_name_it_is_called_by() {

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use coracle_kinds::certificate_request::{
-    CertificateRequest, KUBE_APISERVER_CLIENT_KUBELET, condition, is_issued,
+    KUBE_APISERVER_CLIENT_KUBELET, condition, is_issued, validate_kubelet_client,
 };
+use coracle_pki::CertificateRequest;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -123,10 +124,12 @@ fn recognizers(request: &CertificateSigningRequest) -> Vec<Recognizer> {
         return Vec::new();
     }
     let usages = request.spec.usages.as_deref().unwrap_or_default();
-    let parsed = CertificateRequest::parse(&request.spec.request.0);
-    match parsed.filter(|parsed| parsed.validate_kubelet_client(usages).is_ok()) {
+    let parsed = CertificateRequest::parse(&request.spec.request.0).ok();
+    match parsed.filter(|parsed| validate_kubelet_client(parsed, usages).is_ok()) {
         None => Vec::new(),
-        Some(parsed) if Some(&parsed.common_name) == request.spec.username.as_ref() => vec![SELF, ANY],
+        Some(parsed) if Some(parsed.subject.common_name()) == request.spec.username.as_deref() => {
+            vec![SELF, ANY]
+        }
         Some(_) => vec![ANY],
     }
 }

@@ -54,7 +54,9 @@ impl Controller for CertificateSigningRequestSigner {
         let (Some(request), Some(sign)) = (request, &self.sign) else { return Ok(Action::AwaitChange) };
         let mut changed = (*request).clone();
         let status = changed.status.get_or_insert_default();
-        match plan(&request, self.clock.now()) {
+        let plan = plan(&request, self.clock.now())
+            .map_err(|error| Error::Unfinished(format!("unable to parse csr {:?}: {error}", key.name)))?;
+        match plan {
             Plan::Fail(condition) => status.conditions.get_or_insert_default().push(condition),
             Plan::Sign(certificate) => {
                 let issued = sign(&certificate)

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use coracle_kinds::certificate_request::{
-    CertificateRequest, KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING,
-    LEGACY_UNKNOWN, condition, is_issued,
+    KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, LEGACY_UNKNOWN, condition,
+    is_issued, validate_kubelet_client, validate_kubelet_serving,
 };
+use coracle_pki::CertificateRequest;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
 };
@@ -42,37 +43,41 @@ pub fn is_to_be_signed(request: &CertificateSigningRequest) -> bool {
         && condition(request, "Failed").is_none()
 }
 
-pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Plan<'_> {
+/// Plans what is done about a request.
+///
+/// # Errors
+/// The request cannot be parsed.
+pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Result<Plan<'_>, coracle_pki::Error> {
     let spec = &request.spec;
-    if let Err(message) = validate(spec) {
-        return Plan::Fail(CertificateSigningRequestCondition {
+    let parsed = CertificateRequest::parse(&spec.request.0)?;
+    if let Err(message) = validate(spec, &parsed) {
+        return Ok(Plan::Fail(CertificateSigningRequestCondition {
             type_: "Failed".to_owned(),
             status: "True".to_owned(),
             reason: Some("SignerValidationFailure".to_owned()),
             message: Some(message),
             last_update_time: Some(Time(now)),
             ..CertificateSigningRequestCondition::default()
-        });
+        }));
     }
     let asked = spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let seconds = asked.unwrap_or(LONGEST).clamp(SHORTEST, LONGEST);
     let duration = SignedDuration::try_from(Duration::from_secs(seconds)).unwrap_or(SignedDuration::ZERO);
     let duration = if seconds < SHORT { duration } else { duration - BACKDATE };
-    Plan::Sign(CertificateTemplate {
-        request_pem: &spec.request.0,
+    Ok(Plan::Sign(CertificateTemplate {
+        request: parsed,
         usages: spec.usages.as_deref().unwrap_or_default(),
         not_before: now.saturating_sub(BACKDATE).unwrap_or(now),
         not_after: now.saturating_add(duration).unwrap_or(now),
-    })
+    }))
 }
 
 /// The rules of the signers.
-fn validate(spec: &CertificateSigningRequestSpec) -> Result<(), String> {
+fn validate(spec: &CertificateSigningRequestSpec, parsed: &CertificateRequest) -> Result<(), String> {
     let usages = spec.usages.as_deref().unwrap_or_default();
-    let parsed = || CertificateRequest::parse(&spec.request.0).unwrap_or_default();
     match spec.signer_name.as_str() {
-        KUBELET_SERVING => parsed().validate_kubelet_serving(usages),
-        KUBE_APISERVER_CLIENT_KUBELET => parsed().validate_kubelet_client(usages),
+        KUBELET_SERVING => validate_kubelet_serving(parsed, usages),
+        KUBE_APISERVER_CLIENT_KUBELET => validate_kubelet_client(parsed, usages),
         KUBE_APISERVER_CLIENT => validate_client_usages(usages),
         _ => Ok(()),
     }
@@ -96,6 +101,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A request of the user `jane`, as the API has it: in PEM, in base64.
+    const REQUEST: &str = "\
+        LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISk1IRUNBUUF3RHpFTk1Bc0dBMVVFQXd3RWFtRnVaVEJaTUJN\
+        R0J5cUdTTTQ5QWdFR0NDcUdTTTQ5QXdFSApBMElBQkR3K2tPdTRhVlF5TmhJZ2U5NjlnRFMvY3B2dWl6SnE2b0R1cTg3TzB4ellm\
+        eXBmcjFENGMzZEg1UC81CnJnMzlHTHpWU013dGZXNWx2bEpHZzJLMzF4YWdBREFLQmdncWhrak9QUVFEQWdOSUFEQkZBaUJxUDlE\
+        WjhNUy8KelowVUE0c1ZtRGE5bk9DL2J3TXp0dG9NQSsxVmtlMFpkUUloQVBZN2dncW1sc3ZCemdyck5ZaXp1SjJNVlVjNApFY29v\
+        KzlvQ25jbjJVaVFyCi0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=";
+
     fn request(
         signer: &str,
         conditions: &[&str],
@@ -106,7 +119,7 @@ mod tests {
             conditions.iter().map(|r#type| json!({"type": r#type, "status": "True"})).collect();
         serde_json::from_value(json!({
             "metadata": {"name": "c"},
-            "spec": {"signerName": signer, "request": "", "usages": usages, "expirationSeconds": seconds},
+            "spec": {"signerName": signer, "request": REQUEST, "usages": usages, "expirationSeconds": seconds},
             "status": {"conditions": conditions},
         }))
         .unwrap()
@@ -148,7 +161,7 @@ mod tests {
             (KUBELET_SERVING, vec![], "subject organization is not system:nodes"),
         ] {
             let request = request(signer, &["Approved"], &usages, None);
-            let message = match plan(&request, Timestamp::UNIX_EPOCH) {
+            let message = match plan(&request, Timestamp::UNIX_EPOCH).unwrap() {
                 Plan::Fail(condition) => condition.message.unwrap_or_default(),
                 Plan::Sign(_) => String::new(),
             };
@@ -168,7 +181,7 @@ mod tests {
             (Some(i32::MAX), LONGEST - 300),
         ] {
             let request = request(LEGACY_UNKNOWN, &["Approved"], &[], asked);
-            let Plan::Sign(template) = plan(&request, now) else { panic!("it is refused") };
+            let Plan::Sign(template) = plan(&request, now).unwrap() else { panic!("it is refused") };
             assert_eq!(
                 template.not_after.duration_since(now).as_secs(),
                 i64::try_from(want).unwrap(),

@@ -25,9 +25,9 @@ use rustix::io::Errno;
 /// Opens a directory, and nothing that a link leads to.
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
-/// Volumes, as kube-controller-manager makes them.
-const VOLUME_MODE: Mode = Mode::from_raw_mode(0o750);
-const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+/// Nobody but this process uses the volumes of simulated pods.
+const VOLUME_MODE: Mode = Mode::from_raw_mode(coracle_private_fs::DIRECTORY_MODE);
+const FILE_MODE: Mode = Mode::from_raw_mode(coracle_private_fs::FILE_MODE);
 
 /// One component of a path: neither empty nor `.` nor `..`, without slashes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -193,7 +193,7 @@ impl Root {
     }
 
     fn create(&self) -> io::Result<OwnedFd> {
-        std::fs::create_dir_all(&self.data)?;
+        coracle_private_fs::create_directory(&self.data)?;
         let data = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let data = rustix::fs::openat(CWD, &self.data, data, Mode::empty())?;
         self.names.iter().try_fold(data, |folder, name| make(&folder, name))

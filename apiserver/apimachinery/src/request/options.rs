@@ -18,8 +18,17 @@ pub struct Query(Vec<(String, String)>);
 
 impl Query {
     /// Decodes a query string without its `?`. `+` is a space, and what is no UTF-8 is replaced.
+    ///
+    /// Pairs with a semicolon or with an invalid escape are dropped, as by Go's `url.ParseQuery`: an aggregated API server reads the
+    /// query again, and must not see another one than was authorized.
     pub fn parse(query: &str) -> Query {
-        Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+        let pairs = query.split('&').filter(|pair| !pair.contains(';') && has_valid_escapes(pair));
+        Query(
+            pairs
+                .flat_map(|pair| form_urlencoded::parse(pair.as_bytes()))
+                .map(|(key, value)| (key.into_owned(), value.into_owned()))
+                .collect(),
+        )
     }
 
     /// The first value of a key.
@@ -73,6 +82,14 @@ impl Query {
     }
 }
 
+/// Whether two hexadecimal digits follow each percent sign.
+fn has_valid_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| {
+        let mut digits = rest.bytes();
+        [digits.next(), digits.next()].iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_hexdigit()))
+    })
+}
+
 fn parse_int(text: &str) -> Result<i64> {
     text.parse().map_err(|_| {
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -87,9 +104,10 @@ pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| {
-        let numeric = text.bytes().all(|b| b.is_ascii_digit());
-        let why = if numeric { "value out of range" } else { "invalid syntax" };
+    // Rust's parser accepts a plus sign, Go's does not.
+    let is_numeric = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| is_numeric).ok_or_else(|| {
+        let why = if is_numeric { "value out of range" } else { "invalid syntax" };
         NotARevision { quoted: crate::field::quote(text), why }
     })
 }
@@ -459,6 +477,31 @@ mod tests {
 
     fn message<T>(result: Result<T>) -> String {
         result.err().map(|e| e.to_string()).unwrap_or_default()
+    }
+
+    /// The expectations are the output of Go 1.26.
+    #[test]
+    fn a_query_has_the_pairs_that_go_reads() {
+        for (query, want) in [
+            ("a=1&a=2&b", "a=1 a=2 b="),
+            ("a=x+y&b=%2B&&c=%3b", "a=x y b=+ c=;"),
+            ("fieldSelector=metadata.name=x,metadata.namespace!=%zz&b=1", "b=1"),
+            ("fieldSelector=metadata.name=x;y&b=1", "b=1"),
+            ("a=%&b=%4&%zz=1&c=%41", "c=A"),
+        ] {
+            let pairs: Vec<String> =
+                Query::parse(query).0.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            assert_eq!(pairs.join(" "), want, "{query}");
+        }
+    }
+
+    #[test]
+    fn revisions_are_parsed_as_go_parses_them() {
+        for (text, want) in
+            [("", Some(0)), ("5", Some(5)), ("05", Some(5)), ("+5", None), ("-0", None), ("x", None)]
+        {
+            assert_eq!(parse_revision(text).ok(), want, "{text}");
+        }
     }
 
     #[test]

@@ -14,12 +14,9 @@ use coracle_apimachinery::strategy::ResetFields;
 use coracle_apimachinery::strategy::defaulting::{object_at, restore};
 use coracle_apimachinery::strategy::{Context, Strategy};
 use coracle_apimachinery::validation::content;
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject;
+use coracle_pki::{CertificateRequest, pem};
 use serde_json::{Value, json};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::pem::Pem;
-use x509_parser::prelude::FromDer;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The fields that a field selector may name.
 pub const SELECTABLE_FIELDS: SelectableFields =
@@ -222,7 +219,7 @@ fn validate_request(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Er
     let spec = object.get("spec");
     let request = spec.get("request");
     if let Err(error) = check_request(request.str()) {
-        errors.push(request.invalid_value(request.value().cloned().unwrap_or_default(), error));
+        errors.push(request.invalid_value(request.value().cloned().unwrap_or_default(), error.to_string()));
     }
     validate_usages(&spec.get("usages"), &tolerance, errors);
     let signer = spec.get("signerName");
@@ -244,26 +241,31 @@ fn validate_request(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Er
     }
 }
 
-fn check_request(encoded: &str) -> Result<(), String> {
-    let pem = STANDARD.decode(encoded).unwrap_or_default();
-    let der = CertificateSigningRequestDer::from_pem_slice(&pem)
-        .map_err(|_| "PEM block type must be CERTIFICATE REQUEST")?;
-    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|_| "asn1: structure error")?;
-    request.verify_signature().map_err(|_| "x509: signature does not verify".to_owned())
+fn check_request(encoded: &str) -> Result<(), coracle_pki::Error> {
+    CertificateRequest::parse(&STANDARD.decode(encoded).unwrap_or_default())?.verify_signature()
 }
 
 fn check_certificates(encoded: &str) -> Result<(), String> {
     if encoded.is_empty() {
         return Ok(());
     }
-    let pem = STANDARD.decode(encoded).unwrap_or_default();
+    let document = STANDARD.decode(encoded).unwrap_or_default();
     let mut blocks = 0;
-    for block in Pem::iter_from_buffer(&pem) {
-        let Ok(block) = block else { break };
-        if block.label != "CERTIFICATE" {
-            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quote(&block.label)));
+    for block in pem::blocks(&document) {
+        if block.label != b"CERTIFICATE" {
+            let label = String::from_utf8_lossy(block.label);
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quote(&label)));
         }
-        block.parse_x509().map_err(|_| "x509: malformed certificate")?;
+        if block.has_headers {
+            return Err("no PEM block headers are permitted".to_owned());
+        }
+        let mut rest = block.contents.as_slice();
+        if rest.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
+        }
+        while !rest.is_empty() {
+            (rest, _) = X509Certificate::from_der(rest).map_err(|_| "x509: malformed certificate")?;
+        }
         blocks += 1;
     }
     if blocks == 0 { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }

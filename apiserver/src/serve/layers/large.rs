@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, Either};
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, Response};
 use tower::{Service, ServiceExt};
 
 use crate::access::rbac;
@@ -12,6 +12,7 @@ use crate::flow_control::{QueueLimits, QueueSet};
 use crate::registry::Registry;
 use crate::request::Verb;
 use crate::request::info::ResourceRequest;
+use crate::request::negotiate::Format;
 use crate::serve::Body;
 use crate::serve::exchange::{BufferedRequest, MeasuredRequest, RequestRefusal};
 use crate::telemetry::latency::Phase;
@@ -99,12 +100,12 @@ fn is_large(
     if request.group == rbac::GROUP {
         return true;
     }
-    let content_type = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
-    let grows = content_type.ends_with(b"yaml") || request.verb == Verb::Patch;
-    let size = match grows {
-        true => body.len() * GROWTH,
-        false if content_type.ends_with(b"protobuf") => body.len() * PROTOBUF,
-        false => body.len() + nodes(body) * NODE,
+    // The format by which the body is decoded later; a body of another one is not decoded.
+    let size = match Format::of_body(headers) {
+        _ if request.verb == Verb::Patch => body.len() * GROWTH,
+        Ok(Format::Yaml) => body.len() * GROWTH,
+        Ok(Format::Protobuf) => body.len() * PROTOBUF,
+        Ok(Format::Json) | Err(_) => body.len() + nodes(body) * NODE,
     };
     size + changed() >= LARGE
 }
@@ -139,6 +140,7 @@ mod tests {
             ("a small patch", "PATCH", pod, json, LARGE / GROWTH - 1, 0, false),
             ("a patch", "PATCH", pod, json, LARGE / GROWTH, 0, true),
             ("YAML", "PUT", pod, "application/yaml", LARGE / GROWTH, 0, true),
+            ("YAML with parameters", "PUT", pod, "application/YAML; charset=utf-8", LARGE / GROWTH, 0, true),
             ("protobuf", "PUT", pod, "application/vnd.kubernetes.protobuf", LARGE / PROTOBUF, 0, true),
             (
                 "small protobuf",

@@ -6,14 +6,14 @@
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
-    io::{self, Read},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
 use super::{
     COMPACT_REVISION, RESERVED, SledLog, Tree, catch,
     directory::{self, Directory},
-    failed, journal,
+    failed, journal, private,
     rows::{self, Assembler, Header},
     state::State,
 };
@@ -121,7 +121,9 @@ impl SledLog {
         // What the seal says is known; from here on the copy is a store that was not closed.
         let boot = if let State::Open { boot, .. } = state { boot } else { None };
         let line = State::Open { synced: state.synced(), boot }.line();
-        fs::write(copy.join("store"), line).map_err(failed("cannot copy"))?;
+        let mut store = private::file_options().open(copy.join("store")).map_err(failed("cannot copy"))?;
+        store.write_all(line.as_bytes()).map_err(failed("cannot copy"))?;
+        drop(store);
         let Some(directory) = report.note(Directory::take(copy))? else { return Ok(report) };
         let checked = catch(copy, || check_tree(&directory, state, index, &mut report));
         report.note(checked)?;
@@ -245,14 +247,14 @@ fn copy_directory(from: &Path, to: &Path, report: &mut CheckReport) -> io::Resul
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             entries => entries?,
         };
-        fs::create_dir(&to)?;
+        private::create_directory(&to)?;
         for entry in entries {
             let entry = entry?;
             let (kind, to) = (entry.file_type()?, to.join(entry.file_name()));
             if kind.is_dir() {
                 rest.push((entry.path(), to));
             } else if kind.is_file() {
-                io::copy(&mut File::open(entry.path())?, &mut File::create_new(to)?)?;
+                io::copy(&mut File::open(entry.path())?, &mut private::file_options().open(to)?)?;
             } else {
                 report.add(format!("{} is neither a file nor a directory", entry.path().display()));
             }

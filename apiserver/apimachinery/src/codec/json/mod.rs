@@ -15,6 +15,7 @@ mod tests;
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
+use super::limits::Limits;
 use super::{DecodeError, Decoded};
 use crate::schema::StructId;
 
@@ -30,7 +31,7 @@ pub use write::{indent, write, write_object, write_string, write_type, write_unt
 /// # Errors
 /// It is no JSON, or nested deeper than [`MAX_STORED_DEPTH`](super::limits::MAX_STORED_DEPTH).
 pub fn check_stored(text: &[u8]) -> Result<(), DecodeError> {
-    let mut reader = Reader::of_stored(text);
+    let mut reader = Reader::within(text, Limits::STORED);
     reader.skip().and_then(|_| reader.finish()).map_err(|SyntaxError(text)| DecodeError::Unreadable(text))
 }
 
