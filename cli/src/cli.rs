@@ -142,7 +142,8 @@ pub struct Serve {
     /// The StorageClass that is made at the start and is the default; `none` for no class.
     #[arg(long, value_name = "NAME", default_value = "standard")]
     default_storage_class: String,
-    /// When writes are on disk: `sync` (before the response), `interval=MS` (0 for as soon as possible), `none`.
+    /// When writes are on disk: `sync` (before the response), `interval=MS` (with the operating system before the response, so that
+    /// a killed process loses none, and on disk within MS milliseconds; 0 for as soon as possible), `none` (when the server stops).
     #[arg(long, value_name = "WHEN", default_value = "interval=50", value_parser = durability)]
     durability: Durability,
     /// The most bytes that all objects may take together; 0 is no limit.

@@ -66,7 +66,7 @@ pub struct Options {
     pub admission_plugins: PluginSelection,
     /// The number of simulated nodes, [`range::NODES`] at most.
     pub nodes: usize,
-    /// When writes are on disk, with a data directory.
+    /// The time at which writes are durable, with a data directory.
     pub durability: Durability,
     /// The maximum size of all objects together in bytes, [`range::STORE_BYTES`] at most; 0 is no limit.
     pub max_store_bytes: u64,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster::Builder;
-use coracle_e2e::consistency::client::{Acknowledged, Client, History, Watch, list, mark};
+use coracle_e2e::consistency::client::{Client, History, Watch, list, mark};
 use coracle_e2e::consistency::register::{self, Input, Output};
 use coracle_e2e::consistency::stream::{self, Listed, Objects};
 use coracle_e2e::http::Endpoint;
@@ -110,7 +110,7 @@ impl Run {
             self.history.observe(&found, &self.keys, called);
         }
         self.newest = self.newest.max(found.revision);
-        let before: BTreeSet<u64> = self.history.writes().acknowledged.into_keys().collect();
+        let before: BTreeSet<u64> = self.history.revisions().into_iter().collect();
 
         let is_gone = Arc::new(AtomicBool::new(false));
         let mut clients = JoinSet::new();
@@ -136,8 +136,7 @@ impl Run {
         self.deleted.extend(deletions.await??);
         let watch = watch.await??;
 
-        let acknowledged = self.history.acknowledged();
-        let revisions: Vec<u64> = acknowledged.iter().filter_map(revision).collect();
+        let revisions = self.history.revisions();
         let unique: BTreeSet<u64> = revisions.iter().copied().collect();
         ensure!(unique.len() == revisions.len(), "a revision was given twice");
         if let Some(first) = unique.iter().find(|revision| !before.contains(revision)) {
@@ -197,14 +196,6 @@ impl Run {
             client.until_gone(&format!("{NAMESPACES}/{name}")).await?;
         }
         cluster.kill().await
-    }
-}
-
-/// The revision of a creation or an update.
-fn revision(write: &Acknowledged) -> Option<u64> {
-    match write.operation.output {
-        Output::Written(revision) => Some(revision),
-        _ => None,
     }
 }
 

@@ -27,17 +27,6 @@ const POLL: Duration = Duration::from_millis(50);
 /// How long the end of a watch may take to come.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A write that was acknowledged, and when.
-#[derive(Clone, Debug)]
-pub struct Acknowledged {
-    /// The object.
-    pub key: String,
-    /// What was written.
-    pub operation: Operation,
-    /// When the response was there.
-    pub at: Instant,
-}
-
 /// What all clients record together. Clones share it.
 #[derive(Clone, Default)]
 pub struct History {
@@ -48,7 +37,7 @@ pub struct History {
 
 #[derive(Default)]
 struct Records {
-    operations: HashMap<String, Vec<(Operation, Option<Instant>)>>,
+    operations: HashMap<String, Vec<Operation>>,
     values: HashMap<u64, String>,
     lists: Vec<Listed>,
 }
@@ -68,7 +57,7 @@ impl History {
         for key in keys {
             let output = Output::Read(listed.objects.get(key).copied());
             let operation = Operation { input: Input::Read, output, called, returned };
-            records.operations.entry(key.clone()).or_default().push((operation, None));
+            records.operations.entry(key.clone()).or_default().push(operation);
         }
     }
 
@@ -80,22 +69,17 @@ impl History {
     /// The operations by object.
     pub fn operations(&self) -> BTreeMap<String, Vec<Operation>> {
         let records = self.lock();
-        let plain = |list: &Vec<(Operation, _)>| list.iter().map(|(operation, _)| *operation).collect();
-        records.operations.iter().map(|(key, list)| (key.clone(), plain(list))).collect()
+        records.operations.iter().map(|(key, list)| (key.clone(), list.clone())).collect()
     }
 
-    /// All acknowledged writes.
-    pub fn acknowledged(&self) -> Vec<Acknowledged> {
+    /// The revisions of all acknowledged creations and updates, in no order.
+    pub fn revisions(&self) -> Vec<u64> {
         let records = self.lock();
-        let mut all = Vec::new();
-        for (key, list) in &records.operations {
-            for (operation, at) in list {
-                if let (Output::Written(_) | Output::Deleted, Some(at)) = (operation.output, at) {
-                    all.push(Acknowledged { key: key.clone(), operation: *operation, at: *at });
-                }
-            }
-        }
-        all
+        let revision = |operation: &Operation| match operation.output {
+            Output::Written(revision) => Some(revision),
+            _ => None,
+        };
+        records.operations.values().flatten().filter_map(revision).collect()
     }
 
     /// The writes, as watches are checked against them.
@@ -103,7 +87,7 @@ impl History {
         let records = self.lock();
         let mut writes = Writes { values: records.values.clone(), ..Writes::default() };
         for (key, list) in &records.operations {
-            for (operation, _) in list {
+            for operation in list {
                 match (operation.input, operation.output) {
                     (Input::Create { value } | Input::Update { value, .. }, Output::Written(revision)) => {
                         writes.acknowledged.insert(revision, (key.clone(), value));
@@ -193,7 +177,6 @@ impl Client {
         }
         let response = self.send(&key, input).await;
         let returned = self.history.now();
-        let at = Instant::now();
         let (output, is_there) = match response {
             Ok((status, object)) => (self.outcome(&key, input, status, &object)?, true),
             Err(_) => (Output::Unknown, false),
@@ -202,12 +185,7 @@ impl Client {
         if !(is_unknown && input == Input::Read) {
             let returned = if is_unknown { u64::MAX } else { returned };
             let operation = Operation { input, output, called, returned };
-            self.history
-                .lock()
-                .operations
-                .entry(key)
-                .or_default()
-                .push((operation, (!is_unknown).then_some(at)));
+            self.history.lock().operations.entry(key).or_default().push(operation);
         }
         Ok(is_there)
     }
