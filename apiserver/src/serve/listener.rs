@@ -23,6 +23,7 @@ use tower::ServiceExt as _;
 
 use super::body::Body;
 use super::connections::{Connection, ConnectionLimits, Connections};
+use super::control_frames::ControlFrames;
 use super::deadline::REQUEST_TIMEOUT;
 use super::flushes::{Flushes, Flushing};
 use super::goaway::{self, GoawayChance};
@@ -230,7 +231,7 @@ impl Server {
             .keep_alive_interval(KEEP_ALIVE[0])
             .keep_alive_timeout(KEEP_ALIVE[1]);
         let served = builder.serve_connection_with_upgrades(
-            TokioIo::new(Flushing::new(Turns::new(stream), shared.flushes.clone())),
+            TokioIo::new(Flushing::new(ControlFrames::new(Turns::new(stream)), shared.flushes.clone())),
             service,
         );
         let mut served = pin!(served.into_owned());

@@ -28,6 +28,7 @@ mod background;
 mod backup;
 mod body;
 mod connections;
+mod control_frames;
 mod deadline;
 mod exchange;
 mod flushes;
