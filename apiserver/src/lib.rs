@@ -10,6 +10,7 @@ pub mod aggregator;
 pub mod answer;
 pub mod apiextensions;
 pub mod audit;
+pub mod background;
 pub mod bootstrap;
 pub mod discovery;
 pub mod fields;

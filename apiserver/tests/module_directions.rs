@@ -79,6 +79,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "telemetry",
             "audit",
             "flow_control",
+            "background",
             "fields",
             "webhook",
             "admission",

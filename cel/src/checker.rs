@@ -9,10 +9,7 @@ use crate::env::{Env, Fields};
 use crate::functions::{self, Overload};
 use crate::program::CallRef;
 use crate::source::Issue;
-use crate::types::{Substitution, Type};
-
-/// How many parts a type may have; what is larger is checked at runtime.
-const MAX_TYPE: usize = 500;
+use crate::types::{MAX_TYPE, Substitution, Type};
 
 /// The state of checking.
 pub struct Checker<'e> {
@@ -40,10 +37,11 @@ impl<'e> Checker<'e> {
         }
     }
 
-    /// The types of all nodes, what their calls mean, and what is wrong.
-    pub fn finish(self) -> (Vec<Type>, Vec<Option<CallRef>>, Vec<Issue>) {
-        let types = self.types.iter().map(|ty| self.known.apply(ty, true)).collect();
-        (types, self.calls, self.issues)
+    /// The type of the whole expression, the outermost types of all nodes, what their calls mean, and what is wrong.
+    pub fn finish(self, expr: &Expr) -> (Type, Vec<Type>, Vec<Option<CallRef>>, Vec<Issue>) {
+        let whole = self.types.get(expr.id).map_or(Type::Dyn, |ty| self.known.apply(ty, true));
+        let types = self.types.iter().map(|ty| self.known.outermost(ty).clone()).collect();
+        (whole, types, self.calls, self.issues)
     }
 
     fn issue(&mut self, expr: &Expr, message: String) -> Type {
@@ -217,11 +215,11 @@ impl<'e> Checker<'e> {
             if overload.member != member || overload.params.len() != args.len() {
                 continue;
             }
-            let before = self.known.clone();
+            let before = self.known.checkpoint();
             let instance = self.instantiate(overload);
             let fits = args.iter().zip(&instance.params).all(|(arg, param)| self.known.assign(arg, param));
             if !fits {
-                self.known = before;
+                self.known.restore(before);
                 continue;
             }
             fitting.push(overload);

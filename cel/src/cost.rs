@@ -362,7 +362,10 @@ pub fn of_call(name: &str, args: &[Value<'_>]) -> u64 {
             [Value::String(_) | Value::Bytes(_), _] => scaled(size(0) + size(1), TRAVERSAL),
             _ => 1,
         },
-        "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => scaled(size(0).min(size(1)), TRAVERSAL),
+        "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => match args {
+            [a, b] => scaled(a.lesser_size(b), TRAVERSAL),
+            _ => 1,
+        },
         "isSorted" | "sum" | "min" | "max" | "indexOf" | "lastIndexOf" | "sort" | "reverse" | "slice" => {
             size(0) + 1
         }

@@ -105,14 +105,13 @@ impl Env {
         let (expr, nodes) = parser::parse(text)?;
         let mut checker = Checker::new(self, nodes);
         checker.check(&expr);
-        let (types, calls, mut issues) = checker.finish();
+        let (output, types, calls, mut issues) = checker.finish(&expr);
         if issues.is_empty() {
             literals::check(&expr, &mut issues);
         }
         if !issues.is_empty() {
             return Err(Issues::new(text, issues));
         }
-        let output = types.get(expr.id).cloned().unwrap_or(Type::Dyn);
         let mut program = Program::new(expr, output, calls);
         program.max_cost = cost::estimate(&program.expr, &types, &program.calls, &Sizes { env: self }).max;
         Ok(program)

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use crate::ast::{Comprehension, Expr, ExprKind, Literal};
 use crate::cost;
+use crate::meter::Meter;
 use crate::program::{Outcome, Program};
 use crate::types::Type;
-use crate::value::{Key, List, Map, ObjectLiteral, Text, Value};
+use crate::value::{Key, List, Map, Text, Value};
 
 /// Why an evaluation has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,9 +27,19 @@ pub enum EvalError {
     /// The evaluation cost more than it may.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
+    /// The evaluation did more than it may: too much work, too many bytes, or it took too long.
+    #[error("operation interrupted: {0} limit exceeded")]
+    WorkLimit(&'static str),
     /// Another error, in words.
     #[error("{0}")]
     Other(String),
+}
+
+impl EvalError {
+    /// Whether the whole evaluation ends: no other operand decides instead.
+    fn ends_evaluation(&self) -> bool {
+        matches!(self, EvalError::CostLimit | EvalError::WorkLimit(_))
+    }
 }
 
 /// The values of variables.
@@ -67,8 +78,13 @@ impl<'a, const N: usize> Activation<'a> for [(&str, Value<'a>); N] {
 type Evaluated<'a> = Result<Value<'a>, EvalError>;
 
 /// Evaluates a program.
-pub fn evaluate<'a>(program: &Program, variables: &dyn Activation<'a>, cost_limit: u64) -> Outcome<'a> {
-    let mut interpreter = Interpreter { program, variables, scopes: Vec::new(), cost: 0, cost_limit };
+pub fn evaluate<'a>(
+    program: &Program,
+    variables: &dyn Activation<'a>,
+    cost_limit: u64,
+    meter: &Meter,
+) -> Outcome<'a> {
+    let mut interpreter = Interpreter { program, variables, meter, scopes: Vec::new(), cost: 0, cost_limit };
     let value = interpreter.evaluate(&program.expr);
     Outcome { value, cost: interpreter.cost }
 }
@@ -76,6 +92,7 @@ pub fn evaluate<'a>(program: &Program, variables: &dyn Activation<'a>, cost_limi
 struct Interpreter<'p, 'a> {
     program: &'p Program,
     variables: &'p dyn Activation<'a>,
+    meter: &'p Meter,
     scopes: Vec<(&'p str, Evaluated<'a>)>,
     cost: u64,
     cost_limit: u64,
@@ -88,6 +105,11 @@ impl<'p, 'a> Interpreter<'p, 'a> {
     }
 
     fn evaluate(&mut self, expr: &'p Expr) -> Evaluated<'a> {
+        let meter = self.meter;
+        meter.nested(|| self.node(expr))
+    }
+
+    fn node(&mut self, expr: &'p Expr) -> Evaluated<'a> {
         match &expr.kind {
             ExprKind::Literal(literal) => Ok(literal_value(literal)),
             ExprKind::Ident(name) => {
@@ -106,7 +128,8 @@ impl<'p, 'a> Interpreter<'p, 'a> {
                         made.insert(field.name.clone(), value);
                     }
                 }
-                Ok(Value::Object(Arc::new(ObjectLiteral { name: name.clone(), fields: made })))
+                self.meter.make_items(made.len())?;
+                self.made(Value::object(name.clone(), made))
             }
             ExprKind::Comprehension(fold) => self.fold(fold),
         }
@@ -147,7 +170,21 @@ impl<'p, 'a> Interpreter<'p, 'a> {
             return present(&target, field).map(Value::Bool);
         }
         self.charge(1)?;
-        field_of(&target, field)
+        self.read(field_of(&target, field)?)
+    }
+
+    /// A value that was read from the object: bytes are decoded anew each time.
+    fn read(&self, value: Value<'a>) -> Evaluated<'a> {
+        if let Value::Bytes(bytes) = &value {
+            self.meter.make(bytes.len())?;
+        }
+        Ok(value)
+    }
+
+    /// A value that was made of others.
+    fn made(&self, value: Value<'a>) -> Evaluated<'a> {
+        self.meter.check_depth(&value)?;
+        Ok(value)
     }
 
     fn call(
@@ -186,20 +223,28 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         for arg in args {
             values.push(self.evaluate(arg)?);
         }
+        for value in &values {
+            match value {
+                Value::String(text) => self.meter.read(text.len())?,
+                Value::Bytes(bytes) => self.meter.read(bytes.len())?,
+                _ => {}
+            }
+        }
         self.charge(cost::of_call(call.function.name, &values))?;
-        (call.function.call)(&values)
+        self.made((call.function.call)(&values, self.meter)?)
     }
 
     /// Either side decides if it is `decisive`, even where the other has no value.
     fn logical(&mut self, a: &'p Expr, b: &'p Expr, decisive: bool) -> Evaluated<'a> {
         let left = self.evaluate(a);
-        if matches!(&left, Ok(Value::Bool(value)) if *value == decisive) || left == Err(EvalError::CostLimit)
-        {
-            return left;
+        match &left {
+            Ok(Value::Bool(value)) if *value == decisive => return left,
+            Err(error) if error.ends_evaluation() => return left,
+            _ => {}
         }
         let right = self.evaluate(b);
         match (left, right) {
-            (_, Err(EvalError::CostLimit)) => Err(EvalError::CostLimit),
+            (_, Err(error)) if error.ends_evaluation() => Err(error),
             (_, Ok(Value::Bool(value))) if value == decisive => Ok(Value::Bool(decisive)),
             (Ok(Value::Bool(_)), Ok(Value::Bool(_))) => Ok(Value::Bool(!decisive)),
             (Err(error), _) | (_, Err(error)) => Err(error),
@@ -221,8 +266,11 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         };
         let taken = std::mem::replace(&mut self.scopes.get_mut(place)?.1, Ok(Value::Null));
         let Ok(Value::List(List::Values(mut list))) = taken else { return None };
+        if let Err(error) = self.meter.make_items(1) {
+            return Some(Err(error));
+        }
         Arc::make_mut(&mut list).push(item);
-        Some(Ok(Value::List(List::Values(list))))
+        Some(self.made(Value::List(List::Values(list))))
     }
 
     fn element(&mut self, expr: &'p Expr, optional: bool) -> Result<Option<Value<'a>>, EvalError> {
@@ -239,7 +287,8 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         for (item, optional) in items {
             made.extend(self.element(item, *optional)?);
         }
-        Ok(Value::list(made))
+        let list = self.meter.list(made)?;
+        self.made(list)
     }
 
     fn map(&mut self, entries: &'p [(Expr, Expr, bool)]) -> Evaluated<'a> {
@@ -255,7 +304,8 @@ impl<'p, 'a> Interpreter<'p, 'a> {
                 return Err(EvalError::Other("Failed with repeated key".into()));
             }
         }
-        Ok(Value::Map(Map::Values(Arc::new(made))))
+        self.meter.make_items(made.len())?;
+        self.made(Value::map(made))
     }
 
     fn fold(&mut self, fold: &'p Comprehension) -> Evaluated<'a> {
@@ -278,6 +328,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
     fn fold_list(&mut self, fold: &'p Comprehension, list: &List<'a>, depth: usize) -> Result<(), EvalError> {
         for index in 0..list.len() {
             let Some(item) = list.get(index) else { break };
+            let item = self.read(item)?;
             let number = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
             let (first, second) = if fold.var2.is_some() { (number, item) } else { (item, Value::Null) };
             if !self.iterate(fold, first, second, depth)? {
@@ -288,6 +339,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
     }
 
     fn fold_map(&mut self, fold: &'p Comprehension, map: &Map<'a>, depth: usize) -> Result<(), EvalError> {
+        self.meter.visit(map.len() as u64)?;
         for key in map.keys() {
             let value = if fold.var2.is_some() { map.at(&key).unwrap_or(Value::Null) } else { Value::Null };
             if !self.iterate(fold, key, value, depth)? {
@@ -315,8 +367,10 @@ impl<'p, 'a> Interpreter<'p, 'a> {
             _ => return Ok(false),
         }
         let step = self.evaluate(&fold.step);
-        if step == Err(EvalError::CostLimit) {
-            return Err(EvalError::CostLimit);
+        if let Err(error) = &step
+            && error.ends_evaluation()
+        {
+            return Err(error.clone());
         }
         // An error in the accumulator is forgotten if a later element decides.
         let decides = matches!(fold.init.kind, ExprKind::Literal(Literal::Bool(_)));
@@ -325,12 +379,6 @@ impl<'p, 'a> Interpreter<'p, 'a> {
             place.1 = step;
         }
         Ok(true)
-    }
-}
-
-impl PartialEq for Value<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.equals(other)
     }
 }
 

@@ -6,9 +6,9 @@
 //!
 //! Always true here:
 //! - Expressions have bounded length and depth, so no expression overflows the stack.
-//! - An evaluation stops when it has spent its cost limit.
+//! - An evaluation stops when it has spent its cost limit, or exceeds a limit of its [`Meter`]: values visited, bytes made, time.
+//! - Within these limits, evaluation is deterministic: expressions see no clock and no randomness.
 //! - Regular expressions are matched in linear time.
-//! - Evaluation is deterministic: there is no clock and no randomness.
 //! - Nothing in this crate knows HTTP, a store or a kind.
 //!
 //! Source: cel-spec's language definition; cel-go's checker and cost model; `k8s.io/apiserver/pkg/cel`.
@@ -26,6 +26,7 @@ mod lexer;
 mod library;
 mod literals;
 mod macros;
+mod meter;
 mod parser;
 mod program;
 mod source;
@@ -35,6 +36,7 @@ mod value;
 pub use decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape, unescape};
 pub use env::Env;
 pub use interpreter::{Activation, EvalError, NO_VARIABLES};
+pub use meter::{Limits, Meter};
 pub use program::{Outcome, Program};
 pub use source::{Issue, Issues};
 pub use types::Type;

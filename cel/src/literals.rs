@@ -13,9 +13,7 @@ pub fn check(expr: &Expr, issues: &mut Vec<Issue>) {
         let (at, valid): (&Expr, fn(&str) -> bool) = match (&**function, target.is_some(), args.as_slice()) {
             ("duration", false, [arg]) => (arg, |text| functions::parse_duration(text).is_some()),
             ("timestamp", false, [arg]) => (arg, |text| functions::parse_time(text).is_some()),
-            ("matches", true, [arg]) | ("matches", false, [_, arg]) => {
-                (arg, |text| functions::regex(text).is_ok())
-            }
+            ("matches", true, [arg]) | ("matches", false, [_, arg]) => (arg, functions::is_pattern),
             _ => return,
         };
         if let ExprKind::Literal(Literal::String(text)) = &at.kind

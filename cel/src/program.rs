@@ -3,6 +3,7 @@
 use crate::ast::{Expr, ExprKind};
 use crate::functions::{Function, Overload};
 use crate::interpreter::{self, Activation, EvalError};
+use crate::meter::Meter;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -56,8 +57,16 @@ impl Program {
         found
     }
 
-    /// Evaluates the expression; it may cost as much as `cost_limit`.
-    pub fn evaluate<'a>(&self, variables: &dyn Activation<'a>, cost_limit: u64) -> Outcome<'a> {
-        interpreter::evaluate(self, variables, cost_limit)
+    /// Evaluates the expression.
+    ///
+    /// - `cost_limit`: the most that it may cost, by upstream's cost model.
+    /// - `meter`: counts what it really does, with the other evaluations for the same request.
+    pub fn evaluate<'a>(
+        &self,
+        variables: &dyn Activation<'a>,
+        cost_limit: u64,
+        meter: &Meter,
+    ) -> Outcome<'a> {
+        interpreter::evaluate(self, variables, cost_limit, meter)
     }
 }

@@ -28,9 +28,15 @@ impl Issues {
     }
 }
 
+/// How many issues are printed.
+const MAX_PRINTED: usize = 100;
+/// The longest line that is printed with an issue, in bytes.
+const MAX_SNIPPET: usize = 16_384;
+
+/// As cel-go prints them, with its limits.
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, issue) in self.issues.iter().enumerate() {
+        for (index, issue) in self.issues.iter().take(MAX_PRINTED).enumerate() {
             if index > 0 {
                 f.write_char('\n')?;
             }
@@ -42,8 +48,13 @@ impl fmt::Display for Issues {
                     column += 1;
                 }
             }
-            let text = self.text.split('\n').nth(line - 1).unwrap_or("").replace('\t', " ");
-            write!(f, "ERROR: <input>:{line}:{}: {}\n | {text}\n | ", column + 1, issue.message)?;
+            write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
+            let text = self.text.split('\n').nth(line - 1).unwrap_or("");
+            if text.len() > MAX_SNIPPET {
+                continue;
+            }
+            let text = text.replace('\t', " ");
+            write!(f, "\n | {text}\n | ")?;
             // The mark is as wide as what is above it: wide characters have wide dots.
             let mut chars = text.chars();
             for c in chars.by_ref().take(column) {
@@ -51,6 +62,9 @@ impl fmt::Display for Issues {
             }
             f.write_char(if chars.next().is_some_and(|c| c.len_utf8() > 1) { '＾' } else { '^' })?;
         }
-        Ok(())
+        match self.issues.len().saturating_sub(MAX_PRINTED) {
+            0 => Ok(()),
+            more => write!(f, "\n{more} more errors were truncated"),
+        }
     }
 }

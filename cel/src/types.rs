@@ -152,36 +152,109 @@ impl fmt::Display for Type {
     }
 }
 
+/// How many parts a type may have; what is larger is checked at runtime.
+pub const MAX_TYPE: usize = 100;
+/// How many pairs of types are compared for one assignment; what needs more is checked at runtime.
+const MAX_PAIRS: usize = 1_000;
+
 /// What is known of type variables.
-#[derive(Clone, Debug, Default)]
-pub struct Substitution(Vec<Option<Type>>);
+#[derive(Debug, Default)]
+pub struct Substitution {
+    known: Vec<Option<Type>>,
+    /// What was known before, of the variables that were set since: to undo what an overload that does not fit has set.
+    trail: Vec<(usize, Option<Type>)>,
+    /// Pairs of types that are left to compare.
+    pairs: usize,
+}
+
+/// A state of the variables, to which they can be restored.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint {
+    variables: usize,
+    trail: usize,
+}
 
 impl Substitution {
     /// A new variable.
     pub fn fresh(&mut self) -> Type {
-        self.0.push(None);
-        Type::Param(self.0.len() - 1)
+        self.known.push(None);
+        Type::Param(self.known.len() - 1)
     }
 
     fn known(&self, variable: usize) -> Option<&Type> {
-        self.0.get(variable)?.as_ref()
+        self.known.get(variable)?.as_ref()
     }
 
     fn set(&mut self, variable: usize, ty: Type) {
-        if let Some(place) = self.0.get_mut(variable) {
-            *place = Some(ty);
+        if let Some(place) = self.known.get_mut(variable) {
+            self.trail.push((variable, place.replace(ty)));
         }
     }
 
-    /// The type with what is known of its variables; unknown ones are dyn if `open_is_dyn`.
+    /// The present state.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { variables: self.known.len(), trail: self.trail.len() }
+    }
+
+    /// Forgets what was learned since a state.
+    pub fn restore(&mut self, to: Checkpoint) {
+        while self.trail.len() > to.trail {
+            let Some((variable, before)) = self.trail.pop() else { break };
+            if let Some(place) = self.known.get_mut(variable) {
+                *place = before;
+            }
+        }
+        self.known.truncate(to.variables);
+    }
+
+    /// The type with what is known of its variables; unknown ones are dyn if `open_is_dyn`. Parts beyond [`MAX_TYPE`] are dyn: a
+    /// type in which variables stand for types with variables may have exponentially many.
     pub fn apply(&self, ty: &Type, open_is_dyn: bool) -> Type {
-        let apply = |ty: &Type| self.apply(ty, open_is_dyn);
+        let mut left = MAX_TYPE;
+        if self.is_applied(ty, open_is_dyn) {
+            ty.clone()
+        } else {
+            self.apply_within(ty, open_is_dyn, &mut left)
+        }
+    }
+
+    /// Whether nothing is known of the variables of a type, so that it is shared and not copied.
+    fn is_applied(&self, ty: &Type, open_is_dyn: bool) -> bool {
         match ty {
-            Type::Param(variable) => match self.known(*variable) {
-                Some(known) => apply(known),
-                None if open_is_dyn => Type::Dyn,
-                None => ty.clone(),
-            },
+            Type::Param(variable) => !open_is_dyn && self.known(*variable).is_none(),
+            Type::List(of) | Type::Type(of) | Type::Optional(of) => self.is_applied(of, open_is_dyn),
+            Type::Map(entry) => {
+                self.is_applied(&entry.0, open_is_dyn) && self.is_applied(&entry.1, open_is_dyn)
+            }
+            _ => true,
+        }
+    }
+
+    /// What a variable stands for: a type, or a variable of which nothing is known. Variables may stand for others in a long line.
+    fn followed<'t>(&'t self, mut ty: &'t Type) -> &'t Type {
+        while let Type::Param(variable) = ty
+            && let Some(known) = self.known(*variable)
+        {
+            ty = known;
+        }
+        ty
+    }
+
+    /// The type that a variable stands for, without what is known of the variables within it; dyn if it is unknown.
+    pub fn outermost<'t>(&'t self, ty: &'t Type) -> &'t Type {
+        match self.followed(ty) {
+            Type::Param(_) => &Type::Dyn,
+            known => known,
+        }
+    }
+
+    fn apply_within(&self, ty: &Type, open_is_dyn: bool, left: &mut usize) -> Type {
+        let Some(rest) = left.checked_sub(1) else { return Type::Dyn };
+        *left = rest;
+        let ty = self.followed(ty);
+        let mut apply = |ty: &Type| self.apply_within(ty, open_is_dyn, left);
+        match ty {
+            Type::Param(_) if open_is_dyn => Type::Dyn,
             Type::List(item) => Type::list(apply(item)),
             Type::Map(entry) => Type::map(apply(&entry.0), apply(&entry.1)),
             Type::Type(of) => Type::Type(Arc::new(apply(of))),
@@ -192,15 +265,18 @@ impl Substitution {
 
     /// Whether a value of type `from` can be used as `to`; learns what variables are thereby.
     pub fn assign(&mut self, from: &Type, to: &Type) -> bool {
-        let before = self.0.clone();
+        let before = self.checkpoint();
+        self.pairs = MAX_PAIRS;
         let fits = self.unify(from, to);
         if !fits {
-            self.0 = before;
+            self.restore(before);
         }
         fits
     }
 
     fn unify(&mut self, from: &Type, to: &Type) -> bool {
+        let Some(pairs) = self.pairs.checked_sub(1) else { return true };
+        self.pairs = pairs;
         match (from, to) {
             (Type::Param(a), Type::Param(b)) if a == b => true,
             (_, Type::Param(variable)) => self.bind(*variable, from, false),
@@ -215,7 +291,10 @@ impl Substitution {
         }
     }
 
-    fn bind(&mut self, variable: usize, ty: &Type, reversed: bool) -> bool {
+    fn bind(&mut self, mut variable: usize, ty: &Type, reversed: bool) -> bool {
+        while let Some(Type::Param(other)) = self.known(variable) {
+            variable = *other;
+        }
         if let Some(known) = self.known(variable).cloned() {
             let fits = if reversed { self.unify(&known, ty) } else { self.unify(ty, &known) };
             // What is known only becomes more general.

@@ -1,5 +1,8 @@
 //! Values. Those of JSON are read lazily, by their declared types.
 
+mod equality;
+mod json;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +14,7 @@ use base64::Engine;
 use coracle_quantity::Quantity;
 use serde_json::Value as Json;
 
-use crate::decl::{DYN, DeclKind, DeclType, ListSemantics};
+use crate::decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape};
 use crate::interpreter::EvalError;
 use crate::library::{Cidr, NamedFormat, Url};
 use crate::types::Type;
@@ -96,12 +99,16 @@ pub struct ObjectLiteral<'a> {
     pub name: Arc<str>,
     /// The fields that are set.
     pub fields: BTreeMap<Arc<str>, Value<'a>>,
+    depth: u32,
 }
 
 /// A value with functions that the caller provides, such as an authorizer.
 pub trait Host: fmt::Debug + Send + Sync {
     /// The name of its type.
     fn type_name(&self) -> &'static str;
+
+    /// How many bytes it has, about.
+    fn size(&self) -> usize;
 
     /// Calls a member function of it.
     ///
@@ -116,7 +123,7 @@ pub enum List<'a> {
     /// Of the object.
     Json(&'a [Json], &'a DeclType, &'a ListSemantics),
     /// Made.
-    Values(Arc<Vec<Value<'a>>>),
+    Values(Arc<Nested<Vec<Value<'a>>>>),
 }
 
 /// A map or object.
@@ -125,7 +132,35 @@ pub enum Map<'a> {
     /// Of the object.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
     /// Made.
-    Values(Arc<BTreeMap<Key, Value<'a>>>),
+    Values(Arc<Nested<BTreeMap<Key, Value<'a>>>>),
+}
+
+/// Items or entries that are made, with their nesting: it is known before anything recurses into them.
+#[derive(Clone, Debug)]
+pub struct Nested<T> {
+    depth: u32,
+    within: T,
+}
+
+impl<T> Deref for Nested<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.within
+    }
+}
+
+impl<'a> Nested<Vec<Value<'a>>> {
+    /// Appends an item.
+    pub(crate) fn push(&mut self, item: Value<'a>) {
+        self.depth = self.depth.max(1 + item.depth());
+        self.within.push(item);
+    }
+}
+
+/// The nesting of the most deeply nested value.
+fn deepest<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u32 {
+    values.map(Value::depth).max().unwrap_or(0)
 }
 
 /// The key of a map that is made.
@@ -237,9 +272,7 @@ impl<'a> Map<'a> {
         match self {
             Map::Json(members, ty) => {
                 let visible = |name: &&String| match &ty.kind {
-                    DeclKind::Object { fields, .. } => {
-                        fields.values().any(|field| *field.json_name == ***name)
-                    }
+                    DeclKind::Object { fields, .. } => is_declared(fields, name),
                     _ => true,
                 };
                 members.keys().filter(visible).map(|name| Value::String(Text::Borrowed(name))).collect()
@@ -284,7 +317,31 @@ impl<'a> Value<'a> {
 
     /// A list of values.
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
-        Value::List(List::Values(Arc::new(items)))
+        let depth = 1 + deepest(items.iter());
+        Value::List(List::Values(Arc::new(Nested { depth, within: items })))
+    }
+
+    /// A map of values.
+    pub fn map(entries: BTreeMap<Key, Value<'a>>) -> Value<'a> {
+        let depth = 1 + deepest(entries.values());
+        Value::Map(Map::Values(Arc::new(Nested { depth, within: entries })))
+    }
+
+    /// A struct literal.
+    pub fn object(name: Arc<str>, fields: BTreeMap<Arc<str>, Value<'a>>) -> Value<'a> {
+        let depth = 1 + deepest(fields.values());
+        Value::Object(Arc::new(ObjectLiteral { name, fields, depth }))
+    }
+
+    /// How many values that were made are nested in this one, in a line. Those of the object have the depth 0.
+    pub(crate) fn depth(&self) -> u32 {
+        match self {
+            Value::List(List::Values(items)) => items.depth,
+            Value::Map(Map::Values(entries)) => entries.depth,
+            Value::Object(object) => object.depth,
+            Value::Optional(Some(value)) => 1 + value.depth(),
+            _ => 0,
+        }
     }
 
     /// The type of the value.
@@ -327,38 +384,16 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// Whether two values are equal; numbers are compared across types.
-    pub fn equals(&self, other: &Value<'_>) -> bool {
-        match (self, other) {
-            (Value::Null, Value::Null) => true,
-            (Value::Bool(a), Value::Bool(b)) => a == b,
-            (Value::String(a), Value::String(b)) => **a == **b,
-            (Value::Bytes(a), Value::Bytes(b)) => a == b,
-            (Value::Duration(a), Value::Duration(b)) => a == b,
-            (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
-            (Value::Type(a), Value::Type(b)) => a.name() == b.name(),
-            (Value::List(a), Value::List(b)) => lists_equal(a, b),
-            (Value::Map(a), Value::Map(b)) => maps_equal(a, b),
-            (Value::Optional(a), Value::Optional(b)) => match (a, b) {
-                (None, None) => true,
-                (Some(a), Some(b)) => a.equals(b),
-                _ => false,
-            },
-            (Value::Quantity(a), Value::Quantity(b)) => a == b,
-            (Value::Ip(a), Value::Ip(b)) => a == b,
-            (Value::Cidr(a), Value::Cidr(b)) => a == b,
-            (Value::Url(a), Value::Url(b)) => a == b,
-            (Value::Semver(a), Value::Semver(b)) => a.cmp_precedence(b) == Ordering::Equal,
-            (Value::Format(a), Value::Format(b)) => a == b,
-            (Value::Object(a), Value::Object(b)) => {
-                a.name == b.name
-                    && a.fields.len() == b.fields.len()
-                    && a.fields
-                        .iter()
-                        .all(|(name, value)| b.fields.get(name).is_some_and(|b| value.equals(b)))
-            }
-            _ => self.compare_numbers(other) == Some(Ordering::Equal),
-        }
+    /// The lesser of the sizes of two values. Of a text that is certainly longer, the characters are not counted.
+    pub(crate) fn lesser_size(&self, other: &Value<'_>) -> u64 {
+        let (short, long) = match (self, other) {
+            (Value::String(a), Value::String(b)) if a.len() <= b.len() => (self, b),
+            (Value::String(a), Value::String(_)) => (other, a),
+            _ => return self.size().min(other.size()),
+        };
+        let size = short.size();
+        // A character has at most four bytes.
+        if long.len() as u64 / 4 >= size { size } else { size.min(long.chars().count() as u64) }
     }
 
     /// The order of two numbers of any types; None if one is none, or is not a number.
@@ -392,43 +427,12 @@ impl<'a> Value<'a> {
             _ => self.compare_numbers(other),
         }
     }
+}
 
-    /// The value in JSON; None for what JSON has no value for.
-    pub fn to_json(&self) -> Option<Json> {
-        Some(match self {
-            Value::Null => Json::Null,
-            Value::Bool(value) => Json::Bool(*value),
-            Value::Int(value) => (*value).into(),
-            Value::Uint(value) => (*value).into(),
-            Value::Double(value) => serde_json::Number::from_f64(*value)?.into(),
-            Value::String(text) => Json::String(text.to_string()),
-            Value::Bytes(bytes) => Json::String(base64::engine::general_purpose::STANDARD.encode(bytes)),
-            Value::List(List::Json(items, ..)) => Json::Array(items.to_vec()),
-            Value::List(list) => Json::Array(list.iter().map(|item| item.to_json()).collect::<Option<_>>()?),
-            Value::Map(Map::Json(members, _)) => Json::Object((*members).clone()),
-            Value::Map(Map::Values(entries)) => {
-                let entry = |(key, value): (&Key, &Value<'_>)| match key {
-                    Key::String(name) => Some((name.to_string(), value.to_json()?)),
-                    _ => None,
-                };
-                Json::Object(entries.iter().map(entry).collect::<Option<_>>()?)
-            }
-            Value::Duration(nanos) => Json::String(crate::functions::duration_text(*nanos)),
-            Value::Timestamp(time) => Json::String(time.to_string()),
-            Value::Optional(value) => value.as_ref().map_or(Some(Json::Null), |value| value.to_json())?,
-            Value::Quantity(quantity) => Json::String(quantity.to_string()),
-            Value::Ip(address) => Json::String(address.to_string()),
-            Value::Cidr(cidr) => Json::String(cidr.to_string()),
-            Value::Object(object) => {
-                let member =
-                    |(name, value): (&Arc<str>, &Value<'_>)| Some((name.to_string(), value.to_json()?));
-                Json::Object(object.fields.iter().map(member).collect::<Option<_>>()?)
-            }
-            Value::Type(_) | Value::Url(_) | Value::Semver(_) | Value::Format(_) | Value::Host(_) => {
-                return None;
-            }
-        })
-    }
+/// Whether a member of an object has a field. Most fields have the name of their member.
+fn is_declared(fields: &BTreeMap<Arc<str>, DeclField>, member: &str) -> bool {
+    let is_of = |name: &str| fields.get(name).is_some_and(|field| *field.json_name == *member);
+    is_of(member) || escape(member).is_some_and(|name| is_of(&name))
 }
 
 fn typed_text<'a>(text: &'a str, kind: &DeclKind) -> Value<'a> {
@@ -457,40 +461,4 @@ fn compare_double(a: f64, b: i128) -> Option<Ordering> {
     }
     let whole = a.trunc() as i128;
     Some(whole.cmp(&b).then_with(|| a.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal)))
-}
-
-fn lists_equal(a: &List<'_>, b: &List<'_>) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
-    let in_any_order = match (a, b) {
-        (List::Json(_, _, semantics), _) | (_, List::Json(_, _, semantics)) => {
-            **semantics != ListSemantics::Atomic
-        }
-        _ => false,
-    };
-    if !in_any_order {
-        return a.iter().zip(b.iter()).all(|(a, b)| a.equals(&b));
-    }
-    if a.len() > 32 {
-        let sorted = |list: &List<'_>| {
-            let mut texts: Vec<String> =
-                list.iter().filter_map(|item| Some(item.to_json()?.to_string())).collect();
-            texts.sort();
-            texts.dedup();
-            texts
-        };
-        return sorted(a) == sorted(b);
-    }
-    let found = |list: &List<'_>, item: &Value<'_>| list.iter().any(|other| item.equals(&other));
-    a.iter().all(|item| found(b, &item)) && b.iter().all(|item| found(a, &item))
-}
-
-fn maps_equal(a: &Map<'_>, b: &Map<'_>) -> bool {
-    a.len() == b.len()
-        && a.keys().iter().all(|key| match (a.at(key), b.at(key)) {
-            (Some(a), Some(b)) => a.equals(&b),
-            (None, None) => true,
-            _ => false,
-        })
 }

@@ -3,9 +3,8 @@
 //! maps of mixed types), libraries that it does not have, and what is wrong here. `REGENERATE=1` writes that file anew.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use coracle_cel::{Env, Key, Map, Type, Value};
+use coracle_cel::{Env, Key, Limits, Meter, Type, Value};
 use serde_json::Value as Json;
 
 fn value(json: &Json) -> Option<Value<'static>> {
@@ -27,7 +26,7 @@ fn value(json: &Json) -> Option<Value<'static>> {
         "map" => {
             let entry = |pair: &Json| Some((Key::of(&value(pair.get(0)?)?)?, value(pair.get(1)?)?));
             let entries: Option<BTreeMap<Key, Value<'static>>> = json.as_array()?.iter().map(entry).collect();
-            Value::Map(Map::Values(Arc::new(entries?)))
+            Value::map(entries?)
         }
         _ => return None,
     })
@@ -45,7 +44,7 @@ fn holds(case: &Json) -> bool {
     else {
         return false;
     };
-    let outcome = program.evaluate(&variables.as_slice(), 10_000_000).value;
+    let outcome = program.evaluate(&variables.as_slice(), 10_000_000, &Meter::new(Limits::REQUEST)).value;
     if case["error"] == true {
         return outcome.is_err();
     }

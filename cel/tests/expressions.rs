@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use coracle_cel::{DeclType, Env, NO_VARIABLES, Type, Value};
+use coracle_cel::{DeclType, Env, Limits, Meter, NO_VARIABLES, Type, Value};
 use serde_json::json;
 
 const LIMIT: u64 = 1_000_000;
+
+fn meter() -> Meter {
+    Meter::new(Limits::REQUEST)
+}
 
 /// The value of an expression in JSON, or the text of its error.
 fn evaluated(text: &str) -> String {
@@ -18,8 +22,11 @@ fn evaluated(text: &str) -> String {
         Err(issues) => return issues.to_string(),
     };
     let variables = [("object", Value::of_json(&object, &coracle_cel::DYN))];
-    match program.evaluate(&variables, LIMIT).value {
-        Ok(value) => value.to_json().map_or_else(|| value.type_of().to_string(), |json| json.to_string()),
+    match program.evaluate(&variables, LIMIT, &meter()).value {
+        Ok(value) => value
+            .to_json(&meter())
+            .expect("it is small")
+            .map_or_else(|| value.type_of().to_string(), |json| json.to_string()),
         Err(error) => format!("error: {error}"),
     }
 }
@@ -173,7 +180,7 @@ fn evaluation_ends_at_its_cost_limit() {
     let env = Env::new().variable("object", Type::Dyn);
     let program = env.compile("object.l.all(x, object.l.all(y, x == y || x != y))").expect("it compiles");
     let variables = [("object", Value::of_json(&object, &coracle_cel::DYN))];
-    let outcome = program.evaluate(&variables, LIMIT);
+    let outcome = program.evaluate(&variables, LIMIT, &meter());
     let text = outcome.value.err().map(|error| error.to_string());
     assert_eq!(text.as_deref(), Some("operation cancelled: actual cost limit exceeded"));
     assert!(outcome.cost <= LIMIT + 100_000);
@@ -195,7 +202,7 @@ fn what_grows_without_bound_is_refused_or_cut_off() {
         doubled = format!("{doubled}.map(x, x + x)");
     }
     let program = Env::new().compile(&doubled).expect("it compiles");
-    assert!(program.evaluate(&NO_VARIABLES, LIMIT).value.is_err());
+    assert!(program.evaluate(&NO_VARIABLES, LIMIT, &meter()).value.is_err());
 }
 
 fn estimated(schema: serde_json::Value, rule: &str) -> u64 {
@@ -246,7 +253,7 @@ fn values_have_the_types_of_the_schema() {
         "self.m.all(k, self.m[k] == 1) && self.m.k == 1",
     ] {
         let program = env.compile(rule).unwrap_or_else(|issues| panic!("{rule}: {issues}"));
-        let outcome = program.evaluate(&[("self", Value::of_json(&object, &decl))], LIMIT);
+        let outcome = program.evaluate(&[("self", Value::of_json(&object, &decl))], LIMIT, &meter());
         assert_eq!(outcome.value, Ok(Value::Bool(true)), "{rule}");
     }
     for (rule, want) in [

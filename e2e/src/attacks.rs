@@ -3,6 +3,8 @@
 //! The attackers have a token each, and the rights of a developer in a namespace of their own, or no rights. The responses to
 //! their requests are ignored; the test checks what other clients see meanwhile.
 
+pub mod control_frames;
+mod expressions;
 mod replicas;
 
 use std::convert::Infallible;
@@ -22,10 +24,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
+use self::control_frames::{HTTP2_PING, HTTP2_SETTINGS, http2_frames};
+pub use self::expressions::fixtures;
 use crate::http::Endpoint;
-use control_frames::{HTTP2_PING, HTTP2_SETTINGS, http2_frames};
-
-pub mod control_frames;
 
 /// An attack that runs until it is dropped.
 pub type Attack = BoxFuture<'static, ()>;
@@ -59,6 +60,9 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
         ("roles multiplied out", requests(developer.clone(), 2, wide_role).boxed()),
         ("pods of many containers", requests(developer.clone(), 2, crowded_pod).boxed()),
         ("deep objects", requests(developer.clone(), 2, deep_object).boxed()),
+        ("expressions of policies", requests(developer.clone(), 4, expressions::policy_requests).boxed()),
+        ("rules of custom resources", requests(developer.clone(), 4, expressions::rule_requests).boxed()),
+        ("columns multiplied out", requests(developer.clone(), 4, expressions::column_requests).boxed()),
         ("objects that grow", requests(developer.clone(), 2, growing_object).boxed()),
     ];
     all.extend(replicas::all(developer));
@@ -227,7 +231,7 @@ async fn unread_lists(endpoint: Endpoint) {
         list(&pretty, "application/json"),
         list(plain, "application/yaml"),
         list(plain, "application/vnd.kubernetes.protobuf"),
-        list(plain, "application/json;as=Table;v=v1;g=meta.k8s.io"),
+        list(plain, TABLE),
     );
 }
 
@@ -236,7 +240,7 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// A hostile request: method, path, Content-Type, body.
+/// A hostile request: method (TABLE for a GET as a Table), path, Content-Type, body.
 type HostileRequest = (&'static str, String, &'static str, Bytes);
 
 /// Sends the requests repeatedly, over `connections` connections.
@@ -245,9 +249,12 @@ async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<Host
     repeat_concurrently(connections, || async {
         let mut connection = endpoint.connect().await?;
         for (method, path, content_type, body) in requests.iter().cycle() {
-            connection
-                .call(method, path, &[("content-type", Some(content_type))], Some(body.clone()))
-                .await?;
+            let (method, accept) = match *method {
+                "TABLE" => ("GET", Some(TABLE)),
+                method => (method, None),
+            };
+            let headers = [("content-type", Some(*content_type)), ("accept", accept)];
+            connection.call(method, path, &headers, Some(body.clone())).await?;
             sleep(PAUSE).await;
         }
         Ok(())
@@ -256,6 +263,7 @@ async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<Host
 }
 
 const JSON: &str = "application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const JSON_PATCH: &str = "application/json-patch+json";
 
 fn json_body(value: &Value) -> Bytes {

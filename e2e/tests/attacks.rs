@@ -48,6 +48,9 @@ async fn prepare(admin: &mut Connection) -> Result<()> {
         .await?;
     }
     post(admin, VICTIMS, config_map("read".to_owned(), 1000)).await?;
+    for (path, object) in attacks::fixtures() {
+        post(admin, &path, object).await?;
+    }
     let path = format!("/api/v1/namespaces/{}/configmaps", attacks::NAMESPACE);
     for i in 0..OBJECTS {
         post(admin, &path, config_map(format!("large-{i}"), OBJECT_BYTES)).await?;

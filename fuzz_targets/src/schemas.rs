@@ -7,6 +7,8 @@ use coracle_apimachinery::schema::StructuralSchema;
 use coracle_apimachinery::validation::rules::{self, RuleSet};
 use coracle_apimachinery::validation::{custom_resource_schema, structural as validation};
 
+use coracle_cel::{Limits, Meter};
+
 use crate::{document, parts};
 
 /// A schema and an object. A schema that validates can be served; an object is pruned and defaulted once and for all, and
@@ -41,7 +43,7 @@ pub fn crd_schema(data: &[u8]) -> bool {
     let validate = || {
         let mut errors = Errors::new();
         validation::validate(&object, &schema, &mut errors);
-        rules::validate(&object, None, &rules, &mut errors);
+        rules::validate(&object, None, &rules, &Meter::new(Limits::REQUEST), &mut errors);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let errors = validate();

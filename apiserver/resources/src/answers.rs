@@ -16,6 +16,7 @@ use coracle_apimachinery::strategy::Context;
 use coracle_apimachinery::strategy::validate;
 use coracle_apimachinery::user::UserInfo;
 use coracle_apimachinery::validation::ip::Cidr;
+use coracle_cel::{Limits, Meter};
 use serde_json::{Map, Value, json};
 
 use super::behaviour;
@@ -63,20 +64,28 @@ impl Case<'_> {
                 },
             )?;
         }
+        let meter = Meter::new(Limits::REQUEST);
         let errors = match &old {
             None => {
                 object.as_object_mut().map(|members| members.remove("status"));
                 strategy.prepare_for_create(&mut object, &context);
-                validate::create(&object, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT)
+                validate::create(&object, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT, &meter)
             }
             Some(old) if status => {
                 strategy.prepare_for_status_update(&mut object, old, &context);
-                validate::status_update(&object, old, &self.behaviour, self.namespaced)
+                validate::status_update(&object, old, &self.behaviour, self.namespaced, &meter)
             }
             Some(old) => {
                 object["status"] = old.get("status").cloned().unwrap_or_default();
                 strategy.prepare_for_update(&mut object, old, &context);
-                validate::update(&object, old, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT)
+                validate::update(
+                    &object,
+                    old,
+                    &self.behaviour,
+                    self.namespaced,
+                    &FeatureGates::DEFAULT,
+                    &meter,
+                )
             }
         };
         if !errors.is_empty() {

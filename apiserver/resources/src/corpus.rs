@@ -15,6 +15,7 @@ use coracle_apimachinery::strategy::Context;
 use coracle_apimachinery::strategy::defaulting::object_at;
 use coracle_apimachinery::strategy::validate;
 use coracle_apimachinery::user::UserInfo;
+use coracle_cel::{Limits, Meter};
 use serde_json::{Map, Value, json};
 
 use super::behaviour;
@@ -97,7 +98,13 @@ fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, 
         metadata.insert("generation".into(), json!(1));
     }
     kind.behaviour.strategy.prepare_for_create(&mut object, &CONTEXT);
-    let errors = validate::create(&object, &kind.behaviour, kind.namespaced, &FeatureGates::DEFAULT);
+    let errors = validate::create(
+        &object,
+        &kind.behaviour,
+        kind.namespaced,
+        &FeatureGates::DEFAULT,
+        &Meter::new(Limits::REQUEST),
+    );
     (object, errors)
 }
 
@@ -112,7 +119,14 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     if kind.behaviour.generation && strategy.is_new_generation(&new, &old) {
         new["metadata"]["generation"] = json!(2);
     }
-    let errors = validate::update(&new, &old, &kind.behaviour, kind.namespaced, &FeatureGates::DEFAULT);
+    let errors = validate::update(
+        &new,
+        &old,
+        &kind.behaviour,
+        kind.namespaced,
+        &FeatureGates::DEFAULT,
+        &Meter::new(Limits::REQUEST),
+    );
     outcome(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
 }
 
@@ -122,7 +136,8 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     old["status"] = case["status"].clone();
     let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
-    let errors = validate::status_update(&new, &old, &kind.behaviour, kind.namespaced);
+    let errors =
+        validate::status_update(&new, &old, &kind.behaviour, kind.namespaced, &Meter::new(Limits::REQUEST));
     // An accepted status is stored as it is; nothing of it is compared.
     outcome(&json!({}), &errors, Vec::new())
 }

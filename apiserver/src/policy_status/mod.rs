@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
+use crate::background::in_background;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::registry::{Reconcile, Registry, Target, parse};
@@ -31,6 +33,8 @@ pub struct PolicyStatus {
     bucket: Arc<str>,
     /// The generations that were checked, by name and uid.
     checked: HashMap<String, (String, i64)>,
+    /// Its turn in the background, which nobody else takes.
+    turns: Arc<Semaphore>,
 }
 
 impl Reconcile for PolicyStatus {
@@ -43,7 +47,7 @@ impl PolicyStatus {
     /// Of the policies of a registry.
     pub fn new(registry: Arc<Registry>) -> PolicyStatus {
         let bucket = GroupResource::new(GROUP, PLURAL).to_string().into();
-        PolicyStatus { registry, bucket, checked: HashMap::new() }
+        PolicyStatus { registry, bucket, checked: HashMap::new(), turns: Arc::new(Semaphore::new(1)) }
     }
 
     /// Follows the stored policies until the future is dropped.
@@ -82,10 +86,10 @@ impl PolicyStatus {
     }
 
     async fn update_status(&self, name: &str, policy: &Value) -> Result<()> {
-        let warnings = {
-            let resources = self.registry.resources.load_full();
-            type_check::warnings(&policy["spec"], &resources)
-        };
+        // Checking a large policy against all of its types takes long.
+        let resources = self.registry.resources.load_full();
+        let check = async { type_check::warnings(&policy["spec"], &resources) };
+        let warnings = in_background(&self.turns, check).await;
         let generation = policy.pointer("/metadata/generation").cloned().unwrap_or_default();
         let type_checking =
             if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };

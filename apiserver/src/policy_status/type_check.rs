@@ -13,11 +13,13 @@ use crate::resource_info::ResourceTable;
 
 /// How many types a policy is checked against.
 const MAX_TYPES: usize = 10;
+/// How many bytes of warnings are kept: no object has room for more.
+const MAX_WARNINGS: usize = 1 << 20;
 
 /// The warnings about the expressions of a policy's spec.
 pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
     let types = types_to_check(spec, resources);
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     let list = |name: &str| spec[name].as_array().map_or(&[][..], Vec::as_slice);
     let envs: Vec<(String, PolicyEnv)> = types
         .into_iter()
@@ -46,6 +48,10 @@ pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
                 })
                 .collect();
             if !errors.is_empty() {
+                bytes += errors.iter().map(String::len).sum::<usize>();
+                if bytes > MAX_WARNINGS {
+                    return found;
+                }
                 found.push(json!({
                     "fieldRef": format!("spec.validations[{index}].{member}"),
                     "warning": errors.join("\n"),

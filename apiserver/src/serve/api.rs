@@ -23,6 +23,7 @@ use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
 use crate::aggregator::RemoteApis;
 use crate::audit::Auditor;
+use crate::background::EVALUATION_LIMITS;
 use crate::discovery::{Discovery, version};
 use crate::flow_control::{FlowControlMetrics, FlowController, QueueSet};
 use crate::registry::Registry;
@@ -110,6 +111,8 @@ pub(super) struct Shared {
     pub large: Arc<QueueSet>,
     /// Turns at working on a large request.
     pub large_turns: Arc<Semaphore>,
+    /// Seats of requests that evaluate expressions that take long.
+    pub evaluations: Arc<QueueSet>,
     pub renderers: Arc<Semaphore>,
     /// Turns true when the server shuts down: watches end.
     pub closing: watch::Receiver<bool>,
@@ -150,6 +153,7 @@ impl Api {
             shares: Arc::default(),
             large: QueueSet::with(LARGE_LIMITS),
             large_turns: Arc::new(Semaphore::new(1)),
+            evaluations: QueueSet::with(EVALUATION_LIMITS),
             renderers: Arc::new(Semaphore::new(RENDERED_AT_ONCE)),
             closing,
             close,

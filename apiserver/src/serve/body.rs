@@ -14,10 +14,10 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
-use super::background::in_background;
 use super::connections::Active;
 use super::flushes::Flushes;
 use super::transfers::{Transfer, Transfers};
+use crate::background::in_background;
 
 /// A body on a socket is handed out in pieces of this size at most, so that a client who reads nothing has little of it in buffers.
 const PIECE: usize = 64 << 10;

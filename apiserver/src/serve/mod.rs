@@ -20,11 +20,10 @@
 //! | `shares.rs` | requests, watches and bytes of bodies of a user |
 //! | `deadline.rs` | how long a request may take |
 //! | `crate::flow_control` | how many requests of which users are executed at once |
-//! | `background.rs` | what takes long keeps no other request waiting |
+//! | `crate::background` | what takes long keeps no other request waiting |
 //! | `transfers.rs` | what a response holds on to that its client does not read |
 
 mod api;
-mod background;
 mod backup;
 mod body;
 mod connections;

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http::{Method, Response};
 
 use super::api::Shared;
-use super::background::in_background;
 use super::backup::{BACKUP_PATH, backup};
 use super::exchange::{MeasuredRequest, RequestContext};
 use super::layers::labels;
 use super::verbs::Call;
 use super::{Body, proxy, respond};
 use crate::aggregator::RemoteApi;
+use crate::background::in_background;
 use crate::request::Verb;
 use crate::request::info::RequestInfo;
 use crate::telemetry::metrics;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::{Line, Result, error, no_overload, quoted};
+use crate::meter::Meter;
 use crate::value::{List, Map, Value};
 
 pub const TABLE: &[Line] = &[
-    ("dyn", "(A)->dyn", |args| args.first().cloned().map_or_else(no_overload, Ok)),
-    ("type", "(A)->type<A>", |args| match args {
+    ("dyn", "(A)->dyn", |args, _| args.first().cloned().map_or_else(no_overload, Ok)),
+    ("type", "(A)->type<A>", |args, _| match args {
         [value] => Ok(Value::Type(value.type_of())),
         _ => no_overload(),
     }),
@@ -19,9 +20,12 @@ pub const TABLE: &[Line] = &[
         "(string)->string (bool)->string (bytes)->string (double)->string (duration)->string (int)->string (timestamp)->string (uint)->string (ip)->string (cidr)->string",
         to_string,
     ),
-    ("bytes", "(bytes)->bytes (string)->bytes", |args| match args {
+    ("bytes", "(bytes)->bytes (string)->bytes", |args, meter| match args {
         [Value::Bytes(bytes)] => Ok(Value::Bytes(bytes.clone())),
-        [Value::String(text)] => Ok(Value::Bytes(text.as_bytes().into())),
+        [Value::String(text)] => {
+            meter.make(text.len())?;
+            Ok(Value::Bytes(text.as_bytes().into()))
+        }
         _ => no_overload(),
     }),
     ("bool", "(bool)->bool (string)->bool", to_bool),
@@ -30,7 +34,7 @@ pub const TABLE: &[Line] = &[
     (
         "size",
         "(bytes)->int bytes.()->int (list<A>)->int list<A>.()->int (map<A,B>)->int map<A,B>.()->int (string)->int string.()->int",
-        |args| match args {
+        |args, _| match args {
             [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
                 Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
             }
@@ -39,7 +43,7 @@ pub const TABLE: &[Line] = &[
     ),
 ];
 
-fn to_int<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_int<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     const RANGE: &str = "integer overflow";
     Ok(Value::Int(match args {
         [Value::Int(value) | Value::Duration(value)] => *value,
@@ -60,7 +64,7 @@ fn to_int<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }))
 }
 
-fn to_uint<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_uint<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     const RANGE: &str = "unsigned integer overflow";
     Ok(Value::Uint(match args {
         [Value::Uint(value)] => *value,
@@ -76,7 +80,7 @@ fn to_uint<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }))
 }
 
-fn to_double<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_double<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     Ok(Value::Double(match args {
         [Value::Double(value)] => *value,
         [Value::Int(value)] => *value as f64,
@@ -88,7 +92,7 @@ fn to_double<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }))
 }
 
-fn to_bool<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_bool<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Bool(value)] => Ok(Value::Bool(*value)),
         [Value::String(text)] => match &**text {
@@ -100,11 +104,11 @@ fn to_bool<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn to_string<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_string<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::String(text)] => Ok(Value::String(text.clone())),
         [Value::Bytes(bytes)] => match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(Value::text(text)),
+            Ok(text) => meter.text(text.to_owned()),
             Err(_) => error("invalid UTF-8 in bytes, cannot convert to string"),
         },
         [
@@ -116,12 +120,12 @@ fn to_string<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
             | Value::Timestamp(_)
             | Value::Ip(_)
             | Value::Cidr(_)),
-        ] => Ok(Value::text(shown(value))),
+        ] => Ok(Value::text(shown(value, meter)?)),
         _ => no_overload(),
     }
 }
 
-fn to_timestamp<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_timestamp<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Timestamp(time)] => Ok(Value::Timestamp(*time)),
         [Value::Int(seconds)] => jiff::Timestamp::from_second(*seconds)
@@ -137,7 +141,7 @@ fn to_timestamp<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn to_duration<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn to_duration<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Duration(nanos) | Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
         [Value::String(text)] => match parse_duration(text) {
@@ -196,41 +200,73 @@ pub fn double_text(value: f64) -> String {
 }
 
 /// A value as errors and `format` print it.
-pub fn shown(value: &Value<'_>) -> String {
+///
+/// # Errors
+/// [`EvalError::WorkLimit`](crate::EvalError::WorkLimit) if it has more values, or makes more text, than may be.
+pub fn shown(value: &Value<'_>, meter: &Meter) -> Result<String> {
+    let mut text = String::new();
+    show(value, &mut text, meter)?;
+    Ok(text)
+}
+
+fn show(value: &Value<'_>, text: &mut String, meter: &Meter) -> Result<()> {
+    meter.visit(1)?;
+    let mut push = |part: &str| {
+        meter.make(part.len())?;
+        text.push_str(part);
+        Ok(())
+    };
     match value {
-        Value::Null => "null".into(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Uint(value) => value.to_string(),
-        Value::Double(value) => double_text(*value),
-        Value::String(text) => text.to_string(),
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Duration(nanos) => duration_text(*nanos),
-        Value::Timestamp(time) => time.to_string(),
-        Value::List(list) => shown_list(list),
-        Value::Map(map) => shown_map(map),
-        Value::Type(ty) => ty.name().to_owned(),
-        Value::Quantity(quantity) => quantity.to_string(),
-        Value::Ip(address) => address.to_string(),
-        Value::Cidr(cidr) => cidr.to_string(),
-        Value::Url(url) => url.text.clone(),
-        Value::Semver(version) => version.to_string(),
-        other => other.type_of().name().to_owned(),
+        Value::Null => push("null"),
+        Value::Bool(value) => push(&value.to_string()),
+        Value::Int(value) => push(&value.to_string()),
+        Value::Uint(value) => push(&value.to_string()),
+        Value::Double(value) => push(&double_text(*value)),
+        Value::String(value) => push(value),
+        Value::Bytes(bytes) => push(&String::from_utf8_lossy(bytes)),
+        Value::Duration(nanos) => push(&duration_text(*nanos)),
+        Value::Timestamp(time) => push(&time.to_string()),
+        Value::List(list) => show_list(list, text, meter),
+        Value::Map(map) => show_map(map, text, meter),
+        Value::Type(ty) => push(ty.name()),
+        Value::Quantity(quantity) => push(&quantity.to_string()),
+        Value::Ip(address) => push(&address.to_string()),
+        Value::Cidr(cidr) => push(&cidr.to_string()),
+        Value::Url(url) => push(&url.text),
+        Value::Semver(version) => push(&version.to_string()),
+        other => push(other.type_of().name()),
     }
 }
 
-fn shown_list(list: &List<'_>) -> String {
-    let items: Vec<String> = list.iter().map(|item| shown(&item)).collect();
-    format!("[{}]", items.join(", "))
+fn show_list(list: &List<'_>, text: &mut String, meter: &Meter) -> Result<()> {
+    text.push('[');
+    for (at, item) in list.iter().enumerate() {
+        if at > 0 {
+            text.push_str(", ");
+        }
+        show(&item, text, meter)?;
+    }
+    text.push(']');
+    meter.make(2 * list.len())
 }
 
-fn shown_map(map: &Map<'_>) -> String {
-    let entry = |key: Value<'_>| Some(format!("{}: {}", shown(&key), shown(&map.at(&key)?)));
-    let entries: Vec<String> = map.keys().into_iter().filter_map(entry).collect();
-    format!("{{{}}}", entries.join(", "))
+fn show_map(map: &Map<'_>, text: &mut String, meter: &Meter) -> Result<()> {
+    text.push('{');
+    let mut separator = "";
+    for key in map.keys() {
+        let Some(value) = map.at(&key) else { continue };
+        text.push_str(separator);
+        separator = ", ";
+        show(&key, text, meter)?;
+        text.push_str(": ");
+        show(&value, text, meter)?;
+    }
+    text.push('}');
+    meter.make(4 * map.len())
 }
 
-/// A text made of a shared one.
-pub fn shared<'a>(text: &str) -> Value<'a> {
-    Value::String(crate::value::Text::Shared(Arc::from(text)))
+/// A text that is a part of another one.
+pub fn part<'a>(text: &str, meter: &Meter) -> Result<Value<'a>> {
+    meter.make(text.len())?;
+    Ok(Value::String(crate::value::Text::Shared(Arc::from(text))))
 }

@@ -9,36 +9,37 @@ use coracle_quantity::Quantity;
 
 use super::{Line, Result, error, no_overload};
 use crate::library::{NamedFormat, parse_semver};
+use crate::meter::Meter;
 use crate::value::Value;
 
 pub const TABLE: &[Line] = &[
-    ("quantity", "(string)->quantity", |args| match args {
+    ("quantity", "(string)->quantity", |args, _| match args {
         [Value::String(text)] => match text.parse::<Quantity>() {
             Ok(quantity) => Ok(Value::Quantity(quantity)),
             Err(wrong) => error(wrong.to_string()),
         },
         _ => no_overload(),
     }),
-    ("isQuantity", "(string)->bool", |args| match args {
+    ("isQuantity", "(string)->bool", |args, _| match args {
         [Value::String(text)] => Ok(Value::Bool(text.parse::<Quantity>().is_ok())),
         _ => no_overload(),
     }),
-    ("sign", "quantity.()->int", |args| match args {
+    ("sign", "quantity.()->int", |args, _| match args {
         [Value::Quantity(quantity)] => {
             Ok(Value::Int(i64::from(quantity.is_positive()) - i64::from(quantity.is_negative())))
         }
         _ => no_overload(),
     }),
-    ("isInteger", "quantity.()->bool", |args| match args {
+    ("isInteger", "quantity.()->bool", |args, _| match args {
         [Value::Quantity(quantity)] => Ok(Value::Bool(quantity.is_whole())),
         _ => no_overload(),
     }),
-    ("asInteger", "quantity.()->int", |args| match args {
+    ("asInteger", "quantity.()->int", |args, _| match args {
         [Value::Quantity(quantity)] if quantity.is_whole() => Ok(Value::Int(quantity.value())),
         [Value::Quantity(_)] => error("cannot convert value to integer"),
         _ => no_overload(),
     }),
-    ("asApproximateFloat", "quantity.()->double", |args| match args {
+    ("asApproximateFloat", "quantity.()->double", |args, _| match args {
         [Value::Quantity(quantity)] => {
             let whole = if quantity.is_whole() {
                 quantity.value() as f64
@@ -49,57 +50,58 @@ pub const TABLE: &[Line] = &[
         }
         _ => no_overload(),
     }),
-    ("add", "quantity.(quantity)->quantity quantity.(int)->quantity", |args| {
+    ("add", "quantity.(quantity)->quantity quantity.(int)->quantity", |args, _| {
         arithmetic(args, |a, b| a.plus(b))
     }),
-    ("sub", "quantity.(quantity)->quantity quantity.(int)->quantity", |args| {
+    ("sub", "quantity.(quantity)->quantity quantity.(int)->quantity", |args, _| {
         arithmetic(args, |a, b| a.minus(b))
     }),
-    ("isGreaterThan", "quantity.(quantity)->bool semver.(semver)->bool", |args| {
+    ("isGreaterThan", "quantity.(quantity)->bool semver.(semver)->bool", |args, _| {
         order(args, |order| Value::Bool(order == Ordering::Greater))
     }),
-    ("isLessThan", "quantity.(quantity)->bool semver.(semver)->bool", |args| {
+    ("isLessThan", "quantity.(quantity)->bool semver.(semver)->bool", |args, _| {
         order(args, |order| Value::Bool(order == Ordering::Less))
     }),
-    ("compareTo", "quantity.(quantity)->int semver.(semver)->int", |args| {
+    ("compareTo", "quantity.(quantity)->int semver.(semver)->int", |args, _| {
         order(args, |order| Value::Int(order as i64))
     }),
-    ("semver", "(string)->semver (string,bool)->semver", |args| {
+    ("semver", "(string)->semver (string,bool)->semver", |args, meter| {
         let (text, lenient) = version(args)?;
+        meter.make(text.len())?;
         match parse_semver(text, lenient) {
             Ok(version) => Ok(Value::Semver(Arc::new(version))),
             Err(wrong) => error(wrong),
         }
     }),
-    ("isSemver", "(string)->bool (string,bool)->bool", |args| {
+    ("isSemver", "(string)->bool (string,bool)->bool", |args, _| {
         let (text, lenient) = version(args)?;
         Ok(Value::Bool(parse_semver(text, lenient).is_ok()))
     }),
-    ("major", "semver.()->int", |args| number(args, |version| version.major)),
-    ("minor", "semver.()->int", |args| number(args, |version| version.minor)),
-    ("patch", "semver.()->int", |args| number(args, |version| version.patch)),
-    ("format.named", "(string)->optional<format>", |args| match args {
+    ("major", "semver.()->int", |args, _| number(args, |version| version.major)),
+    ("minor", "semver.()->int", |args, _| number(args, |version| version.minor)),
+    ("patch", "semver.()->int", |args, _| number(args, |version| version.patch)),
+    ("format.named", "(string)->optional<format>", |args, _| match args {
         [Value::String(name)] => {
             Ok(Value::Optional(NamedFormat::named(name).map(|format| Arc::new(Value::Format(format)))))
         }
         _ => no_overload(),
     }),
-    ("format.dns1123Label", "()->format", |_| Ok(Value::Format(NamedFormat::Dns1123Label))),
-    ("format.dns1123Subdomain", "()->format", |_| Ok(Value::Format(NamedFormat::Dns1123Subdomain))),
-    ("format.dns1035Label", "()->format", |_| Ok(Value::Format(NamedFormat::Dns1035Label))),
-    ("format.qualifiedName", "()->format", |_| Ok(Value::Format(NamedFormat::QualifiedName))),
-    ("format.dns1123LabelPrefix", "()->format", |_| Ok(Value::Format(NamedFormat::Dns1123LabelPrefix))),
-    ("format.dns1123SubdomainPrefix", "()->format", |_| {
+    ("format.dns1123Label", "()->format", |_, _| Ok(Value::Format(NamedFormat::Dns1123Label))),
+    ("format.dns1123Subdomain", "()->format", |_, _| Ok(Value::Format(NamedFormat::Dns1123Subdomain))),
+    ("format.dns1035Label", "()->format", |_, _| Ok(Value::Format(NamedFormat::Dns1035Label))),
+    ("format.qualifiedName", "()->format", |_, _| Ok(Value::Format(NamedFormat::QualifiedName))),
+    ("format.dns1123LabelPrefix", "()->format", |_, _| Ok(Value::Format(NamedFormat::Dns1123LabelPrefix))),
+    ("format.dns1123SubdomainPrefix", "()->format", |_, _| {
         Ok(Value::Format(NamedFormat::Dns1123SubdomainPrefix))
     }),
-    ("format.dns1035LabelPrefix", "()->format", |_| Ok(Value::Format(NamedFormat::Dns1035LabelPrefix))),
-    ("format.labelValue", "()->format", |_| Ok(Value::Format(NamedFormat::LabelValue))),
-    ("format.uri", "()->format", |_| Ok(Value::Format(NamedFormat::Uri))),
-    ("format.uuid", "()->format", |_| Ok(Value::Format(NamedFormat::Uuid))),
-    ("format.byte", "()->format", |_| Ok(Value::Format(NamedFormat::Byte))),
-    ("format.date", "()->format", |_| Ok(Value::Format(NamedFormat::Date))),
-    ("format.datetime", "()->format", |_| Ok(Value::Format(NamedFormat::DateTime))),
-    ("validate", "format.(string)->optional<list<string>>", |args| match args {
+    ("format.dns1035LabelPrefix", "()->format", |_, _| Ok(Value::Format(NamedFormat::Dns1035LabelPrefix))),
+    ("format.labelValue", "()->format", |_, _| Ok(Value::Format(NamedFormat::LabelValue))),
+    ("format.uri", "()->format", |_, _| Ok(Value::Format(NamedFormat::Uri))),
+    ("format.uuid", "()->format", |_, _| Ok(Value::Format(NamedFormat::Uuid))),
+    ("format.byte", "()->format", |_, _| Ok(Value::Format(NamedFormat::Byte))),
+    ("format.date", "()->format", |_, _| Ok(Value::Format(NamedFormat::Date))),
+    ("format.datetime", "()->format", |_, _| Ok(Value::Format(NamedFormat::DateTime))),
+    ("validate", "format.(string)->optional<list<string>>", |args, _| match args {
         [Value::Format(format), Value::String(text)] => {
             let wrong = format
                 .validate(text)
@@ -108,25 +110,37 @@ pub const TABLE: &[Line] = &[
         }
         _ => no_overload(),
     }),
-    ("path", "authorizer.(string)->pathcheck", |args| host("path", args)),
-    ("group", "authorizer.(string)->groupcheck", |args| host("group", args)),
-    ("serviceAccount", "authorizer.(string,string)->authorizer", |args| host("serviceAccount", args)),
-    ("resource", "groupcheck.(string)->resourcecheck", |args| host("resource", args)),
-    ("subresource", "resourcecheck.(string)->resourcecheck", |args| host("subresource", args)),
-    ("namespace", "resourcecheck.(string)->resourcecheck", |args| host("namespace", args)),
-    ("name", "resourcecheck.(string)->resourcecheck", |args| host("name", args)),
-    ("fieldSelector", "resourcecheck.(string)->resourcecheck", |args| host("fieldSelector", args)),
-    ("labelSelector", "resourcecheck.(string)->resourcecheck", |args| host("labelSelector", args)),
-    ("check", "pathcheck.(string)->decision resourcecheck.(string)->decision", |args| host("check", args)),
-    ("errored", "decision.()->bool", |args| host("errored", args)),
-    ("error", "decision.()->string", |args| host("error", args)),
-    ("allowed", "decision.()->bool", |args| host("allowed", args)),
-    ("reason", "decision.()->string", |args| host("reason", args)),
+    ("path", "authorizer.(string)->pathcheck", |args, meter| host("path", args, meter)),
+    ("group", "authorizer.(string)->groupcheck", |args, meter| host("group", args, meter)),
+    ("serviceAccount", "authorizer.(string,string)->authorizer", |args, meter| {
+        host("serviceAccount", args, meter)
+    }),
+    ("resource", "groupcheck.(string)->resourcecheck", |args, meter| host("resource", args, meter)),
+    ("subresource", "resourcecheck.(string)->resourcecheck", |args, meter| host("subresource", args, meter)),
+    ("namespace", "resourcecheck.(string)->resourcecheck", |args, meter| host("namespace", args, meter)),
+    ("name", "resourcecheck.(string)->resourcecheck", |args, meter| host("name", args, meter)),
+    ("fieldSelector", "resourcecheck.(string)->resourcecheck", |args, meter| {
+        host("fieldSelector", args, meter)
+    }),
+    ("labelSelector", "resourcecheck.(string)->resourcecheck", |args, meter| {
+        host("labelSelector", args, meter)
+    }),
+    ("check", "pathcheck.(string)->decision resourcecheck.(string)->decision", |args, meter| {
+        host("check", args, meter)
+    }),
+    ("errored", "decision.()->bool", |args, meter| host("errored", args, meter)),
+    ("error", "decision.()->string", |args, meter| host("error", args, meter)),
+    ("allowed", "decision.()->bool", |args, meter| host("allowed", args, meter)),
+    ("reason", "decision.()->string", |args, meter| host("reason", args, meter)),
 ];
 
-fn host<'a>(function: &str, args: &[Value<'a>]) -> Result<Value<'a>> {
+fn host<'a>(function: &str, args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args.split_first() {
-        Some((Value::Host(host), args)) => host.call(function, args),
+        Some((Value::Host(host), args)) => {
+            let texts = args.iter().map(|arg| if let Value::String(text) = arg { text.len() } else { 0 });
+            meter.make(host.size() + texts.sum::<usize>())?;
+            host.call(function, args)
+        }
         _ => no_overload(),
     }
 }

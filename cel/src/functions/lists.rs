@@ -4,8 +4,10 @@
 
 use std::cmp::Ordering;
 
+use super::operators::has;
 use super::{Line, Result, error, no_overload};
 use crate::interpreter::EvalError;
+use crate::meter::Meter;
 use crate::value::{List, Value};
 
 /// How many items `lists.range` makes at most.
@@ -16,9 +18,10 @@ const LEAST: &str = "list<int>.()->int list<uint>.()->uint list<double>.()->doub
 const SORTED: &str = "list<int>.()->list<int> list<uint>.()->list<uint> list<double>.()->list<double> list<bool>.()->list<bool> list<duration>.()->list<duration> list<timestamp>.()->list<timestamp> list<string>.()->list<string> list<bytes>.()->list<bytes>";
 
 pub const TABLE: &[Line] = &[
-    ("isSorted", SORTABLE, |args| {
+    ("isSorted", SORTABLE, |args, meter| {
         let list = only(args)?;
         let mut sorted = true;
+        read(list, meter)?;
         for at in 1..list.len() {
             if let (Some(a), Some(b)) = (list.get(at - 1), list.get(at)) {
                 sorted &= a.compare(&b).ok_or(EvalError::NoSuchOverload)? != Ordering::Greater;
@@ -27,52 +30,67 @@ pub const TABLE: &[Line] = &[
         Ok(Value::Bool(sorted))
     }),
     ("sum", "list<int>.()->int list<uint>.()->uint list<double>.()->double list<duration>.()->duration", sum),
-    ("min", LEAST, |args| extreme(args, Ordering::Less, "min")),
-    ("max", LEAST, |args| extreme(args, Ordering::Greater, "max")),
-    ("sort", SORTED, |args| {
-        let mut items: Vec<Value<'_>> = only(args)?.iter().collect();
+    ("min", LEAST, |args, meter| extreme(args, Ordering::Less, "min", meter)),
+    ("max", LEAST, |args, meter| extreme(args, Ordering::Greater, "max", meter)),
+    ("sort", SORTED, |args, meter| {
+        let list = only(args)?;
+        // Each item is compared about as often as its position has binary digits.
+        (0..=list.len().checked_ilog2().unwrap_or(0)).try_for_each(|_| read(list, meter))?;
+        meter.make_items(list.len())?;
+        let mut items: Vec<Value<'_>> = list.iter().collect();
         if items.windows(2).any(|pair| matches!(pair, [a, b] if a.compare(b).is_none())) {
             return error("list elements must have the same type");
         }
         items.sort_by(|a, b| a.compare(b).unwrap_or(Ordering::Equal));
         Ok(Value::list(items))
     }),
-    ("distinct", "list<A>.()->list<A>", |args| {
+    ("distinct", "list<A>.()->list<A>", |args, meter| {
         let mut found: Vec<Value<'_>> = Vec::new();
         for item in only(args)?.iter() {
-            if !found.iter().any(|other| other.equals(&item)) {
+            if !has(&found, &item, meter)? {
                 found.push(item);
             }
         }
-        Ok(Value::list(found))
+        meter.list(found)
     }),
-    ("reverse", "list<A>.()->list<A>", |args| Ok(Value::list(only(args)?.iter().rev().collect()))),
+    ("reverse", "list<A>.()->list<A>", |args, meter| {
+        let list = only(args)?;
+        meter.make_items(list.len())?;
+        Ok(Value::list(list.iter().rev().collect()))
+    }),
     ("flatten", "list<list<A>>.()->list<A> list<dyn>.(int)->list<dyn>", flatten),
     ("slice", "list<A>.(int,int)->list<A>", slice),
-    ("first", "list<A>.()->optional<A>", |args| {
+    ("first", "list<A>.()->optional<A>", |args, _| {
         Ok(Value::Optional(only(args)?.get(0).map(std::sync::Arc::new)))
     }),
-    ("last", "list<A>.()->optional<A>", |args| {
+    ("last", "list<A>.()->optional<A>", |args, _| {
         let list = only(args)?;
         Ok(Value::Optional(list.len().checked_sub(1).and_then(|at| list.get(at)).map(std::sync::Arc::new)))
     }),
-    ("lists.range", "(int)->list<int>", |args| match args {
+    ("lists.range", "(int)->list<int>", |args, meter| match args {
         [Value::Int(count)] if *count > MAX_RANGE => error("range size exceeds limit"),
-        [Value::Int(count)] => Ok(Value::list((0..*count).map(Value::Int).collect())),
+        [Value::Int(count)] => {
+            meter.make_items(usize::try_from(*count).unwrap_or(0))?;
+            Ok(Value::list((0..*count).map(Value::Int).collect()))
+        }
         _ => no_overload(),
     }),
-    ("sets.contains", "(list<A>,list<A>)->bool", |args| {
+    ("sets.contains", "(list<A>,list<A>)->bool", |args, meter| {
         let (a, b) = two(args)?;
-        Ok(Value::Bool(b.iter().all(|item| holds(a, &item))))
+        Ok(Value::Bool(a.has_all(b, meter)?))
     }),
-    ("sets.equivalent", "(list<A>,list<A>)->bool", |args| {
+    ("sets.equivalent", "(list<A>,list<A>)->bool", |args, meter| {
         let (a, b) = two(args)?;
-        let equivalent = b.iter().all(|item| holds(a, &item)) && a.iter().all(|item| holds(b, &item));
-        Ok(Value::Bool(equivalent))
+        Ok(Value::Bool(a.has_all(b, meter)? && b.has_all(a, meter)?))
     }),
-    ("sets.intersects", "(list<A>,list<A>)->bool", |args| {
+    ("sets.intersects", "(list<A>,list<A>)->bool", |args, meter| {
         let (a, b) = two(args)?;
-        Ok(Value::Bool(a.iter().any(|item| holds(b, &item))))
+        for item in a.iter() {
+            if b.position(&item, meter)?.is_some() {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
     }),
 ];
 
@@ -90,25 +108,33 @@ fn two<'v, 'a>(args: &'v [Value<'a>]) -> Result<(&'v List<'a>, &'v List<'a>)> {
     }
 }
 
-fn holds(list: &List<'_>, item: &Value<'_>) -> bool {
-    list.iter().any(|other| item.equals(&other))
+/// Counts the reading of all items.
+fn read(list: &List<'_>, meter: &Meter) -> Result<()> {
+    meter.visit(list.len() as u64)?;
+    list.iter().try_for_each(|item| match item {
+        Value::String(text) => meter.read(text.len()),
+        Value::Bytes(bytes) => meter.read(bytes.len() * 8),
+        _ => Ok(()),
+    })
 }
 
-fn sum<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn sum<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let list = only(args)?;
+    read(list, meter)?;
     let add = super::function("_+_").ok_or(EvalError::NoSuchOverload)?.call;
     let mut total: Option<Value<'a>> = None;
     for item in list.iter() {
         total = Some(match total {
             None => item,
-            Some(total) => add(&[total, item])?,
+            Some(total) => add(&[total, item], meter)?,
         });
     }
     Ok(total.unwrap_or(Value::Int(0)))
 }
 
-fn extreme<'a>(args: &[Value<'a>], wanted: Ordering, name: &str) -> Result<Value<'a>> {
+fn extreme<'a>(args: &[Value<'a>], wanted: Ordering, name: &str, meter: &Meter) -> Result<Value<'a>> {
     let mut best: Option<Value<'a>> = None;
+    read(only(args)?, meter)?;
     for item in only(args)?.iter() {
         best = Some(match best {
             None => item,
@@ -124,13 +150,14 @@ fn extreme<'a>(args: &[Value<'a>], wanted: Ordering, name: &str) -> Result<Value
     best.map_or_else(|| error(format!("{name} called on empty list")), Ok)
 }
 
-fn flatten<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn flatten<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (list, depth) = match args {
         [Value::List(list)] => (list, 1),
         [Value::List(_), Value::Int(depth)] if *depth < 0 => return error("level must be non-negative"),
         [Value::List(list), Value::Int(depth)] => (list, *depth),
         _ => return no_overload(),
     };
+    meter.make_items(list.len())?;
     let mut items: Vec<Value<'a>> = list.iter().collect();
     for _ in 0..depth {
         if !items.iter().any(|item| matches!(item, Value::List(_))) {
@@ -139,8 +166,14 @@ fn flatten<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
         let mut next = Vec::new();
         for item in items {
             match item {
-                Value::List(inner) => next.extend(inner.iter()),
-                other => next.push(other),
+                Value::List(inner) => {
+                    meter.make_items(inner.len())?;
+                    next.extend(inner.iter());
+                }
+                other => {
+                    meter.make_items(1)?;
+                    next.push(other);
+                }
             }
         }
         items = next;
@@ -148,7 +181,7 @@ fn flatten<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     Ok(Value::list(items))
 }
 
-fn slice<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn slice<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let [Value::List(list), Value::Int(from), Value::Int(to)] = args else { return no_overload() };
     let (Ok(start), Ok(end)) = (usize::try_from(*from), usize::try_from(*to)) else {
         return error(format!("cannot slice({from}, {to}), negative indexes not supported"));
@@ -161,5 +194,6 @@ fn slice<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     if end > list.len() {
         return error(format!("cannot slice({from}, {to}), list is length {}", list.len()));
     }
+    meter.make_items(end - start)?;
     Ok(Value::list((start..end).filter_map(|at| list.get(at)).collect()))
 }

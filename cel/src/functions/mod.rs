@@ -7,6 +7,7 @@ mod kubernetes;
 mod lists;
 mod network;
 mod operators;
+mod regex;
 mod strings;
 mod times;
 
@@ -14,14 +15,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 pub use conversions::{duration_text, parse_duration, parse_time};
-pub use strings::regex;
+pub use regex::is_pattern;
 
 use crate::interpreter::EvalError;
+use crate::meter::Meter;
 use crate::types::Type;
 use crate::value::Value;
 
-/// How a function is evaluated. The receiver of a member function is the first argument.
-pub type Call = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>>;
+/// How a function is evaluated. The receiver of a member function is the first argument. Texts among the arguments are counted as
+/// read already; a function counts what else it visits, and what it makes.
+pub type Call = for<'a> fn(&[Value<'a>], &Meter) -> Result<Value<'a>>;
 
 type Result<T> = std::result::Result<T, EvalError>;
 

@@ -8,85 +8,92 @@ use std::sync::Arc;
 
 use super::{Line, Result, error, no_overload};
 use crate::library::{Cidr, Url, parse_ip};
-use crate::value::{Key, Map, Value};
+use crate::meter::Meter;
+use crate::value::{Key, Value};
 
 pub const TABLE: &[Line] = &[
-    ("ip", "(string)->ip cidr.()->ip", |args| match args {
+    ("ip", "(string)->ip cidr.()->ip", |args, _| match args {
         [Value::String(text)] => parse_ip(text).map_or_else(error, |address| Ok(Value::Ip(address))),
         [Value::Cidr(cidr)] => Ok(Value::Ip(cidr.address)),
         _ => no_overload(),
     }),
-    ("isIP", "(string)->bool", |args| match args {
+    ("isIP", "(string)->bool", |args, _| match args {
         [Value::String(text)] => Ok(Value::Bool(parse_ip(text).is_ok())),
         _ => no_overload(),
     }),
-    ("ip.isCanonical", "(string)->bool", |args| match args {
+    ("ip.isCanonical", "(string)->bool", |args, _| match args {
         [Value::String(text)] => match parse_ip(text) {
             Ok(address) => Ok(Value::Bool(address.to_string() == **text)),
             Err(wrong) => error(wrong),
         },
         _ => no_overload(),
     }),
-    ("family", "ip.()->int", |args| match args {
+    ("family", "ip.()->int", |args, _| match args {
         [Value::Ip(address)] => Ok(Value::Int(if address.is_ipv4() { 4 } else { 6 })),
         _ => no_overload(),
     }),
-    ("isUnspecified", "ip.()->bool", |args| address(args, |address| address.is_unspecified())),
-    ("isLoopback", "ip.()->bool", |args| address(args, |address| address.is_loopback())),
-    ("isLinkLocalMulticast", "ip.()->bool", |args| address(args, is_link_local_multicast)),
-    ("isLinkLocalUnicast", "ip.()->bool", |args| address(args, is_link_local_unicast)),
-    ("isGlobalUnicast", "ip.()->bool", |args| address(args, is_global_unicast)),
-    ("cidr", "(string)->cidr", |args| match args {
+    ("isUnspecified", "ip.()->bool", |args, _| address(args, |address| address.is_unspecified())),
+    ("isLoopback", "ip.()->bool", |args, _| address(args, |address| address.is_loopback())),
+    ("isLinkLocalMulticast", "ip.()->bool", |args, _| address(args, is_link_local_multicast)),
+    ("isLinkLocalUnicast", "ip.()->bool", |args, _| address(args, is_link_local_unicast)),
+    ("isGlobalUnicast", "ip.()->bool", |args, _| address(args, is_global_unicast)),
+    ("cidr", "(string)->cidr", |args, _| match args {
         [Value::String(text)] => Cidr::parse(text).map_or_else(error, |cidr| Ok(Value::Cidr(cidr))),
         _ => no_overload(),
     }),
-    ("isCIDR", "(string)->bool", |args| match args {
+    ("isCIDR", "(string)->bool", |args, _| match args {
         [Value::String(text)] => Ok(Value::Bool(Cidr::parse(text).is_ok())),
         _ => no_overload(),
     }),
-    ("containsIP", "cidr.(string)->bool cidr.(ip)->bool", |args| match args {
+    ("containsIP", "cidr.(string)->bool cidr.(ip)->bool", |args, _| match args {
         [Value::Cidr(cidr), Value::Ip(address)] => Ok(Value::Bool(cidr.contains(*address))),
         [Value::Cidr(cidr), Value::String(text)] => {
             parse_ip(text).map_or_else(error, |address| Ok(Value::Bool(cidr.contains(address))))
         }
         _ => no_overload(),
     }),
-    ("containsCIDR", "cidr.(string)->bool cidr.(cidr)->bool", |args| match args {
+    ("containsCIDR", "cidr.(string)->bool cidr.(cidr)->bool", |args, _| match args {
         [Value::Cidr(cidr), Value::Cidr(other)] => Ok(Value::Bool(cidr.contains_cidr(other))),
         [Value::Cidr(cidr), Value::String(text)] => {
             Cidr::parse(text).map_or_else(error, |other| Ok(Value::Bool(cidr.contains_cidr(&other))))
         }
         _ => no_overload(),
     }),
-    ("masked", "cidr.()->cidr", |args| match args {
+    ("masked", "cidr.()->cidr", |args, _| match args {
         [Value::Cidr(cidr)] => Ok(Value::Cidr(cidr.masked())),
         _ => no_overload(),
     }),
-    ("prefixLength", "cidr.()->int", |args| match args {
+    ("prefixLength", "cidr.()->int", |args, _| match args {
         [Value::Cidr(cidr)] => Ok(Value::Int(cidr.prefix.into())),
         _ => no_overload(),
     }),
-    ("url", "(string)->url", |args| match args {
-        [Value::String(text)] => Url::parse(text).map_or_else(error, |url| Ok(Value::Url(Arc::new(url)))),
+    ("url", "(string)->url", |args, meter| match args {
+        [Value::String(text)] => {
+            meter.make(text.len().saturating_mul(2))?;
+            Url::parse(text).map_or_else(error, |url| Ok(Value::Url(Arc::new(url))))
+        }
         _ => no_overload(),
     }),
-    ("isURL", "(string)->bool", |args| match args {
+    ("isURL", "(string)->bool", |args, _| match args {
         [Value::String(text)] => Ok(Value::Bool(Url::parse(text).is_ok())),
         _ => no_overload(),
     }),
-    ("getScheme", "url.()->string", |args| part(args, |url| url.scheme.clone())),
-    ("getHost", "url.()->string", |args| part(args, |url| url.host.clone())),
-    ("getHostname", "url.()->string", |args| part(args, Url::hostname)),
-    ("getPort", "url.()->string", |args| part(args, Url::port)),
-    ("getEscapedPath", "url.()->string", |args| part(args, |url| url.path.clone())),
-    ("getQuery", "url.()->map<string,list<string>>", |args| match args {
+    ("getScheme", "url.()->string", |args, meter| part(args, meter, |url| url.scheme.clone())),
+    ("getHost", "url.()->string", |args, meter| part(args, meter, |url| url.host.clone())),
+    ("getHostname", "url.()->string", |args, meter| part(args, meter, Url::hostname)),
+    ("getPort", "url.()->string", |args, meter| part(args, meter, Url::port)),
+    ("getEscapedPath", "url.()->string", |args, meter| part(args, meter, |url| url.path.clone())),
+    ("getQuery", "url.()->map<string,list<string>>", |args, meter| match args {
         [Value::Url(url)] => {
+            meter.make(url.text.len())?;
+            // A parameter is a list in a map.
+            meter.make_items(3 * (1 + url.text.matches('&').count()))?;
             let mut entries: BTreeMap<Key, Vec<Value<'_>>> = BTreeMap::new();
             for (name, value) in url.query() {
                 entries.entry(Key::String(name.into())).or_default().push(Value::text(value));
             }
             let entries = entries.into_iter().map(|(key, values)| (key, Value::list(values))).collect();
-            Ok(Value::Map(Map::Values(Arc::new(entries))))
+            Ok(Value::map(entries))
         }
         _ => no_overload(),
     }),
@@ -99,9 +106,9 @@ fn address<'a>(args: &[Value<'a>], meaning: fn(&IpAddr) -> bool) -> Result<Value
     }
 }
 
-fn part<'a>(args: &[Value<'a>], meaning: fn(&Url) -> String) -> Result<Value<'a>> {
+fn part<'a>(args: &[Value<'a>], meter: &Meter, meaning: fn(&Url) -> String) -> Result<Value<'a>> {
     match args {
-        [Value::Url(url)] => Ok(Value::text(meaning(url))),
+        [Value::Url(url)] => meter.text(meaning(url)),
         _ => no_overload(),
     }
 }

@@ -4,19 +4,21 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::conversions::shown;
 use super::{Line, Result, error, no_overload};
 use crate::interpreter::EvalError;
+use crate::meter::Meter;
 use crate::value::{Key, List, Map, Value};
 
 const ORDERED: &str = "(bool,bool)->bool (int,int)->bool (int,double)->bool (int,uint)->bool (uint,uint)->bool (uint,double)->bool (uint,int)->bool (double,double)->bool (double,int)->bool (double,uint)->bool (string,string)->bool (bytes,bytes)->bool (timestamp,timestamp)->bool (duration,duration)->bool";
 
 pub const TABLE: &[Line] = &[
-    ("_==_", "(A,A)->bool", |args| pair(args, |a, b| Ok(Value::Bool(a.equals(b))))),
-    ("_!=_", "(A,A)->bool", |args| pair(args, |a, b| Ok(Value::Bool(!a.equals(b))))),
-    ("_<_", ORDERED, |args| compare(args, |order| order == Ordering::Less)),
-    ("_<=_", ORDERED, |args| compare(args, |order| order != Ordering::Greater)),
-    ("_>_", ORDERED, |args| compare(args, |order| order == Ordering::Greater)),
-    ("_>=_", ORDERED, |args| compare(args, |order| order != Ordering::Less)),
+    ("_==_", "(A,A)->bool", |args, meter| pair(args, |a, b| Ok(Value::Bool(a.equals(b, meter)?)))),
+    ("_!=_", "(A,A)->bool", |args, meter| pair(args, |a, b| Ok(Value::Bool(!a.equals(b, meter)?)))),
+    ("_<_", ORDERED, |args, _| compare(args, |order| order == Ordering::Less)),
+    ("_<=_", ORDERED, |args, _| compare(args, |order| order != Ordering::Greater)),
+    ("_>_", ORDERED, |args, _| compare(args, |order| order == Ordering::Greater)),
+    ("_>=_", ORDERED, |args, _| compare(args, |order| order != Ordering::Less)),
     (
         "_+_",
         "(bytes,bytes)->bytes (double,double)->double (duration,duration)->duration (duration,timestamp)->timestamp (timestamp,duration)->timestamp (int,int)->int (list<A>,list<A>)->list<A> (string,string)->string (uint,uint)->uint",
@@ -32,10 +34,10 @@ pub const TABLE: &[Line] = &[
     ("_%_", "(int,int)->int (uint,uint)->uint", modulo),
     ("-_", "(double)->double (int)->int", negate),
     ("!_", "(bool)->bool", not),
-    ("_&&_", "(bool,bool)->bool", |_| no_overload()),
-    ("_||_", "(bool,bool)->bool", |_| no_overload()),
-    ("_?_:_", "(bool,A,A)->A", |_| no_overload()),
-    ("@not_strictly_false", "(bool)->bool", |args| match args {
+    ("_&&_", "(bool,bool)->bool", |_, _| no_overload()),
+    ("_||_", "(bool,bool)->bool", |_, _| no_overload()),
+    ("_?_:_", "(bool,A,A)->A", |_, _| no_overload()),
+    ("@not_strictly_false", "(bool)->bool", |args, _| match args {
         [Value::Bool(value)] => Ok(Value::Bool(*value)),
         _ => Ok(Value::Bool(true)),
     }),
@@ -43,34 +45,36 @@ pub const TABLE: &[Line] = &[
     (
         "_[_]",
         "(list<A>,int)->A (map<A,B>,A)->B (optional<list<A>>,int)->optional<A> (optional<map<A,B>>,A)->optional<B>",
-        |args| pair(args, index),
+        |args, meter| pair(args, |container, key| index(container, key, meter)),
     ),
     (
         "_[?_]",
         "(list<A>,int)->optional<A> (map<A,B>,A)->optional<B> (optional<list<A>>,int)->optional<A> (optional<map<A,B>>,A)->optional<B>",
-        |args| pair(args, optional_index),
+        |args, meter| pair(args, |container, key| optional_index(container, key, meter)),
     ),
-    ("_?._", "(dyn,string)->optional<dyn>", |args| pair(args, optional_index)),
-    ("optional.of", "(A)->optional<A>", |args| single(args, |value| present(value.clone()))),
-    ("optional.none", "()->optional<A>", |_| Ok(Value::Optional(None))),
-    ("optional.ofNonZeroValue", "(A)->optional<A>", |args| {
+    ("_?._", "(dyn,string)->optional<dyn>", |args, meter| {
+        pair(args, |container, key| optional_index(container, key, meter))
+    }),
+    ("optional.of", "(A)->optional<A>", |args, _| single(args, |value| present(value.clone()))),
+    ("optional.none", "()->optional<A>", |_, _| Ok(Value::Optional(None))),
+    ("optional.ofNonZeroValue", "(A)->optional<A>", |args, _| {
         single(args, |value| if is_zero(value) { Ok(Value::Optional(None)) } else { present(value.clone()) })
     }),
-    ("hasValue", "optional<A>.()->bool", |args| match args {
+    ("hasValue", "optional<A>.()->bool", |args, _| match args {
         [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
         _ => no_overload(),
     }),
-    ("value", "optional<A>.()->A", |args| match args {
+    ("value", "optional<A>.()->A", |args, _| match args {
         [Value::Optional(Some(value))] => Ok((**value).clone()),
         [Value::Optional(None)] => error("optional.none() dereference"),
         _ => no_overload(),
     }),
-    ("or", "optional<A>.(optional<A>)->optional<A>", |args| match args {
+    ("or", "optional<A>.(optional<A>)->optional<A>", |args, _| match args {
         [Value::Optional(None), other] => Ok(other.clone()),
         [some @ Value::Optional(_), _] => Ok(some.clone()),
         _ => no_overload(),
     }),
-    ("orValue", "optional<A>.(A)->A", |args| match args {
+    ("orValue", "optional<A>.(A)->A", |args, _| match args {
         [Value::Optional(None), other] => Ok(other.clone()),
         [Value::Optional(Some(value)), _] => Ok((**value).clone()),
         _ => no_overload(),
@@ -117,14 +121,20 @@ const UINT: &str = "unsigned integer overflow";
 const DURATION: &str = "duration overflow";
 const TIMESTAMP: &str = "timestamp overflow";
 
-fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_add(*b), Value::Int, INT),
         [Value::Uint(a), Value::Uint(b)] => checked(a.checked_add(*b), Value::Uint, UINT),
         [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a + b)),
-        [Value::String(a), Value::String(b)] => Ok(Value::text(format!("{}{}", &**a, &**b))),
-        [Value::Bytes(a), Value::Bytes(b)] => Ok(Value::Bytes([&**a, &**b].concat().into())),
-        [Value::List(a), Value::List(b)] => Ok(join(a, b)),
+        [Value::String(a), Value::String(b)] => {
+            meter.make(a.len().saturating_add(b.len()))?;
+            Ok(Value::text(format!("{}{}", &**a, &**b)))
+        }
+        [Value::Bytes(a), Value::Bytes(b)] => {
+            meter.make(a.len().saturating_add(b.len()))?;
+            Ok(Value::Bytes([&**a, &**b].concat().into()))
+        }
+        [Value::List(a), Value::List(b)] => join(a, b, meter),
         [Value::Duration(a), Value::Duration(b)] => checked(a.checked_add(*b), Value::Duration, DURATION),
         [Value::Duration(d), Value::Timestamp(t)] | [Value::Timestamp(t), Value::Duration(d)] => {
             let sum = t.checked_add(jiff::SignedDuration::from_nanos(*d)).ok();
@@ -135,27 +145,28 @@ fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
 }
 
 /// Sets are merged, lists by keys too, others are appended.
-fn join<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
+fn join<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
     use crate::decl::ListSemantics;
+    meter.make_items(a.len().saturating_add(b.len()))?;
     let mut items: Vec<Value<'a>> = a.iter().collect();
     match a {
         List::Json(_, _, ListSemantics::Set) => {
             for item in b.iter() {
-                if !items.iter().any(|other| other.equals(&item)) {
+                if !has(&items, &item, meter)? {
                     items.push(item);
                 }
             }
         }
         List::Json(_, _, ListSemantics::Map(keys)) => {
-            let same = |a: &Value<'a>, b: &Value<'a>| match (a, b) {
-                (Value::Map(a), Value::Map(b)) => keys.iter().all(|key| match (a.get(key), b.get(key)) {
-                    (Some(a), Some(b)) => a.equals(&b),
-                    (a, b) => a.is_none() && b.is_none(),
-                }),
-                _ => false,
-            };
             for item in b.iter() {
-                match items.iter_mut().find(|other| same(other, &item)) {
+                let mut found = None;
+                for (at, other) in items.iter().enumerate() {
+                    if have_same_keys(other, &item, keys, meter)? {
+                        found = Some(at);
+                        break;
+                    }
+                }
+                match found.and_then(|at| items.get_mut(at)) {
                     Some(place) => *place = item,
                     None => items.push(item),
                 }
@@ -163,10 +174,35 @@ fn join<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
         }
         _ => items.extend(b.iter()),
     }
-    Value::list(items)
+    Ok(Value::list(items))
 }
 
-fn subtract<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+/// Whether a value is among others.
+pub(super) fn has(values: &[Value<'_>], wanted: &Value<'_>, meter: &Meter) -> Result<bool> {
+    for value in values {
+        if value.equals(wanted, meter)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn have_same_keys(a: &Value<'_>, b: &Value<'_>, keys: &[Arc<str>], meter: &Meter) -> Result<bool> {
+    let (Value::Map(a), Value::Map(b)) = (a, b) else { return Ok(false) };
+    meter.visit(1)?;
+    for key in keys {
+        let same = match (a.get(key), b.get(key)) {
+            (Some(a), Some(b)) => a.equals(&b, meter)?,
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn subtract<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_sub(*b), Value::Int, INT),
         [Value::Uint(a), Value::Uint(b)] => checked(a.checked_sub(*b), Value::Uint, UINT),
@@ -184,7 +220,7 @@ fn subtract<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn multiply<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn multiply<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_mul(*b), Value::Int, INT),
         [Value::Uint(a), Value::Uint(b)] => checked(a.checked_mul(*b), Value::Uint, UINT),
@@ -193,7 +229,7 @@ fn multiply<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn divide<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn divide<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => error("division by zero"),
         [Value::Int(a), Value::Int(b)] => checked(a.checked_div(*b), Value::Int, INT),
@@ -203,7 +239,7 @@ fn divide<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn modulo<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn modulo<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => error("modulus by zero"),
         [Value::Int(a), Value::Int(b)] => checked(a.checked_rem(*b), Value::Int, INT),
@@ -212,7 +248,7 @@ fn modulo<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn negate<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn negate<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a)] => checked(a.checked_neg(), Value::Int, INT),
         [Value::Double(a)] => Ok(Value::Double(-a)),
@@ -220,25 +256,25 @@ fn negate<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     }
 }
 
-fn not<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn not<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Bool(value)] => Ok(Value::Bool(!value)),
         _ => no_overload(),
     }
 }
 
-fn contains<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn contains<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args {
-        [item, Value::List(list)] => Ok(Value::Bool(list.iter().any(|other| item.equals(&other)))),
+        [item, Value::List(list)] => Ok(Value::Bool(list.position(item, meter)?.is_some())),
         [key, Value::Map(map)] => Ok(Value::Bool(map.at(key).is_some())),
         _ => no_overload(),
     }
 }
 
-fn index<'a>(container: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>> {
+fn index<'a>(container: &Value<'a>, key: &Value<'a>, meter: &Meter) -> Result<Value<'a>> {
     match container {
         Value::Optional(None) => Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => optional_index(inner, key),
+        Value::Optional(Some(inner)) => optional_index(inner, key, meter),
         Value::List(list) => {
             let at = match key {
                 Value::Int(at) => *at,
@@ -247,18 +283,29 @@ fn index<'a>(container: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>> {
                 _ => return no_overload(),
             };
             let found = usize::try_from(at).ok().and_then(|at| list.get(at));
-            found.ok_or(EvalError::IndexOutOfBounds(at))
+            read(found.ok_or(EvalError::IndexOutOfBounds(at))?, meter)
         }
-        Value::Map(map) => map.at(key).ok_or_else(|| EvalError::NoSuchKey(super::conversions::shown(key))),
+        Value::Map(map) => match map.at(key) {
+            Some(found) => read(found, meter),
+            None => Err(EvalError::NoSuchKey(shown(key, meter)?)),
+        },
         _ => no_overload(),
     }
 }
 
-fn optional_index<'a>(container: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>> {
+/// A value that was read from the object: bytes are decoded anew each time.
+fn read<'a>(value: Value<'a>, meter: &Meter) -> Result<Value<'a>> {
+    if let Value::Bytes(bytes) = &value {
+        meter.make(bytes.len())?;
+    }
+    Ok(value)
+}
+
+fn optional_index<'a>(container: &Value<'a>, key: &Value<'a>, meter: &Meter) -> Result<Value<'a>> {
     match container {
         Value::Optional(None) => Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => optional_index(inner, key),
-        _ => match index(container, key) {
+        Value::Optional(Some(inner)) => optional_index(inner, key, meter),
+        _ => match index(container, key, meter) {
             Ok(value) => present(value),
             Err(EvalError::NoSuchKey(_) | EvalError::IndexOutOfBounds(_)) => Ok(Value::Optional(None)),
             Err(other) => Err(other),
@@ -282,7 +329,7 @@ fn is_zero(value: &Value<'_>) -> bool {
     }
 }
 
-fn insert<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn insert<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (map, added) = match args {
         [Value::Map(map), key, value] => (map, vec![(key.clone(), value.clone())]),
         [Value::Map(map), Value::Map(added)] => {
@@ -290,15 +337,16 @@ fn insert<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
         }
         _ => return no_overload(),
     };
+    meter.make_items(map.len().saturating_add(added.len()))?;
     let mut entries: BTreeMap<Key, Value<'a>> = match map {
-        Map::Values(entries) => (**entries).clone(),
+        Map::Values(entries) => BTreeMap::clone(entries),
         map => map.keys().into_iter().filter_map(|key| Some((Key::of(&key)?, map.at(&key)?))).collect(),
     };
     for (key, value) in added {
         let found = Key::of(&key).ok_or(EvalError::NoSuchOverload)?;
         if entries.insert(found, value).is_some() {
-            return error(format!("insert failed: key {} already exists", super::conversions::shown(&key)));
+            return error(format!("insert failed: key {} already exists", shown(&key, meter)?));
         }
     }
-    Ok(Value::Map(Map::Values(Arc::new(entries))))
+    Ok(Value::map(entries))
 }

@@ -2,30 +2,28 @@
 //!
 //! Source: cel-go's `ext/strings.go`, `ext/formatting.go`; `k8s.io/apiserver/pkg/cel/library/regex.go`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 
-use regex::{Regex, RegexBuilder};
-
-use super::conversions::{double_text, shared, shown};
-use super::{Line, Result, error, no_overload};
+use super::conversions::{double_text, part, shown};
+use super::{Line, Result, error, no_overload, regex};
+use crate::meter::Meter;
 use crate::value::Value;
 
-/// The size of a compiled regular expression, in bytes.
-const MAX_REGEX: usize = 1 << 20;
-
 pub const TABLE: &[Line] = &[
-    ("contains", "string.(string)->bool", |args| texts(args, |a, b| a.contains(b))),
-    ("startsWith", "string.(string)->bool", |args| texts(args, |a, b| a.starts_with(b))),
-    ("endsWith", "string.(string)->bool", |args| texts(args, |a, b| a.ends_with(b))),
-    ("matches", "(string,string)->bool string.(string)->bool", |args| match args {
-        [Value::String(text), Value::String(pattern)] => Ok(Value::Bool(regex(pattern)?.is_match(text))),
+    ("contains", "string.(string)->bool", |args, _| texts(args, |a, b| a.contains(b))),
+    ("startsWith", "string.(string)->bool", |args, _| texts(args, |a, b| a.starts_with(b))),
+    ("endsWith", "string.(string)->bool", |args, _| texts(args, |a, b| a.ends_with(b))),
+    ("matches", "(string,string)->bool string.(string)->bool", |args, meter| match args {
+        [Value::String(text), Value::String(pattern)] => {
+            let regex = regex::compiled(pattern, meter)?;
+            Ok(Value::Bool(regex.for_text(text, meter)?.is_match(text)))
+        }
         _ => no_overload(),
     }),
-    ("find", "string.(string)->string", |args| match args {
+    ("find", "string.(string)->string", |args, meter| match args {
         [Value::String(text), Value::String(pattern)] => {
-            Ok(shared(regex(pattern)?.find(text).map_or("", |found| found.as_str())))
+            let regex = regex::compiled(pattern, meter)?;
+            part(regex.for_text(text, meter)?.find(text).map_or("", |found| found.as_str()), meter)
         }
         _ => no_overload(),
     }),
@@ -33,39 +31,19 @@ pub const TABLE: &[Line] = &[
     ("charAt", "string.(int)->string", char_at),
     ("indexOf", "string.(string)->int string.(string,int)->int list<A>.(A)->int", index_of),
     ("lastIndexOf", "string.(string)->int string.(string,int)->int list<A>.(A)->int", last_index_of),
-    ("lowerAscii", "string.()->string", |args| text(args, str::to_ascii_lowercase)),
-    ("upperAscii", "string.()->string", |args| text(args, str::to_ascii_uppercase)),
-    ("trim", "string.()->string", |args| text(args, |text| text.trim().to_owned())),
+    ("lowerAscii", "string.()->string", |args, meter| text(args, meter, str::to_ascii_lowercase)),
+    ("upperAscii", "string.()->string", |args, meter| text(args, meter, str::to_ascii_uppercase)),
+    ("trim", "string.()->string", |args, meter| text(args, meter, |text| text.trim().to_owned())),
     ("replace", "string.(string,string)->string string.(string,string,int)->string", replace),
     ("split", "string.(string)->list<string> string.(string,int)->list<string>", split),
     ("substring", "string.(int)->string string.(int,int)->string", substring),
     ("join", "list<string>.()->string list<string>.(string)->string", join),
-    ("strings.quote", "(string)->string", |args| text(args, super::quoted)),
+    ("strings.quote", "(string)->string", |args, meter| text(args, meter, super::quoted)),
     ("format", "string.(list<dyn>)->string", format),
-    ("jsonpatch.escapeKey", "(string)->string", |args| {
-        text(args, |text| text.replace('~', "~0").replace('/', "~1"))
+    ("jsonpatch.escapeKey", "(string)->string", |args, meter| {
+        text(args, meter, |text| text.replace('~', "~0").replace('/', "~1"))
     }),
 ];
-
-/// How many compiled regular expressions are kept.
-const MAX_KEPT: usize = 256;
-
-/// A regular expression, matched in linear time and bounded in size. Those that were compiled last are kept.
-pub fn regex(pattern: &str) -> Result<Regex> {
-    static KEPT: Mutex<BTreeMap<String, Regex>> = Mutex::new(BTreeMap::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(regex) = kept.get(pattern) {
-        return Ok(regex.clone());
-    }
-    let Ok(regex) = RegexBuilder::new(pattern).size_limit(MAX_REGEX).build() else {
-        return error(format!("error parsing regexp: invalid pattern: `{pattern}`"));
-    };
-    if kept.len() >= MAX_KEPT {
-        kept.clear();
-    }
-    kept.insert(pattern.to_owned(), regex.clone());
-    Ok(regex)
-}
 
 fn texts<'a>(args: &[Value<'a>], meaning: fn(&str, &str) -> bool) -> Result<Value<'a>> {
     match args {
@@ -74,14 +52,18 @@ fn texts<'a>(args: &[Value<'a>], meaning: fn(&str, &str) -> bool) -> Result<Valu
     }
 }
 
-fn text<'a>(args: &[Value<'a>], meaning: fn(&str) -> String) -> Result<Value<'a>> {
+/// A text that is made of one, and not much longer.
+fn text<'a>(args: &[Value<'a>], meter: &Meter, meaning: fn(&str) -> String) -> Result<Value<'a>> {
     match args {
-        [Value::String(text)] => Ok(Value::text(meaning(text))),
+        [Value::String(text)] => {
+            meter.make(text.len())?;
+            Ok(Value::text(meaning(text)))
+        }
         _ => no_overload(),
     }
 }
 
-fn find_all<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn find_all<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (text, pattern, limit) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => {
@@ -89,8 +71,13 @@ fn find_all<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
         }
         _ => return no_overload(),
     };
-    let regex = regex(pattern)?;
-    Ok(Value::list(regex.find_iter(text).take(limit).map(|found| shared(found.as_str())).collect()))
+    let regex = regex::compiled(pattern, meter)?;
+    let mut found = Vec::new();
+    for part_of_text in regex.for_text(text, meter)?.find_iter(text).take(limit) {
+        meter.make_items(1)?;
+        found.push(part(part_of_text.as_str(), meter)?);
+    }
+    Ok(Value::list(found))
 }
 
 fn position(at: i64, length: usize) -> Result<usize> {
@@ -100,17 +87,16 @@ fn position(at: i64, length: usize) -> Result<usize> {
     }
 }
 
-fn char_at<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn char_at<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     let [Value::String(text), Value::Int(at)] = args else { return no_overload() };
     let position = position(*at, text.chars().count())?;
     Ok(Value::text(text.chars().nth(position).map(String::from).unwrap_or_default()))
 }
 
-fn index_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn index_of<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (text, wanted, from) = match args {
         [Value::List(list), item] => {
-            let found = list.iter().position(|other| item.equals(&other));
-            return Ok(number(found));
+            return Ok(number(list.position(item, meter)?));
         }
         [Value::String(text), Value::String(wanted)] => (text, wanted, 0),
         [Value::String(text), Value::String(wanted), Value::Int(from)] => (text, wanted, *from),
@@ -126,12 +112,12 @@ fn index_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     Ok(number(found))
 }
 
-fn last_index_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn last_index_of<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (text, wanted, from) = match args {
         [Value::List(list), item] => {
             let mut found = None;
             for (at, other) in list.iter().enumerate() {
-                if item.equals(&other) {
+                if item.equals(&other, meter)? {
                     found = Some(at);
                 }
             }
@@ -159,22 +145,22 @@ fn number<'a>(found: Option<usize>) -> Value<'a> {
     Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1))
 }
 
-fn replace<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
-    match args {
-        [Value::String(text), Value::String(old), Value::String(new)] => {
-            Ok(Value::text(text.replace(&**old, new)))
-        }
+fn replace<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
+    let (text, old, new, limit) = match args {
+        [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
         [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
-            Ok(Value::text(match usize::try_from(*limit) {
-                Ok(limit) => text.replacen(&**old, new, limit),
-                Err(_) => text.replace(&**old, new),
-            }))
+            (text, old, new, *limit)
         }
-        _ => no_overload(),
-    }
+        _ => return no_overload(),
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    // What is made may be much longer than what is given.
+    let found = text.matches(&**old).take(limit).count();
+    meter.make(text.len().saturating_add(found.saturating_mul(new.len())))?;
+    Ok(Value::text(text.replacen(&**old, new, limit)))
 }
 
-fn split<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn split<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (text, separator, limit) = match args {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
         [Value::String(text), Value::String(separator), Value::Int(limit)] => (text, separator, *limit),
@@ -185,6 +171,8 @@ fn split<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
         return Ok(Value::list(Vec::new()));
     }
     if separator.is_empty() {
+        meter.make_items(text.chars().count().min(limit))?;
+        meter.make(text.len())?;
         let mut parts: Vec<String> = text.chars().take(limit.saturating_sub(1)).map(String::from).collect();
         let rest: String = text.chars().skip(parts.len()).collect();
         if !rest.is_empty() {
@@ -192,10 +180,15 @@ fn split<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
         }
         return Ok(Value::list(parts.into_iter().map(Value::text).collect()));
     }
-    Ok(Value::list(text.splitn(limit, &**separator).map(shared).collect()))
+    let mut parts = Vec::new();
+    for part_of_text in text.splitn(limit, &**separator) {
+        meter.make_items(1)?;
+        parts.push(part(part_of_text, meter)?);
+    }
+    Ok(Value::list(parts))
 }
 
-fn substring<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn substring<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (text, from, to) = match args {
         [Value::String(text), Value::Int(from)] => (text, *from, None),
         [Value::String(text), Value::Int(from), Value::Int(to)] => (text, *from, Some(*to)),
@@ -207,10 +200,10 @@ fn substring<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     if from_position > to {
         return error(format!("invalid substring range. start: {from}, end: {to}"));
     }
-    Ok(Value::text(text.chars().skip(from_position).take(to - from_position).collect::<String>()))
+    meter.text(text.chars().skip(from_position).take(to - from_position).collect::<String>())
 }
 
-fn join<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn join<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let (list, separator) = match args {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, &**separator),
@@ -219,6 +212,8 @@ fn join<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     let mut joined = String::new();
     for (at, item) in list.iter().enumerate() {
         let Value::String(text) = item else { return no_overload() };
+        meter.visit(1)?;
+        meter.make(text.len().saturating_add(separator.len()))?;
         if at > 0 {
             joined.push_str(separator);
         }
@@ -227,7 +222,7 @@ fn join<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
     Ok(Value::text(joined))
 }
 
-fn format<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+fn format<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let [Value::String(pattern), Value::List(values)] = args else { return no_overload() };
     let mut made = String::new();
     let mut chars = pattern.chars();
@@ -259,12 +254,15 @@ fn format<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
         };
         let Some(value) = values.get(next) else { return error(format!("index {next} out of range")) };
         next += 1;
-        made.push_str(&clause(verb, precision, &value)?);
+        // Each clause is counted where it is made, and here where it is copied.
+        let clause = clause(verb, precision, &value, meter)?;
+        meter.make(clause.len())?;
+        made.push_str(&clause);
     }
-    Ok(Value::text(made))
+    meter.text(made)
 }
 
-fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String> {
+fn clause(verb: char, precision: Option<usize>, value: &Value<'_>, meter: &Meter) -> Result<String> {
     let wrong = |of: &str| {
         error(format!(
             "error during formatting: {of} clause can only be used on numbers, was given {}",
@@ -279,7 +277,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Str
         _ => None,
     };
     Ok(match (verb, value) {
-        ('s', value) => shown(value),
+        ('s', value) => shown(value, meter)?,
         ('d', Value::Int(value)) => value.to_string(),
         ('d', Value::Uint(value)) => value.to_string(),
         ('d', Value::Double(value)) if !value.is_finite() => double_text(*value),
@@ -306,8 +304,8 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Str
         ('X', Value::Int(value)) => signed(*value, |value| format!("{value:X}")),
         ('x', Value::Uint(value)) => format!("{value:x}"),
         ('X', Value::Uint(value)) => format!("{value:X}"),
-        ('x' | 'X', Value::String(text)) => hex(text.as_bytes(), verb == 'X'),
-        ('x' | 'X', Value::Bytes(bytes)) => hex(bytes, verb == 'X'),
+        ('x' | 'X', Value::String(text)) => hex(text.as_bytes(), verb == 'X', meter)?,
+        ('x' | 'X', Value::Bytes(bytes)) => hex(bytes, verb == 'X', meter)?,
         ('b' | 'o' | 'x' | 'X', _) => {
             return error(format!(
                 "error during formatting: no formatting function for {}",
@@ -326,12 +324,14 @@ fn signed(value: i64, print: fn(u64) -> String) -> String {
     format!("{}{}", if value < 0 { "-" } else { "" }, print(value.unsigned_abs()))
 }
 
-fn hex(bytes: &[u8], upper: bool) -> String {
+fn hex(bytes: &[u8], upper: bool, meter: &Meter) -> Result<String> {
+    meter.make(bytes.len().saturating_mul(2))?;
+    meter.visit(bytes.len() as u64)?;
     let mut text = String::new();
     for byte in bytes {
         let _ = if upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") };
     }
-    text
+    Ok(text)
 }
 
 fn scientific(value: f64, decimals: usize) -> String {

@@ -9,16 +9,16 @@ const DATE: &str = "timestamp.()->int timestamp.(string)->int";
 const TIME: &str = "timestamp.()->int timestamp.(string)->int duration.()->int";
 
 pub const TABLE: &[Line] = &[
-    ("getFullYear", DATE, |args| part(args, |time| time.year().into())),
-    ("getMonth", DATE, |args| part(args, |time| i64::from(time.month()) - 1)),
-    ("getDayOfYear", DATE, |args| part(args, |time| i64::from(time.day_of_year()) - 1)),
-    ("getDayOfMonth", DATE, |args| part(args, |time| i64::from(time.day()) - 1)),
-    ("getDate", DATE, |args| part(args, |time| time.day().into())),
-    ("getDayOfWeek", DATE, |args| part(args, |time| time.weekday().to_sunday_zero_offset().into())),
-    ("getHours", TIME, |args| either(args, 3_600_000_000_000, |time| time.hour().into())),
-    ("getMinutes", TIME, |args| either(args, 60_000_000_000, |time| time.minute().into())),
-    ("getSeconds", TIME, |args| either(args, 1_000_000_000, |time| time.second().into())),
-    ("getMilliseconds", TIME, |args| match args {
+    ("getFullYear", DATE, |args, _| part(args, |time| time.year().into())),
+    ("getMonth", DATE, |args, _| part(args, |time| i64::from(time.month()) - 1)),
+    ("getDayOfYear", DATE, |args, _| part(args, |time| i64::from(time.day_of_year()) - 1)),
+    ("getDayOfMonth", DATE, |args, _| part(args, |time| i64::from(time.day()) - 1)),
+    ("getDate", DATE, |args, _| part(args, |time| time.day().into())),
+    ("getDayOfWeek", DATE, |args, _| part(args, |time| time.weekday().to_sunday_zero_offset().into())),
+    ("getHours", TIME, |args, _| either(args, 3_600_000_000_000, |time| time.hour().into())),
+    ("getMinutes", TIME, |args, _| either(args, 60_000_000_000, |time| time.minute().into())),
+    ("getSeconds", TIME, |args, _| either(args, 1_000_000_000, |time| time.second().into())),
+    ("getMilliseconds", TIME, |args, _| match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / 1_000_000 % 1000)),
         _ => part(args, |time| time.millisecond().into()),
     }),

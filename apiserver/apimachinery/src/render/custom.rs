@@ -5,9 +5,12 @@ use serde_json::{Value, json};
 
 use super::age;
 use super::columns::{CREATED_TEXT, NAME_TEXT};
-use super::json_path::JsonPath;
+use super::json_path::{JsonPath, Visits};
 use crate::field::Field;
 use crate::go_value::GoValue;
+
+/// How many bytes of text the cells of a row have: each may be the whole object.
+const MAX_ROW: usize = 4 << 20;
 
 /// A column of a custom resource.
 pub struct CustomColumn {
@@ -56,9 +59,21 @@ impl CustomColumn {
         self.definition.clone()
     }
 
+    /// The cells of an object's row. Beyond what one row may take they are null.
+    pub fn cells(columns: &[CustomColumn], object: &Value, now: Timestamp) -> Vec<Value> {
+        let visits = Visits::of_row();
+        let mut bytes = MAX_ROW;
+        let cell = |column: &CustomColumn| {
+            let cell = if bytes == 0 { Value::Null } else { column.cell(object, now, &visits) };
+            bytes = bytes.saturating_sub(cell.as_str().map_or(0, str::len));
+            cell
+        };
+        columns.iter().map(cell).collect()
+    }
+
     /// The first value of the path, in the format of the column's type; null if there is none of that type.
-    pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
-        let Some(found) = self.path.first(object) else { return Value::Null };
+    fn cell(&self, object: &Value, now: Timestamp, visits: &Visits) -> Value {
+        let Some(found) = self.path.first(object, visits) else { return Value::Null };
         match (self.kind.as_str(), &*found) {
             ("string", Value::Null) => "<no value>".into(),
             ("string", Value::String(text)) => text.as_str().into(),
@@ -117,8 +132,26 @@ mod tests {
         ] {
             let columns = json!([{"name": "C", "type": kind, "jsonPath": path}]);
             let columns = CustomColumn::read(Some(&columns));
-            assert_eq!(columns[1].cell(&object, now()), want, "{kind} {path}");
+            assert_eq!(CustomColumn::cells(&columns, &object, now())[1], want, "{kind} {path}");
         }
+    }
+
+    #[test]
+    fn all_columns_of_a_row_share_what_it_may_take() {
+        let many = |path: &str| {
+            let column = json!({"name": "C", "type": "string", "jsonPath": path});
+            CustomColumn::read(Some(&vec![column; 2000].into()))
+        };
+        let large = json!({"spec": {"s": "x".repeat(100_000)}});
+        let cells = CustomColumn::cells(&many(".spec"), &large, now());
+        let bytes: usize = cells.iter().filter_map(Value::as_str).map(str::len).sum();
+        assert_eq!(cells.len(), 2001);
+        assert!((MAX_ROW..MAX_ROW + 200_000).contains(&bytes), "{bytes}");
+        // Each column visits all of it.
+        let wide = json!({"spec": {"l": vec![json!({"a": 1}); 2_000]}});
+        let cells = CustomColumn::cells(&many("..a"), &wide, now());
+        assert_eq!((&cells[1], cells.last()), (&json!("1"), Some(&Value::Null)));
+        assert_eq!(CustomColumn::cells(&many(".spec.l[0].a"), &wide, now()).last(), Some(&json!("1")));
     }
 
     #[test]

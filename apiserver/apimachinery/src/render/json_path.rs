@@ -6,9 +6,17 @@
 //! ignored, a key in brackets may contain dots).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 use serde_json::Value;
+
+/// How many values the paths of one row may visit together. `..` visits all within a value, and again those within each of them:
+/// the results of several multiply, and both paths and objects are those of clients.
+const MAX_VISITS: usize = 50_000;
+/// How long a path may be, and how deep brackets and filters may be nested within each other.
+const MAX_LENGTH: usize = 10_000;
+const MAX_NESTING: usize = 32;
 
 /// A parsed path.
 pub struct JsonPath(Vec<Step>);
@@ -44,50 +52,79 @@ type Found<'a> = Vec<Cow<'a, Value>>;
 impl JsonPath {
     /// Parses a path; None if it is invalid.
     pub fn parse(text: &str) -> Option<JsonPath> {
-        Parser { rest: text }.steps().map(JsonPath)
+        if text.len() > MAX_LENGTH {
+            return None;
+        }
+        Parser::new(text, MAX_NESTING).steps().map(JsonPath)
     }
 
-    /// The first selected value.
-    pub fn first<'a>(&self, value: &'a Value) -> Option<Cow<'a, Value>> {
-        follow(&self.0, vec![Cow::Borrowed(value)])?.into_iter().next()
+    /// The first selected value. None if there is none, or if too many values would be visited.
+    pub fn first<'a>(&self, value: &'a Value, visits: &Visits) -> Option<Cow<'a, Value>> {
+        follow(&self.0, vec![Cow::Borrowed(value)], visits)?.into_iter().next()
     }
 }
 
-fn follow<'a>(steps: &[Step], start: Found<'a>) -> Option<Found<'a>> {
-    steps.iter().try_fold(start, |found, step| step.follow(found))
+/// The values that are left to visit.
+pub struct Visits(Cell<usize>);
+
+impl Visits {
+    /// Those of the paths of one row.
+    pub fn of_row() -> Visits {
+        Visits(Cell::new(MAX_VISITS))
+    }
+
+    /// None if no more may be visited.
+    fn count(&self, values: usize) -> Option<()> {
+        self.0.set(self.0.get().checked_sub(values)?);
+        Some(())
+    }
+}
+
+fn follow<'a>(steps: &[Step], start: Found<'a>, visits: &Visits) -> Option<Found<'a>> {
+    steps.iter().try_fold(start, |found, step| step.follow(found, visits))
 }
 
 impl Step {
-    fn follow<'a>(&self, found: Found<'a>) -> Option<Found<'a>> {
+    fn follow<'a>(&self, found: Found<'a>, visits: &Visits) -> Option<Found<'a>> {
+        visits.count(1 + found.len())?;
         let mut next = Vec::new();
         match self {
             Step::Union(paths) => {
                 for path in paths {
-                    next.extend(follow(path, found.clone())?);
+                    next.extend(follow(path, found.clone(), visits)?);
                 }
             }
             Step::Literal(value) => next.extend(found.iter().map(|_| Cow::Owned(value.clone()))),
             Step::Field(name) => {
                 next.extend(found.into_iter().filter_map(|value| member(value, name)));
             }
-            Step::Wildcard => next.extend(found.into_iter().flat_map(children)),
+            Step::Wildcard => {
+                for value in found {
+                    let children = children(value);
+                    visits.count(children.len())?;
+                    next.extend(children);
+                }
+            }
             Step::Recursive => {
                 for value in found {
-                    descend(value, &mut next);
+                    descend(value, &mut next, visits)?;
                 }
             }
             Step::Slice(slice) => {
                 for value in found.into_iter().filter(|value| !value.is_null()) {
                     let len = value.as_array()?.len();
-                    let wanted = slice.indexes(i64::try_from(len).ok()?)?;
-                    next.extend(wanted.filter_map(|at| element(value.clone(), usize::try_from(at).ok()?)));
+                    for at in slice.indexes(i64::try_from(len).ok()?)? {
+                        visits.count(1)?;
+                        next.extend(usize::try_from(at).ok().and_then(|at| element(value.clone(), at)));
+                    }
                 }
             }
             Step::Filter(filter) => {
                 for value in found {
                     for at in 0..value.as_array()?.len() {
+                        visits.count(1)?;
                         let item = element(value.clone(), at)?;
-                        if filter.passes(&item)? {
+                        if filter.passes(&item, visits)? {
                             next.push(item);
                         }
                     }
@@ -120,9 +157,11 @@ impl Slice {
 
 impl Filter {
     /// None: the two sides cannot be compared.
-    fn passes(&self, item: &Value) -> Option<bool> {
-        let side = |steps: &[Step]| follow(steps, vec![Cow::Borrowed(item)]);
+    fn passes(&self, item: &Value, visits: &Visits) -> Option<bool> {
+        let side = |steps: &[Step]| follow(steps, vec![Cow::Borrowed(item)], visits);
         let left = side(&self.left);
+        // What visits too much has no result at all.
+        visits.count(1)?;
         let Some((operator, right)) = &self.right else {
             return Some(left.is_some_and(|found| !found.is_empty()));
         };
@@ -178,21 +217,31 @@ fn children(value: Cow<'_, Value>) -> Found<'_> {
     }
 }
 
-fn descend<'a>(value: Cow<'a, Value>, all: &mut Found<'a>) {
+fn descend<'a>(value: Cow<'a, Value>, all: &mut Found<'a>, visits: &Visits) -> Option<()> {
     let children = children(value.clone());
+    visits.count(1 + children.len())?;
     if !children.is_empty() {
         all.push(value);
     }
-    for child in children {
-        descend(child, all);
-    }
+    children.into_iter().try_for_each(|child| descend(child, all, visits))
 }
 
 struct Parser<'t> {
     rest: &'t str,
+    /// How deep brackets and filters may still be nested.
+    nesting: usize,
 }
 
 impl<'t> Parser<'t> {
+    fn new(text: &'t str, nesting: usize) -> Parser<'t> {
+        Parser { rest: text, nesting }
+    }
+
+    /// The steps of a part of the path.
+    fn steps_of(&self, text: &str) -> Option<Vec<Step>> {
+        Parser::new(text, self.nesting.checked_sub(1)?).steps()
+    }
+
     fn steps(mut self) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
         while let Some(first) = self.rest.chars().next() {
@@ -259,10 +308,10 @@ impl<'t> Parser<'t> {
         let inner = self.take(self.rest.find(']')?);
         self.take(1);
         if inner.contains(',') {
-            let alternative = |text: &str| Parser { rest: &format!("[{}]", text.trim_matches(' ')) }.steps();
+            let alternative = |text: &str| self.steps_of(&format!("[{}]", text.trim_matches(' ')));
             steps.push(Step::Union(inner.split(',').map(alternative).collect::<Option<_>>()?));
         } else if let Some(key) = inner.strip_prefix('\'').and_then(|key| key.strip_suffix('\'')) {
-            steps.extend(Parser { rest: &format!(".{key}") }.steps()?);
+            steps.extend(self.steps_of(&format!(".{key}"))?);
         } else if inner == "*" {
             steps.push(Step::Slice(Slice { from: None, to: None, single: false, step: None }));
         } else {
@@ -299,15 +348,12 @@ impl<'t> Parser<'t> {
         self.rest = self.rest.strip_prefix(")]")?;
         let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
         let Some(at) = text.find(is_operator).filter(|at| *at > 0) else {
-            return Some(Step::Filter(Filter { left: Parser { rest: text }.steps()?, right: None }));
+            return Some(Step::Filter(Filter { left: self.steps_of(text)?, right: None }));
         };
         let (left, rest) = text.split_at(at);
         let operator = &rest[..rest.find(|c| !is_operator(c))?];
-        let right = Parser { rest: &rest[operator.len()..] }.steps()?;
-        Some(Step::Filter(Filter {
-            left: Parser { rest: left }.steps()?,
-            right: Some((operator.to_owned(), right)),
-        }))
+        let right = self.steps_of(&rest[operator.len()..])?;
+        Some(Step::Filter(Filter { left: self.steps_of(left)?, right: Some((operator.to_owned(), right)) }))
     }
 
     /// A string after its opening quote.
@@ -373,8 +419,48 @@ mod tests {
             (".", None),
         ] {
             let parsed = JsonPath::parse(path).unwrap_or_else(|| panic!("{path} reads"));
-            assert_eq!(parsed.first(&value).map(Cow::into_owned), want, "{path}");
+            assert_eq!(parsed.first(&value, &Visits::of_row()).map(Cow::into_owned), want, "{path}");
         }
+    }
+
+    /// An object of so many levels, with a list at each.
+    fn deep(levels: usize) -> Value {
+        (0..levels).fold(json!(1), |inner, _| json!({"a": inner, "l": [1, 2, 3]}))
+    }
+
+    #[test]
+    fn paths_that_multiply_values_select_nothing() {
+        let value = json!({"spec": deep(90)});
+        let filters = "[?(@..a)]".repeat(40);
+        for path in [
+            format!(".spec{}", "..a".repeat(5)),
+            format!(".spec{}", "..[*]".repeat(5)),
+            format!("{}.a", "..[*]".repeat(1500)),
+            format!(".spec..l{filters}{}", "..[*]".repeat(50)),
+            format!(".spec..a..a[{}]", vec!["'a'"; 2000].join(",")),
+            format!(".spec{}", "[*,*,*,*,*,*,*,*,*,*]".repeat(200)),
+        ] {
+            let started = std::time::Instant::now();
+            let path = JsonPath::parse(&path).unwrap_or_else(|| panic!("{path:.60} reads"));
+            assert_eq!(path.first(&value, &Visits::of_row()).map(Cow::into_owned), None);
+            assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+        }
+        let value = json!({"spec": deep(20)});
+        for path in ["..l[2]", ".spec..a..l[0]", "..a..l[?(@>1)]"] {
+            let parsed = JsonPath::parse(path).unwrap_or_else(|| panic!("{path} reads"));
+            assert!(parsed.first(&value, &Visits::of_row()).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn long_and_nested_paths_are_rejected() {
+        let nested = "[?(@.a".repeat(5000);
+        let quoted = "['".repeat(4000) + "]";
+        let unions = "['".repeat(2000) + "a" + "']".repeat(2000).as_str();
+        for path in [".a".repeat(6000), nested, quoted, unions] {
+            assert!(JsonPath::parse(&path).is_none(), "{path:.60}");
+        }
+        assert!(JsonPath::parse(&".a".repeat(4000)).is_some());
     }
 
     #[test]
@@ -400,7 +486,7 @@ mod tests {
         fn no_path_panics(path in "[.a'\"\\[\\]?(@=!<>)*:,0-9 -]{0,16}|\\PC{0,8}") {
             let value = json!({"a": [{"a": "1"}, {"a": 0}], "0": null});
             if let Some(path) = JsonPath::parse(&path) {
-                let _ = path.first(&value);
+                let _ = path.first(&value, &Visits::of_row());
             }
         }
     }

@@ -135,7 +135,7 @@ impl Printer {
         match &self.columns {
             Columns::BuiltIn(columns) => columns.iter().map(|column| column.cell(&row)).collect(),
             Columns::Default => DEFAULT_COLUMNS.iter().map(|column| column.cell(&row)).collect(),
-            Columns::Custom(columns) => columns.iter().map(|column| column.cell(object, now)).collect(),
+            Columns::Custom(columns) => CustomColumn::cells(columns, object, now),
         }
     }
 

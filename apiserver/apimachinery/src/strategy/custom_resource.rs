@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use coracle_cel::Meter;
 use serde_json::Value;
 
 use super::{Context, ScalePaths, Strategy};
@@ -60,7 +61,6 @@ impl Strategy for CustomResourceStrategy {
         if self.validate_kind(object, errors) {
             validation::structural::validate(object, &self.schema, errors);
             self.validate_scale(object, errors);
-            self.validate_rules(object, None, errors);
         }
     }
 
@@ -68,7 +68,6 @@ impl Strategy for CustomResourceStrategy {
         if self.validate_kind(object, errors) {
             validation::structural::validate_update(object, old, &self.schema, errors);
             self.validate_scale(object, errors);
-            self.validate_rules(object, Some(old), errors);
         }
     }
 
@@ -78,8 +77,29 @@ impl Strategy for CustomResourceStrategy {
             if let Some(paths) = &self.scale {
                 paths.validate_status(object, errors);
             }
-            self.validate_rules(object, Some(old), errors);
         }
+    }
+
+    fn has_expressions(&self) -> bool {
+        self.rules.get().is_none_or(|rules| !rules.is_empty())
+    }
+
+    fn validate_expressions(
+        &self,
+        object: &Field<'_>,
+        old: Option<&Field<'_>>,
+        meter: &Meter,
+        errors: &mut Errors,
+    ) {
+        if object.get("kind").str() != self.kind {
+            return;
+        }
+        // Compiling takes long, and nobody waits for it in the background.
+        if self.rules.get().is_none() && meter.count_compilation().is_err() {
+            return;
+        }
+        let rules = self.rules.get_or_init(|| RuleSet::read(&self.schema.document()));
+        validation::rules::validate(object, old, rules, meter, errors);
     }
 
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
@@ -93,12 +113,6 @@ impl CustomResourceStrategy {
         let is_right = kind.str() == self.kind;
         errors.push_if(!is_right, || kind.invalid(format!("must be {}", self.kind)));
         is_right
-    }
-
-    /// The rules in CEL, which come last.
-    fn validate_rules(&self, object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
-        let rules = self.rules.get_or_init(|| RuleSet::read(&self.schema.document()));
-        validation::rules::validate(object, old, rules, errors);
     }
 
     fn validate_scale(&self, object: &Field<'_>, errors: &mut Errors) {

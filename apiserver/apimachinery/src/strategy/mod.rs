@@ -15,6 +15,7 @@ pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, ResetFields};
 pub use computed::Computed;
 pub use scale::{ScalePaths, ScaleStrategy};
 
+use coracle_cel::Meter;
 use serde_json::Value;
 
 use crate::features::FeatureGates;
@@ -123,6 +124,23 @@ pub trait Strategy: Send + Sync {
         errors: &mut Errors,
     ) {
         let _ = (object, old, features, errors);
+    }
+
+    /// Whether there are rules in CEL.
+    fn has_expressions(&self) -> bool {
+        false
+    }
+
+    /// The rules in CEL; `old` is None on create. They are applied after the others, and not to objects in which those found that
+    /// they would be meaningless.
+    fn validate_expressions(
+        &self,
+        object: &Field<'_>,
+        old: Option<&Field<'_>>,
+        meter: &Meter,
+        errors: &mut Errors,
+    ) {
+        let _ = (object, old, meter, errors);
     }
 
     /// The kind's own rules for a new object; metadata has its own.

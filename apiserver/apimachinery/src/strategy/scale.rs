@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Strategy;
+use crate::codec::limits::MAX_DEPTH;
 use crate::field::{Errors, Field, FieldError, Path};
 use crate::go_value::GoValue;
 use crate::validation::numbers;
@@ -69,9 +70,12 @@ impl ScalePaths {
     /// Sets the desired replicas.
     ///
     /// # Errors
-    /// Go's message where the path leads through what is no object.
+    /// Go's message where the path leads through what is no object. A path that is deeper than a document may be is refused.
     pub fn set_spec_replicas(&self, object: &mut Value, replicas: i64) -> Result<(), String> {
         let names: Vec<&str> = names(&self.spec_replicas).collect();
+        if names.len() > MAX_DEPTH {
+            return Err(format!("specReplicasPath has more than {MAX_DEPTH} names"));
+        }
         let Some((last, parents)) = names.split_last() else { return Ok(()) };
         let mut place = object;
         for (depth, name) in parents.iter().enumerate() {
@@ -173,6 +177,18 @@ mod tests {
             "specReplicasPath": ".spec.a.b", "statusReplicasPath": ".status.n", "labelSelectorPath": ".status.sel",
         });
         ScalePaths::read(&scale).expect("paths")
+    }
+
+    #[test]
+    fn no_path_makes_an_object_deeper_than_a_document() {
+        let deep = |names: usize| ScalePaths { spec_replicas: ".a".repeat(names), ..paths() };
+        let mut object = json!({});
+        let refused = deep(300_000).set_spec_replicas(&mut object, 1);
+        assert_eq!(refused, Err("specReplicasPath has more than 120 names".to_owned()));
+        assert_eq!(object, json!({}));
+        assert_eq!(deep(MAX_DEPTH).set_spec_replicas(&mut object, 1), Ok(()));
+        assert_eq!(deep(MAX_DEPTH).spec_replicas(&object), Ok(Some(1)));
+        assert_eq!(deep(300_000).spec_replicas(&object).ok(), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The validation of an object: its metadata, then the rules of its strategy.
 
+use coracle_cel::Meter;
 use serde_json::Value;
 
 use super::Behaviour;
@@ -8,12 +9,21 @@ use crate::field::{Errors, Field};
 use crate::validation::metadata::{self, Identity, MetadataChecks};
 
 /// The errors in a new object, which is defaulted and prepared and has its name.
-pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool, features: &FeatureGates) -> Errors {
+///
+/// - `meter`: counts what the kind's expressions do.
+pub fn create(
+    object: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+    features: &FeatureGates,
+    meter: &Meter,
+) -> Errors {
     let (object, mut errors) = (Field::root(object), Errors::new());
     let identity = Identity { namespaced, name: behaviour.name };
     metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
     behaviour.strategy.validate_gated(&object, None, features, &mut errors);
     behaviour.strategy.validate(&object, &mut errors);
+    behaviour.strategy.validate_expressions(&object, None, meter, &mut errors);
     metadata::validate_create_generic(&object, namespaced, &behaviour.metadata, &mut errors);
     errors
 }
@@ -25,18 +35,28 @@ pub fn update(
     behaviour: &Behaviour,
     namespaced: bool,
     features: &FeatureGates,
+    meter: &Meter,
 ) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
     let (new, old) = (Field::root(new), Field::root(old));
     behaviour.strategy.validate_gated(&new, Some(&old), features, &mut errors);
     behaviour.strategy.validate_update(&new, &old, &mut errors);
+    behaviour.strategy.validate_expressions(&new, Some(&old), meter, &mut errors);
     errors
 }
 
 /// The errors in an object after an update of its status.
-pub fn status_update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+pub fn status_update(
+    new: &Value,
+    old: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+    meter: &Meter,
+) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
-    behaviour.strategy.validate_status_update(&Field::root(new), &Field::root(old), &mut errors);
+    let (new, old) = (Field::root(new), Field::root(old));
+    behaviour.strategy.validate_status_update(&new, &old, &mut errors);
+    behaviour.strategy.validate_expressions(&new, Some(&old), meter, &mut errors);
     errors
 }
 

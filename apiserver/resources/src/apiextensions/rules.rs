@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use coracle_apimachinery::field::{Errors, Field, Path, escape_html, quote};
-use coracle_apimachinery::validation::rules::{self, FieldPath};
+use coracle_apimachinery::validation::rules::{self, Environments, FieldPath};
 use coracle_cel::{DeclType, Program};
 use serde_json::Value;
 
@@ -110,9 +110,9 @@ fn validate_schema(
         return;
     };
     let cardinality = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
-    let decl = Arc::new(decl);
+    let environments = Environments::new(&Arc::new(decl));
     for rule in rules.items() {
-        validate_rule(&rule, &decl, cardinality, place, total, errors);
+        validate_rule(&rule, &environments, cardinality, place, total, errors);
     }
 }
 
@@ -144,7 +144,7 @@ fn validate_texts(rule: &Field<'_>, schema: &Value, errors: &mut Errors) {
 
 fn validate_rule(
     rule: &Field<'_>,
-    decl: &Arc<DeclType>,
+    environments: &Environments,
     cardinality: u64,
     place: &Place,
     total: &mut Total,
@@ -152,8 +152,8 @@ fn validate_rule(
 ) {
     let (expression, message) = (rule.get("rule"), rule.get("messageExpression"));
     let optional = rule.get("optionalOldSelf");
-    let env = rules::environment(decl, optional.bool());
-    let compiled = rules::compile(&env, expression.str());
+    let env = environments.get(optional.bool());
+    let compiled = rules::compile(env, expression.str());
     let mut observe = |field: &Field<'_>, program: &Program, name: &str, errors: &mut Errors| {
         let cost = program.max_cost().saturating_mul(cardinality);
         errors.push_if(cost > RULE_LIMIT, || field.forbidden(exceeds(name, cost, RULE_LIMIT)));
@@ -170,7 +170,7 @@ fn validate_rule(
         }
     }
     if !message.is_empty() {
-        match rules::compile_message(&env, message.str()) {
+        match rules::compile_message(env, message.str()) {
             Ok(program) => observe(&message, &program, "estimated messageExpression cost", errors),
             Err(detail) => errors.push(message.invalid(detail).with_bad_value_text(printed(rule))),
         }

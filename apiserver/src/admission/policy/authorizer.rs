@@ -41,18 +41,18 @@ pub struct ResourceCheck {
 }
 
 /// The variable `authorizer`.
-pub fn authorizer<'a>(authorizer: &Arc<Authorizer>, user: &UserInfo) -> Value<'a> {
-    let caller = Caller { authorizer: authorizer.clone(), user: Arc::new(user.clone()) };
+pub fn authorizer<'a>(authorizer: &Arc<Authorizer>, user: &Arc<UserInfo>) -> Value<'a> {
+    let caller = Caller { authorizer: authorizer.clone(), user: user.clone() };
     Value::Host(Arc::new(Check::Authorizer(caller)))
 }
 
 /// The variable `authorizer.requestResource`.
 pub fn request_resource<'a>(
     authorizer: &Arc<Authorizer>,
-    user: &UserInfo,
+    user: &Arc<UserInfo>,
     resource: ResourceCheck,
 ) -> Value<'a> {
-    let caller = Caller { authorizer: authorizer.clone(), user: Arc::new(user.clone()) };
+    let caller = Caller { authorizer: authorizer.clone(), user: user.clone() };
     Value::Host(Arc::new(Check::Resource(caller, resource)))
 }
 
@@ -70,6 +70,18 @@ impl Host for Check {
             Check::Group(..) => "kubernetes.authorization.GroupCheck",
             Check::Resource(..) => "kubernetes.authorization.ResourceCheck",
             Check::Decision(_) => "kubernetes.authorization.Decision",
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Check::Authorizer(_) => 0,
+            Check::Path(_, text) | Check::Group(_, text) => text.len(),
+            Check::Resource(_, check) => {
+                let ResourceCheck { group, resource, subresource, namespace, name } = check;
+                [group, resource, subresource, namespace, name].into_iter().map(String::len).sum()
+            }
+            Check::Decision(decision) => decision.reason.len(),
         }
     }
 

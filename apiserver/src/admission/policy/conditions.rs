@@ -3,7 +3,7 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions`.
 
 use coracle_apimachinery::validation::expressions::PolicyEnv;
-use coracle_cel::{Activation, Value as CelValue};
+use coracle_cel::{Activation, Meter, Value as CelValue};
 use serde_json::Value;
 
 use super::CONDITIONS_BUDGET;
@@ -26,22 +26,17 @@ impl MatchConditions {
         MatchConditions(items(conditions).iter().filter_map(read).collect())
     }
 
-    /// Whether there is none, so that everything matches.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether all conditions hold. One that is false decides, whatever others fail with.
     ///
     /// # Errors
     /// The text of the first condition that cannot be evaluated, if none is false.
-    pub fn match_request<'a>(&self, variables: &dyn Activation<'a>) -> Result<bool, String> {
+    pub fn match_request<'a>(&self, variables: &dyn Activation<'a>, meter: &Meter) -> Result<bool, String> {
         let mut budget = CONDITIONS_BUDGET;
         let mut failed = None;
         for condition in &self.0 {
             let outcome = match &condition.program {
                 Ok(program) => {
-                    let outcome = program.evaluate(variables, super::CALL_LIMIT.min(budget));
+                    let outcome = program.evaluate(variables, super::CALL_LIMIT.min(budget), meter);
                     budget = budget.saturating_sub(outcome.cost);
                     outcome.value.map_err(|error| error.to_string())
                 }

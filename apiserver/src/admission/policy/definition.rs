@@ -4,7 +4,7 @@ use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_cel::{Program, Type};
 use serde_json::Value;
 
-use super::MatchConditions;
+use super::{Compiled, MatchConditions};
 use crate::admission::generic::MatchCriteria;
 use crate::admission::{items, text};
 
@@ -30,14 +30,19 @@ pub struct Policy {
     pub fails: bool,
     /// `apiVersion` and `kind` of the parameters.
     pub param_kind: Option<(String, String)>,
+    /// `reinvocationPolicy` is IfNeeded.
+    pub reinvoke_if_needed: bool,
+    pub expressions: Compiled<Expressions>,
+}
+
+/// The expressions of a policy.
+pub struct Expressions {
     pub conditions: MatchConditions,
     /// In the order of their declaration.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub audit_annotations: Vec<(String, Expression)>,
     pub mutations: Vec<Mutation>,
-    /// `reinvocationPolicy` is IfNeeded.
-    pub reinvoke_if_needed: bool,
 }
 
 /// One entry of `validations`.
@@ -61,7 +66,20 @@ impl Policy {
         let param_kind = params
             .is_object()
             .then(|| (text(&params["apiVersion"]).to_owned(), text(&params["kind"]).to_owned()));
-        let base = PolicyEnv::new(param_kind.is_some());
+        vec![Policy {
+            name: text(&object["metadata"]["name"]).to_owned(),
+            criteria: MatchCriteria::of_match_resources(&spec["matchConstraints"]),
+            fails: spec["failurePolicy"] != "Ignore",
+            param_kind,
+            reinvoke_if_needed: spec["reinvocationPolicy"] == "IfNeeded",
+            expressions: Compiled::new(spec, Expressions::compile),
+        }]
+    }
+}
+
+impl Expressions {
+    fn compile(spec: &Value) -> Expressions {
+        let base = PolicyEnv::new(spec["paramKind"].is_object());
         let conditions = MatchConditions::read(&spec["matchConditions"], &base);
         let mut env = base.with_variables();
         if spec["mutations"].is_array() {
@@ -92,18 +110,13 @@ impl Policy {
             let expression = Expression::read(&mutation[member]["expression"], &env)?;
             Some(Mutation { is_json_patch, expression })
         };
-        vec![Policy {
-            name: text(&object["metadata"]["name"]).to_owned(),
-            criteria: MatchCriteria::of_match_resources(&spec["matchConstraints"]),
-            fails: spec["failurePolicy"] != "Ignore",
-            param_kind,
+        Expressions {
             conditions,
             validations: items(&spec["validations"]).iter().filter_map(validation).collect(),
             audit_annotations: items(&spec["auditAnnotations"]).iter().filter_map(annotation).collect(),
             mutations: items(&spec["mutations"]).iter().filter_map(mutation).collect(),
-            reinvoke_if_needed: spec["reinvocationPolicy"] == "IfNeeded",
             variables,
-        }]
+        }
     }
 }
 

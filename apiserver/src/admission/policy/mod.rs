@@ -2,7 +2,8 @@
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `definition.rs` | a stored policy, compiled, and a stored binding |
+//! | `definition.rs` | a stored policy with its expressions, and a stored binding |
+//! | `compiled.rs` | when expressions are compiled |
 //! | `variables.rs` | the variables of an expression: the request, its objects, parameters, composed variables |
 //! | `authorizer.rs` | the variable `authorizer` |
 //! | `conditions.rs` | match conditions, which webhooks have too |
@@ -13,6 +14,7 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy`, `.../plugin/cel`.
 
 mod authorizer;
+mod compiled;
 mod conditions;
 mod definition;
 mod mutating;
@@ -25,6 +27,7 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use compiled::Compiled;
 pub use conditions::MatchConditions;
 pub use mutating::MutatingAdmissionPolicy;
 pub use validating::ValidatingAdmissionPolicy;

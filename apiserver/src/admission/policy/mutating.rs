@@ -4,17 +4,18 @@
 
 use std::time::Instant;
 
-use coracle_cel::{ObjectLiteral, Value as CelValue};
+use coracle_cel::{Meter, ObjectLiteral, Value as CelValue};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use super::definition::{Binding, Mutation, Policy};
+use super::definition::{Binding, Expressions, Mutation, Policy};
 use super::validating::Budget;
 use super::variables::PolicyVariables;
 use super::{PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
+use crate::background;
 use crate::cluster::Cluster;
 use crate::fields::atomics::atomics;
 use crate::fields::merge::merge;
@@ -119,14 +120,13 @@ impl MutatingAdmissionPolicy {
         let requested = resources.find(&resource.group, attributes.version, &resource.resource);
         let requested = requested.ok_or(Error::UnknownResource)?;
         let mut changed = false;
+        let expressions = policy.expressions.get().await?;
         for params in &params {
             let mut objects = VersionedObjects::new(&invocation, attributes).await?;
-            for mutation in &policy.mutations {
-                let mutated = {
-                    let request =
-                        RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
-                    mutate(policy, mutation, &request, params, &objects)
-                };
+            for mutation in &expressions.mutations {
+                let request = RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
+                let mutate = |meter: &Meter| mutate(expressions, mutation, &request, params, &objects, meter);
+                let mutated = background::evaluate(mutate).await?;
                 match mutated {
                     Ok(Some(object)) if Some(&object) != objects.object.as_ref() => {
                         *attributes.object = objects.to_internal(requested, object).await?;
@@ -150,32 +150,35 @@ enum Outcome {
 
 /// The object with one mutation; None if the conditions do not hold.
 fn mutate(
-    policy: &Policy,
+    expressions: &Expressions,
     mutation: &Mutation,
     request: &RequestVariables,
     params: &Value,
     objects: &VersionedObjects,
+    meter: &Meter,
 ) -> Result<Option<Value>, String> {
-    let variables = PolicyVariables::new(request, params, &policy.variables);
-    if !policy.conditions.match_request(&variables)? {
+    let variables = PolicyVariables::new(request, params, &expressions.variables, meter);
+    if !expressions.conditions.match_request(&variables, meter)? {
         return Ok(None);
     }
     let Some(object) = &objects.object else { return Ok(None) };
     let text = &mutation.expression.text;
-    let value = Budget { spent: 0 }
+    let value = Budget { spent: 0, meter }
         .evaluate(&mutation.expression, &variables)
         .map_err(|error| format!("expression '{text}' resulted in error: {error}"))?;
     let current: Value =
         serde_json::from_slice(&objects.to_json(object)).map_err(|error| error.to_string())?;
     let patched = if mutation.is_json_patch {
-        let patch = operations(&value)?;
+        let patch = operations(&value, meter)?;
         json_patch::apply(current, &patch).map_err(|error| format!("JSON Patch: {error}"))?.object
     } else {
         let CelValue::Object(literal) = &value else {
             return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
         };
+        // What JSON has room for is visited soon, too.
+        let configuration = value.to_json(meter).map_err(|error| error.to_string())?;
         check_names(literal, "Object").map_err(|error| format!("type mismatch: {error}"))?;
-        let mut configuration = value.to_json().ok_or("ApplyConfiguration has a value that JSON has not")?;
+        let mut configuration = configuration.ok_or("ApplyConfiguration has a value that JSON has not")?;
         for name in ["apiVersion", "kind"] {
             configuration[name] = current[name].clone();
         }
@@ -227,7 +230,7 @@ fn check_value(value: &CelValue<'_>, wanted: &str) -> Result<(), String> {
 }
 
 /// The JSON patch that a list of `JSONPatch` values is.
-fn operations(value: &CelValue<'_>) -> Result<Value, String> {
+fn operations(value: &CelValue<'_>, meter: &Meter) -> Result<Value, String> {
     let CelValue::List(list) = value else {
         return Err("JSONPatch expression must evaluate to a list".to_owned());
     };
@@ -238,7 +241,8 @@ fn operations(value: &CelValue<'_>) -> Result<Value, String> {
         };
         let mut operation = Map::new();
         for (name, value) in &literal.fields {
-            let value = value.to_json().ok_or_else(|| format!("JSONPatch.{name} has no value in JSON"))?;
+            let value = value.to_json(meter).map_err(|error| error.to_string())?;
+            let value = value.ok_or_else(|| format!("JSONPatch.{name} has no value in JSON"))?;
             operation.insert(name.to_string(), value);
         }
         // A null that is added is no value that was left out.

@@ -146,8 +146,12 @@ fn without_the_action_deny_a_failure_warns() {
 }
 
 fn mutated(mutations: Value, data: Value) -> Result<Value, String> {
-    let spec =
-        json!({"matchConstraints": constraints(), "mutations": mutations, "reinvocationPolicy": "Never"});
+    mutated_by(json!({"mutations": mutations}), data)
+}
+
+fn mutated_by(mut spec: Value, data: Value) -> Result<Value, String> {
+    spec["matchConstraints"] = constraints();
+    spec["reinvocationPolicy"] = "Never".into();
     let world = world()
         .with(GROUP, "mutatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec}))
         .with(
@@ -203,4 +207,65 @@ fn mutations_are_applied_in_order() {
         let error = mutated(json!([mutation]), json!({"a": "1"})).expect_err("denied");
         assert!(error.contains("policy 'p' with binding 'b'") && error.contains(want), "{error}");
     }
+}
+
+/// A value that contains another one twice, which contains another one twice, and so on: a variable each.
+fn shared(levels: usize) -> Vec<Value> {
+    let variable = |level: usize| match level {
+        0 => json!({"name": "v0", "expression": "'x'"}),
+        _ => {
+            let before = level - 1;
+            json!({"name": format!("v{level}"), "expression": format!("[variables.v{before}, variables.v{before}]")})
+        }
+    };
+    (0..=levels).map(variable).collect()
+}
+
+#[test]
+fn expressions_that_do_too_much_deny_in_time() {
+    let all = |inner: &str| {
+        (0..4).fold(inner.to_owned(), |inner, at| format!("lists.range(100).all(i{at}, {inner})"))
+    };
+    for expression in [
+        "variables.v40 == variables.v40",
+        "'%s'.format([variables.v40]) == ''",
+        "variables.v40 == variables.v40 || true",
+        &all("''.findAll('') == ['']"),
+    ] {
+        let spec = json!({"variables": shared(40), "validations": [{"expression": expression}]});
+        let started = std::time::Instant::now();
+        let (code, message) = validated(spec, &["Deny"], config_map(json!({}))).expect("a denial");
+        assert_eq!(code, 422, "{message}");
+        let limits = ["operation interrupted: ", "operation cancelled: actual cost limit exceeded"];
+        assert!(limits.iter().any(|limit| message.contains(limit)), "{expression}: {message}");
+        assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn long_chains_of_variables_do_not_overflow_the_stack() {
+    let variable = |level: usize| {
+        let expression = if level == 0 { "'x'".to_owned() } else { format!("[variables.v{}]", level - 1) };
+        json!({"name": format!("v{level}"), "expression": expression})
+    };
+    let variables: Vec<Value> = (0..4000).map(variable).collect();
+    let read = |level: usize| json!({"expression": format!("variables.v{level} == variables.v{level}")});
+    let spec = |validations: Vec<Value>| json!({"variables": variables, "validations": validations});
+    // A chain of some length is fine; one that is read at once is nested too deep, one that is read in parts gives a value that is.
+    assert_eq!(validated(spec(vec![read(30)]), &["Deny"], config_map(json!({}))), None);
+    for validations in [vec![read(3999)], (0..4000).step_by(30).map(read).collect()] {
+        let (_, message) = validated(spec(validations), &["Deny"], config_map(json!({}))).expect("a denial");
+        assert!(message.contains("operation interrupted: nesting limit exceeded"), "{message}");
+    }
+}
+
+#[test]
+fn a_patch_is_no_larger_than_its_limit() {
+    let expression = "[JSONPatch{op: 'add', path: '/data', value: {'k': variables.v40}}]";
+    let spec = json!({
+        "variables": shared(40),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+    });
+    let failed = mutated_by(spec, json!({})).expect_err("too large");
+    assert!(failed.contains("operation interrupted: "), "{failed}");
 }

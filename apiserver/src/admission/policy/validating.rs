@@ -5,16 +5,17 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use coracle_cel::Value as CelValue;
+use coracle_cel::{Meter, Value as CelValue};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::definition::{Binding, Expression, Policy, Validation};
+use super::definition::{Binding, Expression, Expressions, Policy, Validation};
 use super::variables::PolicyVariables;
 use super::{BINDING_BUDGET, CALL_LIMIT, PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
+use crate::background;
 use crate::cluster::Cluster;
 use crate::error::{Cause, Error};
 use crate::{Result, error};
@@ -95,8 +96,21 @@ impl ValidatingAdmissionPolicy {
                                 Some(RequestVariables::new(attributes, &objects, authorizer, cluster)?);
                         }
                         let Some(request) = &variables else { continue };
-                        let evaluate = |params: &Value| evaluate(policy, request, params, &mut annotations);
-                        params.iter().flat_map(evaluate).collect()
+                        let expressions = policy.expressions.get().await?;
+                        let mut failures = Vec::new();
+                        for params in &params {
+                            let evaluate =
+                                |meter: &Meter| evaluate(policy, expressions, request, params, meter);
+                            let evaluated = background::evaluate(evaluate).await?;
+                            failures.extend(evaluated.failures);
+                            for (key, text) in evaluated.annotations {
+                                let values = annotations.entry(key).or_default();
+                                if !values.contains(&text) {
+                                    values.push(text);
+                                }
+                            }
+                        }
+                        failures
                     }
                 };
                 let took = began.elapsed();
@@ -157,23 +171,35 @@ fn report(
     }
 }
 
-/// What fails of a policy for one parameter.
+/// What a policy says about one parameter.
+#[derive(Default)]
+struct Evaluated {
+    failures: Vec<Failure>,
+    /// The keys and values of audit annotations.
+    annotations: Vec<(String, String)>,
+}
+
 fn evaluate(
     policy: &Policy,
+    expressions: &Expressions,
     request: &RequestVariables,
     params: &Value,
-    annotations: &mut BTreeMap<String, Vec<String>>,
-) -> Vec<Failure> {
-    let variables = PolicyVariables::new(request, params, &policy.variables);
+    meter: &Meter,
+) -> Evaluated {
+    let variables = PolicyVariables::new(request, params, &expressions.variables, meter);
     let failed = |message: String, index| Failure { message, reason: String::new(), index, is_error: true };
-    match policy.conditions.match_request(&variables) {
+    let mut evaluated = Evaluated::default();
+    let Evaluated { failures, annotations } = &mut evaluated;
+    match expressions.conditions.match_request(&variables, meter) {
         Ok(true) => {}
-        Ok(false) => return Vec::new(),
-        Err(message) => return vec![failed(message, 0)],
+        Ok(false) => return evaluated,
+        Err(message) => {
+            failures.push(failed(message, 0));
+            return evaluated;
+        }
     }
-    let mut budget = Budget { spent: 0 };
-    let mut failures = Vec::new();
-    for (index, validation) in policy.validations.iter().enumerate() {
+    let mut budget = Budget { spent: 0, meter };
+    for (index, validation) in expressions.validations.iter().enumerate() {
         match budget.evaluate(&validation.expression, &variables) {
             Ok(CelValue::Bool(true)) => {}
             Ok(_) => failures.push(Failure {
@@ -188,15 +214,12 @@ fn evaluate(
             }
         }
     }
-    for (key, expression) in &policy.audit_annotations {
+    for (key, expression) in &expressions.audit_annotations {
         match budget.evaluate(expression, &variables) {
             Ok(CelValue::String(text)) if !text.trim().is_empty() => {
                 let end = (0..=text.len().min(MAX_TEXT * 2)).rev().find(|end| text.is_char_boundary(*end));
                 let text = text.get(..end.unwrap_or(0)).unwrap_or("").trim().to_owned();
-                let values = annotations.entry(format!("{}/{key}", policy.name)).or_default();
-                if !values.contains(&text) {
-                    values.push(text);
-                }
+                annotations.push((format!("{}/{key}", policy.name), text));
             }
             Ok(_) => {}
             Err(error) => {
@@ -205,15 +228,16 @@ fn evaluate(
             }
         }
     }
-    failures
+    evaluated
 }
 
 /// What the expressions of a policy cost together.
-pub(super) struct Budget {
+pub(super) struct Budget<'m> {
     pub spent: u64,
+    pub meter: &'m Meter,
 }
 
-impl Budget {
+impl Budget<'_> {
     /// Evaluates an expression with what is left.
     pub fn evaluate<'a>(
         &mut self,
@@ -221,7 +245,7 @@ impl Budget {
         variables: &PolicyVariables<'a>,
     ) -> Result<CelValue<'a>, String> {
         let program = expression.program.as_ref().map_err(|error| format!("compilation error: {error}"))?;
-        let outcome = program.evaluate(variables, CALL_LIMIT);
+        let outcome = program.evaluate(variables, CALL_LIMIT, self.meter);
         self.spent = self.spent.saturating_add(outcome.cost).saturating_add(variables.cost.take());
         if self.spent > BINDING_BUDGET {
             return Err("validation failed due to running out of cost budget, no further validation rules will be run".to_owned());

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use coracle_cel::{Activation, DYN, EvalError, Value as CelValue};
+use coracle_cel::{Activation, DYN, EvalError, Meter, Value as CelValue};
 use serde_json::{Value, json};
 
 use super::CALL_LIMIT;
@@ -25,7 +25,7 @@ pub struct RequestVariables {
     request: Value,
     namespace: Value,
     authorizer: Arc<Authorizer>,
-    user: UserInfo,
+    user: Arc<UserInfo>,
     resource: ResourceCheck,
 }
 
@@ -52,7 +52,7 @@ impl RequestVariables {
             request: request(attributes, objects),
             namespace: namespace(attributes, cluster)?,
             authorizer: authorizer.clone(),
-            user: attributes.user.clone(),
+            user: Arc::new(attributes.user.clone()),
             resource: ResourceCheck {
                 group: resource.group.clone(),
                 resource: resource.resource.clone(),
@@ -89,18 +89,22 @@ pub struct PolicyVariables<'a> {
     request: &'a RequestVariables,
     params: &'a Value,
     composed: &'a [(String, Expression)],
+    meter: &'a Meter,
     evaluated: RefCell<HashMap<&'a str, Result<CelValue<'a>, EvalError>>>,
     /// What composed variables have cost.
     pub cost: Cell<u64>,
 }
 
 impl<'a> PolicyVariables<'a> {
+    /// - `meter`: counts what all evaluations with these variables do.
     pub fn new(
         request: &'a RequestVariables,
         params: &'a Value,
         composed: &'a [(String, Expression)],
+        meter: &'a Meter,
     ) -> PolicyVariables<'a> {
-        PolicyVariables { request, params, composed, evaluated: RefCell::default(), cost: Cell::new(0) }
+        let (evaluated, cost) = (RefCell::default(), Cell::new(0));
+        PolicyVariables { request, params, composed, meter, evaluated, cost }
     }
 
     fn composed(&self, name: &str) -> Option<Result<CelValue<'a>, EvalError>> {
@@ -111,7 +115,7 @@ impl<'a> PolicyVariables<'a> {
         }
         let value = match &expression.program {
             Ok(program) => {
-                let outcome = program.evaluate(self, CALL_LIMIT);
+                let outcome = program.evaluate(self, CALL_LIMIT, self.meter);
                 self.cost.set(self.cost.get().saturating_add(outcome.cost));
                 outcome.value.map_err(|error| error.to_string())
             }

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use coracle_cel::Meter;
+
 use super::configuration::Webhook;
 use super::response::{self, Mistake, Response};
 use super::{WebhookContext, review};
 use crate::Error;
 use crate::access::authorize::Authorizer;
-use crate::admission::AdmissionAttributes;
 use crate::admission::generic::VersionedObjects;
 use crate::admission::metrics::{WebhookLabels, WebhookOutcome};
 use crate::admission::policy::RequestVariables;
+use crate::admission::{AdmissionAttributes, items};
+use crate::background;
 use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::webhook::{CallError, Post};
@@ -71,7 +74,7 @@ pub fn observe<T>(
 }
 
 /// Whether the match conditions of a webhook hold, so that it is called.
-pub fn conditions_hold(
+pub async fn conditions_hold(
     context: &WebhookContext,
     webhook: &Webhook,
     labels: WebhookLabels<'_>,
@@ -80,13 +83,15 @@ pub fn conditions_hold(
     authorizer: &Arc<Authorizer>,
     cluster: &dyn Cluster,
 ) -> Result<bool, Failure> {
-    if webhook.conditions.is_empty() {
+    if items(webhook.conditions.source()).is_empty() {
         return Ok(true);
     }
     let variables =
         RequestVariables::new(attributes, objects, authorizer, cluster).map_err(Failure::Request)?;
     let began = Instant::now();
-    let matches = webhook.conditions.match_request(&&variables);
+    let conditions = webhook.conditions.get().await.map_err(Failure::Request)?;
+    let evaluate = |meter: &Meter| conditions.match_request(&&variables, meter);
+    let matches = background::evaluate(evaluate).await.map_err(Failure::Request)?;
     context.metrics.match_conditions(labels, began.elapsed(), matches.as_ref().ok().copied());
     match matches {
         Ok(holds) => Ok(holds),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::admission::generic::MatchCriteria;
-use crate::admission::policy::MatchConditions;
+use crate::admission::policy::{Compiled, MatchConditions};
 use crate::admission::{items, text};
 use crate::webhook::ClientConfig;
 
@@ -22,7 +22,7 @@ pub struct Webhook {
     /// The requests that it is for.
     pub criteria: MatchCriteria,
     /// Further conditions of a call.
-    pub conditions: MatchConditions,
+    pub conditions: Compiled<MatchConditions>,
     /// Whether a call that fails does not count: `failurePolicy: Ignore`.
     pub fails_open: bool,
     /// `timeoutSeconds`.
@@ -69,7 +69,7 @@ impl Webhook {
             uid: format!("{configuration}/{name}/{index}"),
             client: ClientConfig::read(&webhook["clientConfig"]),
             criteria: MatchCriteria::of_webhook(webhook),
-            conditions: MatchConditions::of_webhook(&webhook["matchConditions"]),
+            conditions: Compiled::new(&webhook["matchConditions"], MatchConditions::of_webhook),
             fails_open: webhook["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
             supports_dry_run: matches!(text(&webhook["sideEffects"]), "None" | "NoneOnDryRun"),

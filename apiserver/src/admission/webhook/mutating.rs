@@ -64,18 +64,18 @@ impl MutatingAdmissionWebhook {
             let labels =
                 WebhookLabels { name: &webhook.name, step: "admit", operation: attributes.operation };
             let (context, authorizer) = (&self.context, &self.authorizer);
-            let outcome =
-                match conditions_hold(context, webhook, labels, attributes, &objects, authorizer, cluster) {
-                    Ok(false) => continue,
-                    Ok(true) => {
-                        let began = Instant::now();
-                        let _timer = measure(Phase::Webhooks);
-                        let outcome = self.invoke(webhook, attributes, &objects, &annotation, cluster).await;
-                        observe(context, webhook, labels, began, &outcome);
-                        outcome
-                    }
-                    Err(failure) => Err(failure),
-                };
+            let holds = conditions_hold(context, webhook, labels, attributes, &objects, authorizer, cluster);
+            let outcome = match holds.await {
+                Ok(false) => continue,
+                Ok(true) => {
+                    let began = Instant::now();
+                    let _timer = measure(Phase::Webhooks);
+                    let outcome = self.invoke(webhook, attributes, &objects, &annotation, cluster).await;
+                    observe(context, webhook, labels, began, &outcome);
+                    outcome
+                }
+                Err(failure) => Err(failure),
+            };
             called += 1;
             let changed = matches!(outcome, Ok(true));
             let mutation = json!({

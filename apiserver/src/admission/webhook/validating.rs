@@ -74,7 +74,8 @@ impl ValidatingAdmissionWebhook {
         let labels =
             WebhookLabels { name: &webhook.name, step: "validating", operation: attributes.operation };
         let (context, authorizer) = (&self.context, &self.authorizer);
-        if !conditions_hold(context, webhook, labels, attributes, &objects, authorizer, cluster)? {
+        let holds = conditions_hold(context, webhook, labels, attributes, &objects, authorizer, cluster);
+        if !holds.await? {
             return Ok(());
         }
         let began = Instant::now();

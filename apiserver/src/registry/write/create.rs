@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::metadata::{dedup_owners, fit_namespace, resource_version_of};
 use super::stored::stored_bytes;
-use super::{Writing, context};
+use super::{Writing, context, validated};
 use crate::access::authorize;
 use crate::access::authorize::{RequestAttributes, ResourceTarget};
 use crate::admission::{Operation, OperationOptions};
@@ -172,11 +172,10 @@ impl Registry {
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
-        self.refuse_invalid(
-            info,
-            object,
-            validate::create(object, behaviour, info.namespaced, &self.features),
-        )?;
+        let errors = validated(behaviour, |meter| {
+            validate::create(object, behaviour, info.namespaced, &self.features, meter)
+        });
+        self.refuse_invalid(info, object, errors.await?)?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         if by == CreatedBy::Put {
             self.authorize_create(writing)?;

@@ -19,6 +19,7 @@ mod metadata;
 mod stored;
 mod update;
 
+use coracle_cel::{Limits, Meter};
 use serde_json::Value;
 
 pub(super) use admit::Projection;
@@ -31,6 +32,7 @@ use self::metadata::resource_version_of;
 use super::body::Body;
 use super::{Caller, Payload, Registry, Target};
 use crate::admission::OperationOptions;
+use crate::background;
 use crate::codec::limits::{MAX_COLLECTIONS, measure};
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, FieldError, Path, quote};
@@ -38,8 +40,19 @@ use crate::names::GroupKind;
 use crate::object_meta::ObjectMeta;
 use crate::request::options::FieldValidation;
 use crate::resource_info::{Part, ResourceInfo};
-use crate::strategy::{Context, Strategy};
+use crate::strategy::{Behaviour, Context, Strategy};
 use crate::{Error, Result};
+
+/// The errors that a validation finds. One that evaluates expressions for long does that in the background.
+async fn validated(
+    behaviour: &Behaviour,
+    validate: impl Fn(&Meter) -> Errors + Send + Sync,
+) -> Result<Errors> {
+    match behaviour.strategy.has_expressions() {
+        true => background::evaluate(validate).await,
+        false => Ok(validate(&Meter::new(Limits::REQUEST))),
+    }
+}
 
 /// One write on its way through the pipeline.
 pub(super) struct Writing<'a> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::create::{CreatedBy, Make};
 use super::metadata::{dedup_owners, fit_name, fit_namespace, same_uid};
 use super::stored::stored_bytes;
-use super::{Writing, context, default_within_limits};
+use super::{Writing, context, default_within_limits, validated};
 use crate::admission::{Operation, OperationOptions};
 use crate::field::Field;
 use crate::fields::manage;
@@ -187,12 +187,12 @@ impl Registry {
             new.set_meta("generation", old.generation() + 1);
         }
         let namespaced = info.namespaced;
-        let errors = match part {
-            Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features),
-            Part::Status => validate::status_update(&new, old, behaviour, namespaced),
+        let errors = validated(behaviour, |meter| match part {
+            Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features, meter),
+            Part::Status => validate::status_update(&new, old, behaviour, namespaced, meter),
             other => validate::subresource_update(other.name(), &new, old, behaviour, namespaced),
-        };
-        self.refuse_invalid(info, &new, errors)?;
+        });
+        self.refuse_invalid(info, &new, errors.await?)?;
         writing.caller.warnings.extend(match part {
             Part::Main => behaviour.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
             Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),

@@ -10,8 +10,9 @@ use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt};
 
 use crate::Error;
+use crate::background::{Evaluator, in_background};
+use crate::flow_control::QueueSet;
 use crate::serve::Body;
-use crate::serve::background::in_background;
 use crate::serve::exchange::{MeasuredRequest, RequestRefusal};
 use crate::telemetry::trace_context;
 
@@ -20,6 +21,8 @@ use crate::telemetry::trace_context;
 pub struct Execute<'a, S> {
     /// Turns at working on a large request.
     turns: &'a Arc<Semaphore>,
+    /// Seats of those who evaluate expressions that take long.
+    evaluations: &'a Arc<QueueSet>,
     on_socket: bool,
     inner: S,
 }
@@ -28,9 +31,15 @@ impl<'a, S> Execute<'a, S> {
     /// Executes the requests to a service.
     ///
     /// - `turns`: one for each large request that is worked on at a time.
+    /// - `evaluations`: seats, by user, for requests that evaluate expressions that take long.
     /// - `on_socket`: whether the requests come over a socket.
-    pub fn new(turns: &'a Arc<Semaphore>, on_socket: bool, inner: S) -> Execute<'a, S> {
-        Execute { turns, on_socket, inner }
+    pub fn new(
+        turns: &'a Arc<Semaphore>,
+        evaluations: &'a Arc<QueueSet>,
+        on_socket: bool,
+        inner: S,
+    ) -> Execute<'a, S> {
+        Execute { turns, evaluations, on_socket, inner }
     }
 }
 
@@ -47,16 +56,23 @@ where
     }
 
     fn call(&mut self, request: MeasuredRequest) -> Self::Future {
-        let Execute { turns, on_socket, inner } = self.clone();
+        let Execute { turns, evaluations, on_socket, inner } = self.clone();
         Box::pin(async move {
-            let (deadline, is_large) = (request.deadline, request.is_large);
+            let (deadline, is_background) = (request.deadline, request.is_large && on_socket);
+            let evaluator = Evaluator {
+                seats: evaluations.clone(),
+                turns: turns.clone(),
+                user: request.user.clone(),
+                is_background,
+            };
             let context = request.context.clone();
             let latency = context.latency.clone();
             let span = context.server_span.get().map(|span| span.context.clone());
             // It is pinned before it is passed on: each move would copy all the room that it may need.
-            let response = pin!(trace_context::scope(span, latency.scope(inner.oneshot(request))));
+            let response =
+                pin!(trace_context::scope(span, latency.scope(evaluator.scope(inner.oneshot(request)))));
             let response = deadline.run(response);
-            match is_large && on_socket {
+            match is_background {
                 false => Ok(response.await?),
                 // Why a large request fails may take as long to describe as the request took.
                 true => {
@@ -77,6 +93,7 @@ mod tests {
 
     use super::*;
     use crate::access::UserInfo;
+    use crate::background::EVALUATION_LIMITS;
     use crate::serve::deadline::Deadline;
     use crate::serve::testing;
 
@@ -92,26 +109,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_end_by_their_deadline() {
-        let turns = one_turn();
+        let (turns, evaluations) = (one_turn(), QueueSet::with(EVALUATION_LIMITS));
         let hang = service_fn(|_| pending::<Result<Response<Body>, Error>>());
-        let refused = Execute::new(&turns, true, hang).oneshot(request(false)).await;
+        let refused = Execute::new(&turns, &evaluations, true, hang).oneshot(request(false)).await;
         assert!(matches!(refused, Err(RequestRefusal::Error(error)) if error.code() == 504));
         let fail =
             service_fn(|_| -> Ready<Result<Response<Body>, Error>> { ready(Err(Error::PageNotFound)) });
-        let refused = Execute::new(&turns, true, fail).oneshot(request(false)).await;
+        let refused = Execute::new(&turns, &evaluations, true, fail).oneshot(request(false)).await;
         assert!(matches!(refused, Err(RequestRefusal::Error(Error::PageNotFound))));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn large_requests_over_a_socket_are_executed_in_the_background() {
-        let turns = one_turn();
+        let (turns, evaluations) = (one_turn(), QueueSet::with(EVALUATION_LIMITS));
         for (is_large, on_socket, want) in [(true, true, true), (false, true, false), (true, false, false)] {
             let inner = service_fn(|_| async {
                 let is_background = std::thread::current().name() == Some("background");
                 assert_eq!(is_background, want, "{is_large} {on_socket}");
                 Ok(Response::new(Body::empty()))
             });
-            assert!(Execute::new(&turns, on_socket, inner).oneshot(request(is_large)).await.is_ok());
+            assert!(
+                Execute::new(&turns, &evaluations, on_socket, inner).oneshot(request(is_large)).await.is_ok()
+            );
         }
     }
 }

@@ -27,6 +27,9 @@ const GROWTH: usize = 16;
 const NODE: usize = 16;
 /// In protobuf nodes cannot be counted without decoding, and have fewer bytes: such bodies count so many times.
 const PROTOBUF: usize = 4;
+/// The groups whose objects take long whatever their size: rules are compared with all that their author may do, expressions and
+/// patterns are compiled.
+const COMPUTED: [&str; 3] = [rbac::GROUP, "admissionregistration.k8s.io", "apiextensions.k8s.io"];
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
 /// others wait for the store, or for admission webhooks.
 pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
@@ -96,8 +99,7 @@ fn is_large(
     body: &[u8],
     changed: impl FnOnce() -> usize,
 ) -> bool {
-    // Rules are compared with all that their author may do.
-    if request.group == rbac::GROUP {
+    if COMPUTED.contains(&request.group.as_str()) {
         return true;
     }
     // The format by which the body is decoded later; a body of another one is not decoded.
@@ -152,6 +154,16 @@ mod tests {
                 false,
             ),
             ("rules", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", json, 0, 0, true),
+            (
+                "expressions",
+                "POST",
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+                json,
+                0,
+                0,
+                true,
+            ),
+            ("schemas", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json, 0, 0, true),
         ] {
             let context = testing::received(method, uri, &[("content-type", content_type)]).context;
             let request = context.resource().expect("a resource");

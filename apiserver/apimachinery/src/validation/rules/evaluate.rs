@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_cel::{EvalError, Value as CelValue};
+use coracle_cel::{EvalError, Meter, Value as CelValue};
 use serde_json::Value;
 
 use super::{CompiledRule, RuleNode, RuleSet};
@@ -18,7 +18,15 @@ const MAX_MESSAGE: usize = 5 * 1024;
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
 /// Evaluates the rules of an object, unless an error that was found before keeps rules from being meaningful.
-pub fn validate(object: &Field<'_>, old: Option<&Field<'_>>, rules: &RuleSet, errors: &mut Errors) {
+///
+/// - `meter`: counts what all of them do together.
+pub fn validate(
+    object: &Field<'_>,
+    old: Option<&Field<'_>>,
+    rules: &RuleSet,
+    meter: &Meter,
+    errors: &mut Errors,
+) {
     let Some(root) = &rules.root else { return };
     let blocking = |error: &FieldError| {
         matches!(
@@ -36,13 +44,14 @@ pub fn validate(object: &Field<'_>, old: Option<&Field<'_>>, rules: &RuleSet, er
         return;
     }
     let old = old.and_then(Field::value);
-    let mut evaluation = Evaluation { budget: OBJECT_BUDGET, exhausted: false, errors };
+    let mut evaluation = Evaluation { budget: OBJECT_BUDGET, exhausted: false, meter, errors };
     evaluation.node(object, old, root, false);
 }
 
 struct Evaluation<'e> {
     budget: u64,
     exhausted: bool,
+    meter: &'e Meter,
     errors: &'e mut Errors,
 }
 
@@ -118,7 +127,7 @@ impl Evaluation<'_> {
             (false, old) => old.unwrap_or(CelValue::Null),
         };
         let variables = [("self", CelValue::of_json(value, decl)), ("oldSelf", old_self)];
-        let outcome = program.evaluate(&variables, CALL_LIMIT);
+        let outcome = program.evaluate(&variables, CALL_LIMIT, self.meter);
         let exceeded = outcome.value == Err(EvalError::CostLimit);
         if outcome.cost > self.budget && !exceeded {
             self.exhausted = true;
@@ -155,14 +164,18 @@ impl Evaluation<'_> {
                     ),
                 );
             }
-            Err(error) => report(self.errors, format!("{error} evaluating rule: {}", rule.text())),
+            Err(error) => {
+                // What may not do more will not, whatever rules are left.
+                self.exhausted |= matches!(error, EvalError::WorkLimit(_));
+                report(self.errors, format!("{error} evaluating rule: {}", rule.text()));
+            }
         }
     }
 
     /// What an expression makes, or the rule's message, or the rule.
     fn message(&mut self, rule: &CompiledRule, variables: &[(&str, CelValue<'_>)]) -> String {
         if let Some(program) = &rule.message_program {
-            let outcome = program.evaluate(&variables, CALL_LIMIT.min(self.budget));
+            let outcome = program.evaluate(&variables, CALL_LIMIT.min(self.budget), self.meter);
             self.budget = self.budget.saturating_sub(outcome.cost);
             if let Ok(CelValue::String(text)) = outcome.value {
                 let text = text.trim();
@@ -199,14 +212,20 @@ fn key_of(item: &Value, keys: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coracle_cel::Limits;
     use serde_json::json;
 
     use super::*;
 
+    fn meter() -> Meter {
+        // Beside other tests it is the work that counts.
+        Meter::new(Limits { time: std::time::Duration::from_secs(600), ..Limits::REQUEST })
+    }
+
     fn found(rules: &RuleSet, object: &Value, old: Option<&Value>) -> Vec<String> {
         let mut errors = Errors::new();
         let old = old.map(Field::root);
-        validate(&Field::root(object), old.as_ref(), rules, &mut errors);
+        validate(&Field::root(object), old.as_ref(), rules, &meter(), &mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -296,7 +315,7 @@ mod tests {
         let object = json!({"spec": {"name": "x"}});
         let mut errors = Errors::new();
         errors.push(Field::root(&object).required(""));
-        validate(&Field::root(&object), None, &rules(), &mut errors);
+        validate(&Field::root(&object), None, &rules(), &meter(), &mut errors);
         let texts: Vec<String> = errors.iter().skip(1).map(ToString::to_string).collect();
         assert_eq!(texts, [format!("<nil>: Invalid value: null: {UNCHECKED}")]);
     }
@@ -315,5 +334,23 @@ mod tests {
             texts[0].contains("running out of cost budget, no further validation rules will be run"),
             "{texts:?}"
         );
+    }
+
+    #[test]
+    fn rules_that_do_too_much_end_the_validation() {
+        let endless =
+            "'x'.matches('x') && self.l.all(a, self.l.all(b, self.l.all(c, ''.findAll('') == [''])))";
+        let rules = RuleSet::read(&json!({"type": "object", "properties": {"spec": {
+            "type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}}},
+            "x-kubernetes-validations": [{"rule": endless}, {"rule": "false"}],
+        }}}));
+        let object = json!({"spec": {"l": vec![1; 200]}});
+        let mut errors = Errors::new();
+        let meter = Meter::new(Limits { steps: 100_000, ..Limits::REQUEST });
+        validate(&Field::root(&object), None, &rules, &meter, &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let want =
+            "spec: Invalid value: \"object\": operation interrupted: work limit exceeded evaluating rule: ";
+        assert_eq!(texts, [format!("{want}{endless}")]);
     }
 }

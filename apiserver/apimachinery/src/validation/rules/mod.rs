@@ -5,6 +5,7 @@
 mod evaluate;
 mod field_path;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,6 +26,11 @@ impl RuleSet {
     /// evaluated; a definition with such a rule is refused.
     pub fn read(schema: &Value) -> RuleSet {
         RuleSet { root: RuleNode::read(schema, true, 0) }
+    }
+
+    /// Whether nothing is validated by rules.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_none()
     }
 }
 
@@ -60,8 +66,11 @@ impl RuleNode {
         let rules = rules.filter(|rules| !rules.is_empty());
         let decl =
             rules.and_then(|_| DeclType::of_schema(schema, "selfType", is_resource_root)).map(Arc::new);
-        let compiled =
-            rules.into_iter().flatten().filter_map(|rule| CompiledRule::read(rule, schema, decl.as_ref()?));
+        let environments = decl.as_ref().map(Environments::new);
+        let compiled = rules
+            .into_iter()
+            .flatten()
+            .filter_map(|rule| CompiledRule::read(rule, schema, environments.as_ref()?));
         let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
         let node = RuleNode {
             ty: text("type").to_owned(),
@@ -99,14 +108,14 @@ struct CompiledRule {
 }
 
 impl CompiledRule {
-    fn read(rule: &Value, schema: &Value, decl: &Arc<DeclType>) -> Option<CompiledRule> {
+    fn read(rule: &Value, schema: &Value, environments: &Environments) -> Option<CompiledRule> {
         let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
         if text("rule").trim().is_empty() {
             return None;
         }
         let optional_old_self = rule.get("optionalOldSelf").is_some_and(|flag| flag == true);
-        let env = environment(decl, optional_old_self);
-        let program = compile(&env, text("rule"));
+        let env = environments.get(optional_old_self);
+        let program = compile(env, text("rule"));
         let uses_old_self = program.as_ref().is_ok_and(|program| program.names("oldSelf"));
         let message = text("messageExpression");
         Some(CompiledRule {
@@ -118,7 +127,7 @@ impl CompiledRule {
             uses_old_self,
             program,
             message_program: (!message.trim().is_empty())
-                .then(|| compile_message(&env, message).ok())
+                .then(|| compile_message(env, message).ok())
                 .flatten(),
         })
     }
@@ -129,9 +138,27 @@ impl CompiledRule {
     }
 }
 
-/// The variables of a rule.
-pub fn environment(decl: &Arc<DeclType>, optional_old_self: bool) -> Env {
-    Env::new().declared("self", decl, false).declared("oldSelf", decl, optional_old_self)
+/// The variables of the rules of one schema. They have all its types, so that they are not made for each rule.
+pub struct Environments {
+    decl: Arc<DeclType>,
+    plain: OnceCell<Env>,
+    optional: OnceCell<Env>,
+}
+
+impl Environments {
+    /// The variables of the rules of a type.
+    pub fn new(decl: &Arc<DeclType>) -> Environments {
+        Environments { decl: decl.clone(), plain: OnceCell::new(), optional: OnceCell::new() }
+    }
+
+    /// The variables of a rule whose `oldSelf` may be absent, or those of another one.
+    pub fn get(&self, optional_old_self: bool) -> &Env {
+        let env = if optional_old_self { &self.optional } else { &self.plain };
+        env.get_or_init(|| {
+            let env = Env::new().declared("self", &self.decl, false);
+            env.declared("oldSelf", &self.decl, optional_old_self)
+        })
+    }
 }
 
 /// Compiles a rule.

@@ -5,11 +5,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::thread;
+use std::time::Duration;
 
+use coracle_cel::{Limits, Meter};
 use futures::FutureExt;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tracing::Span;
+
+use crate::access::UserInfo;
+use crate::flow_control::{QueueLimits, QueueSet};
+use crate::{Error, Result};
 
 /// The nice value of the threads that work in the background. Threads of other processes compete with ours as before where
 /// the system schedules by sessions or groups, as desktops and containers do.
@@ -65,10 +72,66 @@ fn poll_on_thread<F: Future<Output: Send> + Send>(
     }
 }
 
+/// How many requests evaluate expressions in the background at once, half of them of one user, and how many may wait. Only one
+/// works at a time.
+pub const EVALUATION_LIMITS: QueueLimits = QueueLimits { seats: 2, waiting_per_flow: 300, waiting: 4000 };
+/// The longest that a request waits to evaluate its expressions.
+const EVALUATION_WAIT: Duration = Duration::from_secs(15);
+
+tokio::task_local! {
+    /// Where the request that the task executes evaluates expressions that take long.
+    static EVALUATOR: Evaluator;
+}
+
+/// Where the expressions of a request are evaluated if that takes long.
+#[derive(Clone)]
+pub struct Evaluator {
+    /// Seats by user, so that the expressions of one delay only his own requests.
+    pub seats: Arc<QueueSet>,
+    /// Turns at working in the background.
+    pub turns: Arc<Semaphore>,
+    /// The user of the request.
+    pub user: Arc<UserInfo>,
+    /// Whether the request is executed in the background already.
+    pub is_background: bool,
+}
+
+impl Evaluator {
+    /// Runs the work for a request, in which [`evaluate`] finds this.
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        EVALUATOR.scope(self, work)
+    }
+}
+
+/// Evaluates expressions. They begin where the request is executed; if they turn out to take long, they are evaluated again in
+/// the background. The second time they have all that a request may use.
+///
+/// # Errors
+/// 429 if there is no turn in time.
+pub async fn evaluate<T: Send>(evaluate: impl Fn(&Meter) -> T + Send + Sync) -> Result<T> {
+    let evaluator = EVALUATOR.try_with(Evaluator::clone).ok().filter(|evaluator| !evaluator.is_background);
+    // In the background, and outside of requests, nobody waits.
+    let Some(Evaluator { seats, turns, user, .. }) = evaluator else {
+        return Ok(evaluate(&Meter::new(Limits::REQUEST)));
+    };
+    if let Some(value) = evaluate_briefly(&evaluate) {
+        return Ok(value);
+    }
+    let seat = seats.acquire(&user.name, Instant::now() + EVALUATION_WAIT).await;
+    let _seat = seat.map_err(|_| Error::too_many_requests())?;
+    Ok(in_background(&turns, async { evaluate(&Meter::new(Limits::REQUEST)) }).await)
+}
+
+fn evaluate_briefly<T>(evaluate: impl Fn(&Meter) -> T) -> Option<T> {
+    let meter = Meter::new(Limits::BRIEF);
+    let value = evaluate(&meter);
+    (!meter.is_exceeded()).then_some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Instant as StdInstant;
 
     use super::*;
 
@@ -82,8 +145,8 @@ mod tests {
         let seen = done.clone();
         let work = tokio::spawn(async move {
             let work = async move {
-                let deadline = Instant::now() + Duration::from_secs(30);
-                while !seen.load(Ordering::SeqCst) && Instant::now() < deadline {
+                let deadline = StdInstant::now() + Duration::from_secs(30);
+                while !seen.load(Ordering::SeqCst) && StdInstant::now() < deadline {
                     thread::sleep(Duration::from_millis(1));
                 }
                 seen.load(Ordering::SeqCst)
@@ -132,5 +195,47 @@ mod tests {
         let second = in_background(&turns, async { send.send(1) });
         let (first, second) = tokio::join!(first, second);
         assert_eq!((first, second), (Ok(1), Ok(())));
+    }
+
+    fn is_background() -> bool {
+        thread::current().name() == Some("background")
+    }
+
+    fn evaluator(is_background: bool) -> Evaluator {
+        let user = Arc::new(UserInfo::new("alice", &[]));
+        Evaluator { seats: QueueSet::with(EVALUATION_LIMITS), turns: one_turn(), user, is_background }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn only_long_evaluations_are_in_the_background() {
+        let work = |steps: u64| {
+            evaluator(false).scope(evaluate(move |meter| (meter.count(steps).is_ok(), is_background())))
+        };
+        assert_eq!(work(10).await.ok(), Some((true, false)));
+        assert_eq!(work(Limits::BRIEF.steps + 1).await.ok(), Some((true, true)));
+        assert_eq!(work(Limits::REQUEST.steps + 1).await.ok(), Some((false, true)), "but not without limits");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_request_in_the_background_evaluates_in_its_turn() {
+        let large = evaluator(true);
+        let turns = large.turns.clone();
+        let work = large.scope(evaluate(|meter| meter.count(Limits::BRIEF.steps + 1).is_ok()));
+        assert_eq!(in_background(&turns, work).await.ok(), Some(true));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn one_user_evaluates_one_thing_at_a_time() {
+        let one = evaluator(false);
+        let seat = one.seats.acquire("alice", Instant::now()).await.expect("the only seat of a user");
+        let long = |evaluator: Evaluator| {
+            evaluator.scope(evaluate(|meter| meter.count(Limits::BRIEF.steps + 1).is_ok()))
+        };
+        let bob = Evaluator { user: Arc::new(UserInfo::new("bob", &[])), ..one.clone() };
+        let waiting = tokio::spawn(long(one));
+        assert_eq!(long(bob).await.ok(), Some(true), "another user has a seat of his own");
+        assert!(!waiting.is_finished());
+        drop(seat);
+        assert_eq!(waiting.await.expect("no panic").ok(), Some(true));
     }
 }

@@ -1,0 +1,69 @@
+//! Regular expressions: compiled within a size, kept, and matched in linear time.
+//!
+//! Linear in the text, times the states of the pattern: both are counted before a match.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use regex::{Regex, RegexBuilder};
+
+use super::{Result, error};
+use crate::meter::Meter;
+
+/// The sizes of a compiled regular expression, in bytes. The least one that suffices says about how many states it has.
+const SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+/// Steps of a compilation, by the size that suffices.
+const STEPS_OF_COMPILATION: u64 = 50_000;
+/// Steps for a byte that is matched, of a regular expression of the least size.
+const STEPS_OF_BYTE: u64 = 8;
+/// How many compiled regular expressions are kept.
+const MAX_KEPT: usize = 256;
+
+/// A compiled regular expression.
+#[derive(Clone)]
+pub struct Compiled {
+    regex: Regex,
+    /// How many times the least size it has.
+    factor: u64,
+}
+
+impl Compiled {
+    /// The regular expression, to match a text with. The match is counted.
+    pub fn for_text(&self, text: &str, meter: &Meter) -> Result<&Regex> {
+        meter.visit((text.len() as u64).saturating_mul(STEPS_OF_BYTE * self.factor))?;
+        Ok(&self.regex)
+    }
+}
+
+static KEPT: Mutex<BTreeMap<String, Compiled>> = Mutex::new(BTreeMap::new());
+
+/// A regular expression. Those that were compiled last are kept.
+pub fn compiled(pattern: &str, meter: &Meter) -> Result<Compiled> {
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(pattern).cloned();
+    if let Some(compiled) = kept {
+        return Ok(compiled);
+    }
+    meter.visit(STEPS_OF_COMPILATION)?;
+    // Others may use those that are kept meanwhile.
+    let Some(compiled) = compile(pattern) else {
+        return error(format!("error parsing regexp: invalid pattern: `{pattern}`"));
+    };
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() >= MAX_KEPT {
+        kept.clear();
+    }
+    kept.insert(pattern.to_owned(), compiled.clone());
+    Ok(compiled)
+}
+
+fn compile(pattern: &str) -> Option<Compiled> {
+    SIZES.into_iter().find_map(|size| {
+        let regex = RegexBuilder::new(pattern).size_limit(size).build().ok()?;
+        Some(Compiled { regex, factor: (size / SIZES[0]) as u64 })
+    })
+}
+
+/// Whether a pattern is one. It is not compiled, which takes long: an expression may have thousands of them.
+pub fn is_pattern(pattern: &str) -> bool {
+    regex_syntax::parse(pattern).is_ok()
+}
