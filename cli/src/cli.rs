@@ -150,8 +150,8 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = ControlPlane::MAX_STORE_BYTES,
           value_parser = within(range::STORE_BYTES))]
     max_store_bytes: u64,
-    /// The most pods that there may be in all namespaces; 0 is no limit.
-    #[arg(long, value_name = "N", default_value_t = ControlPlane::MAX_PODS)]
+    /// The maximum number of pods in all namespaces; 0 is no limit.
+    #[arg(long, value_name = "N", default_value_t = ControlPlane::MAX_PODS, value_parser = within(range::PODS))]
     max_pods: u32,
     /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = within(range::EVENT_TTL))]

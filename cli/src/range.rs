@@ -36,7 +36,7 @@ macro_rules! whole_numbers {
     )*};
 }
 
-whole_numbers!(i64, u64, usize);
+whole_numbers!(i64, u32, u64, usize);
 
 impl Quantity for Duration {
     const KIND: &'static str = "a duration";

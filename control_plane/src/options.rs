@@ -89,6 +89,7 @@ impl Options {
     pub(crate) fn within_ranges(mut self) -> Options {
         self.nodes = range::NODES.clamp(self.nodes);
         self.max_store_bytes = range::STORE_BYTES.clamp(self.max_store_bytes);
+        self.max_pods = range::PODS.clamp(self.max_pods);
         // A shorter time is possible, and used by tests.
         self.event_ttl = self.event_ttl.min(range::EVENT_TTL.most);
         let period = &mut self.horizontal_pod_autoscaler_sync_period;

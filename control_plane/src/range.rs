@@ -46,6 +46,8 @@ const fn seconds(least: u64, most: u64) -> Range<Duration> {
 pub const NODES: Range<usize> = Range::new(1, 5000).or_zero();
 /// The size of all objects in bytes; they are held in memory. Zero is no limit.
 pub const STORE_BYTES: Range<u64> = Range::new(1, 1 << 40).or_zero();
+/// The number of pods in all namespaces. Zero is no limit.
+pub const PODS: Range<u32> = Range::new(1, 10_000_000).or_zero();
 /// The time to live of Events; zero keeps them.
 pub const EVENT_TTL: Range<Duration> = seconds(1, 3650 * DAY).or_zero();
 /// The period of HorizontalPodAutoscalers.
@@ -57,7 +59,7 @@ pub const SHUTDOWN_DELAY: Range<Duration> =
     Range::new(Duration::from_millis(1), Duration::from_secs(DAY)).or_zero();
 /// The milliseconds between a write and its flush to disk; zero flushes continuously.
 pub const FLUSH_INTERVAL: Range<u64> = Range::new(1, 60_000).or_zero();
-/// By how much revisions continue above those of a backup.
+/// The distance by which revisions continue above those of a backup.
 pub const BUMP_REVISION: Range<u64> = Range::new(1, 1 << 53).or_zero();
 /// The days for which old audit logs are kept; zero is for ever.
 pub const AUDIT_LOG_AGE: Range<i64> = Range::new(1, 36_500).or_zero();

@@ -213,6 +213,15 @@ impl Cluster {
         self.status("VmHWM:")
     }
 
+    /// Begins [`most_resident`](Self::most_resident) anew, at what is resident now.
+    ///
+    /// # Errors
+    /// The process has ended, or the system has no such switch.
+    pub fn reset_most_resident(&self) -> Result<()> {
+        let id = self.id().context("it has ended")?;
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("clear_refs")
+    }
+
     /// The number of files and sockets that the process has open.
     pub fn open_files(&self) -> Result<usize> {
         let id = self.id().context("it has ended")?;

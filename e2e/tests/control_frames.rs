@@ -28,6 +28,7 @@ async fn replies_to_pings_on_a_websocket_do_not_pile_up() -> Result<()> {
     let endpoint = cluster.endpoint().await?;
     let path = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dafter");
     let mut socket = endpoint.websocket(&path, &[]).await?;
+    cluster.reset_most_resident()?;
     let before = cluster.resident()?;
     let sent = send_until_blocked(socket.get_mut(), &websocket_ping(), MOST).await?;
     let grown = cluster.most_resident()? - before;
@@ -59,6 +60,7 @@ async fn replies_to_frames_of_http2_do_not_pile_up() -> Result<()> {
     let cluster = start().await?;
     let endpoint = cluster.endpoint().await?;
     for frame in [HTTP2_PING, HTTP2_SETTINGS] {
+        cluster.reset_most_resident()?;
         let before = cluster.resident()?;
         let mut stream = http2_connection(&endpoint).await?;
         let sent = send_until_blocked(&mut stream, frame, MOST).await.unwrap_or_default();

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use coracle_e2e::cluster;
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::wait::{DEADLINE, until};
 use coracle_e2e::webhook::{WebhookServer, serve};
-use coracle_e2e::{Cluster, cluster};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, UPGRADE};
@@ -75,12 +75,6 @@ fn objects(bytes: usize) -> String {
     format!("[{}0]", one.repeat(bytes / one.len()))
 }
 
-/// Forgets the maximum of the resident memory so far.
-fn reset_most_resident(cluster: &Cluster) -> Result<()> {
-    let id = cluster.id().context("it has ended")?;
-    std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("clear_refs")
-}
-
 /// A document whose lists of objects have `bytes` in all, in a place that a webhook chooses by the name of the object.
 async fn hostile_review(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
     let body = request.into_body().collect().await?.to_bytes();
@@ -106,7 +100,7 @@ async fn a_response_of_a_webhook_takes_little_more_memory_than_its_bytes() -> Re
     let mut connection = cluster.endpoint().await?.connect().await?;
     let client = json!({"url": format!("https://{address}"), "caBundle": ca_bundle});
     create(&mut connection, WEBHOOKS, &webhook(client)).await?;
-    reset_most_resident(&cluster)?;
+    cluster.reset_most_resident()?;
     let before = cluster.resident()?;
     for (name, want) in [("beside", 201), ("request", 201), ("unknown", 201), ("causes", 500)] {
         let object = json!({"metadata": {"name": name}});

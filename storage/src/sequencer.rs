@@ -242,6 +242,10 @@ impl<I: Index> Sequencer<I> {
         let mut keys: HashSet<Key> = first.keys().cloned().collect();
         let mut bytes = first.bytes();
         let mut group = vec![first];
+        if self.space.disk_is_full {
+            // None is refused because of what the others need.
+            return group;
+        }
         while keys.len() < GROUP && bytes < GROUP_BYTES {
             match self.mailbox.try_recv() {
                 Ok(Message::Commit(pending)) if !pending.keys().any(|key| keys.contains(key)) => {

@@ -182,7 +182,7 @@ fn extensions(request: &CertificateRequest, ca: &X509Certificate<'_>, usages: &[
     }
     if !request.names.is_empty() {
         // Critical, if nothing else names the owner.
-        let has_subject = request.subject != Subject::default();
+        let has_subject = subject(&request.subject) != subject(&Subject::default());
         add(17, !has_subject, &alternative_names(&request.names));
     }
     all

@@ -1,7 +1,8 @@
 //! A limit of HTTP/2's control frames: they cost the server more than the client, and no request stands behind them.
 //!
 //! Go's server and hyper bound the replies that wait, but not how many frames are answered. Frames are only counted here; hyper reads
-//! them.
+//! them. Updates of windows are not counted, since a client may read as much as it likes: of these, and of all else, a connection reads
+//! a little at a time ([`turns`](super::turns)).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,9 +17,10 @@ const HEADER: usize = 9;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+/// The flag of a frame that has padding.
+const PADDED: u8 = 8;
 
 /// The control frames that a connection may send at any time.
 const BURST: f64 = 1000.0;
@@ -32,7 +34,7 @@ pub struct ControlFrames<S> {
     stream: S,
     position: Position,
     allowed: f64,
-    /// The time up to which the frames of each second were added.
+    /// The time at which the frames of the seconds before were added.
     added: Instant,
 }
 
@@ -77,10 +79,10 @@ impl<S> ControlFrames<S> {
                     header[*filled..*filled + taken].copy_from_slice(&bytes[..taken]);
                     *filled += taken;
                     if *filled == HEADER {
-                        let [a, b, c, kind, ..] = *header;
+                        let [a, b, c, kind, flags, ..] = *header;
                         let length = u32::from_be_bytes([0, a, b, c]);
                         self.position = Position::Payload(usize::try_from(length).unwrap_or(usize::MAX));
-                        self.count_frame(kind, length)?;
+                        self.count_frame(kind, flags, length)?;
                     }
                     taken
                 }
@@ -98,12 +100,13 @@ impl<S> ControlFrames<S> {
         Ok(())
     }
 
-    fn count_frame(&mut self, kind: u8, length: u32) -> io::Result<()> {
+    fn count_frame(&mut self, kind: u8, flags: u8, length: u32) -> io::Result<()> {
         match kind {
             HEADERS => self.allowed = (self.allowed + PER_REQUEST).min(BURST),
-            DATA if length > 0 => {}
-            // Flow control is in proportion to the data; hyper limits the others.
-            RST_STREAM | WINDOW_UPDATE | CONTINUATION => {}
+            // Padding may be all that is in it.
+            DATA if length > 0 && flags & PADDED == 0 => {}
+            // Clients that read much send many updates; hyper limits the parts of headers.
+            WINDOW_UPDATE | CONTINUATION => {}
             _ => self.allowed -= 1.0,
         }
         if self.allowed >= 0.0 {
@@ -180,6 +183,7 @@ mod tests {
     fn control_frames_are_limited() {
         let http2 = |frames: &[u8]| [PREFACE, frames].concat();
         let many = 3 * BURST as usize;
+        let padded = [&[0, 0, 1, DATA, PADDED, 0, 0, 0, 1][..], &[0]].concat();
         let request =
             [frame(HEADERS, 30), frame(DATA, 100), frame(WINDOW_UPDATE, 4), frame(PING, 8)].concat();
         for (case, bytes, is_allowed) in [
@@ -188,6 +192,8 @@ mod tests {
             ("many settings", http2(&frame(SETTINGS, 0).repeat(many)), false),
             ("many frames of no known type", http2(&frame(200, 1).repeat(many)), false),
             ("much data without a byte", http2(&frame(DATA, 0).repeat(many)), false),
+            ("much data of padding", http2(&padded.repeat(many)), false),
+            ("many resets without requests", http2(&frame(3, 4).repeat(many)), false),
             ("many requests, and a ping with each", http2(&request.repeat(many)), true),
             ("HTTP/1.1", frame(PING, 8).repeat(many), true),
             ("almost HTTP/2", [&PREFACE[..20], &frame(PING, 8).repeat(many)].concat(), true),

@@ -113,6 +113,8 @@ pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     let (_, host) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
     match host.strip_prefix(authority.host())?.strip_prefix(':') {
         None | Some("") => Some(default),
+        // Rust reads a sign, too.
+        Some(port) if port.starts_with('+') => None,
         Some(port) => port.parse().ok().filter(|port| *port > 0),
     }
 }

@@ -3,9 +3,10 @@
 //! Linear in the text, times the states of the pattern: both are counted before a match.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use regex::{Regex, RegexBuilder};
+use coracle_pattern::PatternError;
+use regex::Regex;
 
 use super::{Result, error};
 use crate::meter::Meter;
@@ -16,14 +17,13 @@ const SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 const STEPS_OF_COMPILATION: u64 = 50_000;
 /// Steps for a byte that is matched, of a regular expression of the least size.
 const STEPS_OF_BYTE: u64 = 8;
-/// How many compiled regular expressions are kept.
-const MAX_KEPT: usize = 256;
+/// The most compiled regular expressions that are kept: 64 MiB at worst.
+const MAX_KEPT: usize = 64;
 
 /// A compiled regular expression.
-#[derive(Clone)]
 pub struct Compiled {
     regex: Regex,
-    /// How many times the least size it has.
+    /// The size of the program as a multiple of the least size.
     factor: u64,
 }
 
@@ -35,18 +35,19 @@ impl Compiled {
     }
 }
 
-static KEPT: Mutex<BTreeMap<String, Compiled>> = Mutex::new(BTreeMap::new());
+static KEPT: Mutex<BTreeMap<String, Arc<Compiled>>> = Mutex::new(BTreeMap::new());
 
 /// A regular expression. Those that were compiled last are kept.
-pub fn compiled(pattern: &str, meter: &Meter) -> Result<Compiled> {
+pub fn compiled(pattern: &str, meter: &Meter) -> Result<Arc<Compiled>> {
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(pattern).cloned();
     if let Some(compiled) = kept {
         return Ok(compiled);
     }
     meter.visit(STEPS_OF_COMPILATION)?;
     // Others may use those that are kept meanwhile.
-    let Some(compiled) = compile(pattern) else {
-        return error(format!("error parsing regexp: invalid pattern: `{pattern}`"));
+    let compiled = match compile(pattern) {
+        Ok(compiled) => Arc::new(compiled),
+        Err(wrong) => return error(wrong.to_string()),
     };
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     if kept.len() >= MAX_KEPT {
@@ -56,14 +57,17 @@ pub fn compiled(pattern: &str, meter: &Meter) -> Result<Compiled> {
     Ok(compiled)
 }
 
-fn compile(pattern: &str) -> Option<Compiled> {
-    SIZES.into_iter().find_map(|size| {
-        let regex = RegexBuilder::new(pattern).size_limit(size).build().ok()?;
-        Some(Compiled { regex, factor: (size / SIZES[0]) as u64 })
-    })
+fn compile(pattern: &str) -> std::result::Result<Compiled, PatternError> {
+    for size in SIZES {
+        match coracle_pattern::compile_within(pattern, size) {
+            Err(PatternError::TooLarge) => {}
+            compiled => return compiled.map(|regex| Compiled { regex, factor: (size / SIZES[0]) as u64 }),
+        }
+    }
+    Err(PatternError::TooLarge)
 }
 
 /// Whether a pattern is one. It is not compiled, which takes long: an expression may have thousands of them.
 pub fn is_pattern(pattern: &str) -> bool {
-    regex_syntax::parse(pattern).is_ok()
+    coracle_pattern::parse(pattern).is_ok()
 }

@@ -74,6 +74,8 @@ fn find_all<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let regex = regex::compiled(pattern, meter)?;
     let mut found = Vec::new();
     for part_of_text in regex.for_text(text, meter)?.find_iter(text).take(limit) {
+        // The search for the next match may look at all the rest.
+        meter.visit(1 + text.len() as u64 / 64)?;
         meter.make_items(1)?;
         found.push(part(part_of_text.as_str(), meter)?);
     }

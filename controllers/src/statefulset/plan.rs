@@ -142,11 +142,19 @@ impl Observed<'_> {
         plan.stages.push(stage);
         let at_most = self.gates.max_unavailable.then(|| rollout::max_unavailable(self.set));
         let is_unavailable = |pod: &Pod| self.is_unavailable(pod);
-        plan.outdated = rollout::outdated(self.set, &replicas, &self.update.name, is_unavailable, at_most);
+        let first = identity::ordinals(self.set, self.gates.start).start;
+        let is_below_partition = |pod: &&Arc<Pod>| {
+            let index = identity::ordinal(pod).and_then(|ordinal| usize::try_from(ordinal - first).ok());
+            index.is_some_and(|index| index < rollout::partition(self.set))
+        };
+        let above = &replicas[replicas.iter().filter(is_below_partition).count()..];
+        let unavailable = replicas.iter().filter(|pod| is_unavailable(pod)).count();
+        let free = at_most.map(|most| usize::try_from(most).unwrap_or(0).saturating_sub(unavailable));
+        plan.outdated = rollout::outdated(self.set, above, &self.update.name, is_unavailable, free);
     }
 
-    /// The steps for the pods that are wanted, and these pods by ordinal, with placeholders for those that are created: None if the
-    /// set has to wait before it goes on, for one of them or because more are missing than may be created now.
+    /// The steps for the pods that are wanted, and these pods by ordinal, with placeholders for those that are created; pods that may
+    /// not be created yet are left out. None if an ordered set has to wait for one of them before it goes on.
     fn reconcile_replicas(
         &self,
         mut there: BTreeMap<i32, Arc<Pod>>,
@@ -158,10 +166,13 @@ impl Observed<'_> {
         for (index, ordinal) in identity::ordinals(self.set, self.gates.start).enumerate() {
             let existing = there.remove(&ordinal);
             if existing.is_none() && allowed == 0 {
-                // The pods beyond the gap do not wait for it in a parallel set.
-                let beyond = there.values().filter(|_| !ordered);
-                stage.extend(beyond.filter_map(|pod| self.reconcile_replica(pod, ordered).0));
-                return (stage, None);
+                if ordered {
+                    return (stage, None);
+                }
+                // In a parallel set the pods beyond the gap do not wait for it, and nor does what follows.
+                stage.extend(there.values().filter_map(|pod| self.reconcile_replica(pod, ordered).0));
+                replicas.extend(there.into_values());
+                return (stage, Some(replicas));
             }
             let pod = existing.unwrap_or_else(|| {
                 Arc::new(identity::placeholder(self.set, ordinal, &self.revision_of(index).name))

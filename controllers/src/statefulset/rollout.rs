@@ -21,8 +21,8 @@ fn rolling(set: &StatefulSet) -> Option<&RollingUpdateStatefulSetStrategy> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref()
 }
 
-/// So many of the lowest ordinals are left at the revision that they have.
-fn partition(set: &StatefulSet) -> usize {
+/// The number of the lowest ordinals that are left at the revision that they have.
+pub(super) fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
@@ -42,14 +42,14 @@ pub(super) fn max_unavailable(set: &StatefulSet) -> i32 {
     number.unwrap_or(1).max(1)
 }
 
-/// The pods to take, from the highest ordinal down. `replicas` are all that there should be, in order; with `at_most` so many may be
-/// unavailable, and otherwise one that is stops the update where it stands.
+/// The pods to delete, from the highest ordinal down: at most `free` of them, and without that one, unless one that is unavailable stops
+/// the update where it stands. `replicas` are those above the partition, in order.
 pub(super) fn outdated(
     set: &StatefulSet,
     replicas: &[Arc<Pod>],
     update: &str,
     is_unavailable: impl Fn(&Pod) -> bool,
-    at_most: Option<i32>,
+    free: Option<usize>,
 ) -> Vec<Arc<Pod>> {
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
@@ -57,17 +57,13 @@ pub(super) fn outdated(
     // Without a partition a missing pod is created of the current revision, and deleted once it exists.
     let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
     let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
-    let targets = replicas.iter().skip(partition(set)).rev();
-    match at_most {
+    let targets = replicas.iter().rev();
+    match free {
         None => {
             let first = targets.into_iter().find(|pod| is_outdated(pod) || is_unavailable(pod));
             first.filter(|pod| is_outdated(pod)).into_iter().cloned().collect()
         }
-        Some(most) => {
-            let unavailable = replicas.iter().filter(|pod| is_unavailable(pod)).count();
-            let free = usize::try_from(most).unwrap_or(0).saturating_sub(unavailable);
-            targets.filter(|pod| is_outdated(pod)).take(free).cloned().collect()
-        }
+        Some(free) => targets.filter(|pod| is_outdated(pod)).take(free).cloned().collect(),
     }
 }
 
@@ -106,23 +102,20 @@ mod tests {
     #[test]
     fn an_update_goes_from_the_top_down() {
         let rolling = |rest: Value| json!({"type": "RollingUpdate", "rollingUpdate": rest});
-        for (case, strategy, replicas, at_most, want) in [
+        for (case, strategy, replicas, free, want) in [
             ("the highest first", rolling(json!({})), "ooo", None, "2"),
             ("one after the other", rolling(json!({})), "oon", None, "1"),
             ("waits for the new one", rolling(json!({})), "ooN", None, ""),
             ("does not wait for an old one", rolling(json!({})), "ooO", None, "2"),
             ("waits for one that goes", rolling(json!({})), "oot", None, ""),
             ("waits for one that is still to come", json!({"type": "RollingUpdate"}), "oo-", None, ""),
-            ("down to the partition", rolling(json!({"partition": 2})), "oon", None, ""),
-            ("a partition beyond all", rolling(json!({"partition": 9})), "ooo", None, ""),
             ("without a partition", json!({"type": "RollingUpdate"}), "onn", None, "0"),
             ("never by itself", json!({"type": "OnDelete"}), "ooo", None, ""),
             ("several at once", rolling(json!({})), "ooooo", Some(2), "4 3"),
-            ("as many as are free", rolling(json!({})), "oOooo", Some(2), "4"),
-            ("none is free", rolling(json!({})), "ooNNo", Some(2), ""),
-            ("not what is still to come", rolling(json!({})), "on-", Some(2), "0"),
+            ("none is free", rolling(json!({})), "ooNNo", Some(0), ""),
+            ("not what is still to come", rolling(json!({})), "on-", Some(1), "0"),
         ] {
-            let taken = outdated(&set(strategy), &pods(replicas), "new", is_unavailable, at_most);
+            let taken = outdated(&set(strategy), &pods(replicas), "new", is_unavailable, free);
             let taken: Vec<_> = taken.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();
             assert_eq!(taken.join(" "), want, "{case}");
         }

@@ -29,7 +29,7 @@ use crate::{
     error::{failed, location},
     lease::Leases,
     linearizer::ReadIndex,
-    proto::{KeyValue, RangeRequest, header_revision, prefix_end, revision, to_wire},
+    proto::{KeyValue, RangeRequest, RangeResponse, header_revision, prefix_end, revision, to_wire},
     tail::{NUDGE, Tail, WatchEvent},
     txn::{Executor, Txn},
     watch::Watch,
@@ -39,8 +39,8 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const START_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a list of all objects, in the place of lost history, waits for the cluster.
-const RELIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for which a list of all objects waits for a cluster that does not respond.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the store's thread waits for a change that etcd has committed. After that the log has failed.
 const TAIL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -187,6 +187,7 @@ impl EtcdLog {
         visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         let at = self.bounds.compact_revision.revision().0;
+        let deadline = Instant::now() + LIST_TIMEOUT;
         let mut start = self.prefix.clone();
         let mut limit = FIRST_PAGE;
         loop {
@@ -198,7 +199,7 @@ impl EtcdLog {
                 ..RangeRequest::default()
             };
             let client = self.client.clone();
-            let page = self.wait(async move { client.range(&request).await })?;
+            let page = self.wait(async move { range(&client, &request, deadline).await })?;
             let page = page.map_err(|status| match is_compacted(&status) {
                 true => self.tail.history_lost(),
                 false => self.failed("cannot load", status),
@@ -236,8 +237,8 @@ fn next_page(kvs: &[KeyValue]) -> i64 {
 /// The compact revision to load from, and the newest one, as soon as the cluster responds.
 async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     let deadline = Instant::now() + START_TIMEOUT;
+    let newest = newest(client, &prefix, deadline).await?;
     loop {
-        let newest = newest(client, &prefix, deadline).await?;
         match find_compact_revision(client, newest.saturating_sub(HISTORY), newest).await {
             Err(status) if is_transient(&status) && Instant::now() + START_PAUSE < deadline => {
                 tokio::time::sleep(START_PAUSE).await;
@@ -247,17 +248,23 @@ async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     }
 }
 
-/// The newest revision, as soon as the cluster responds.
-async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
-    let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
+/// Reads a range, again while the cluster does not respond, until a deadline.
+async fn range(client: &Client, request: &RangeRequest, deadline: Instant) -> Result<RangeResponse, Status> {
     loop {
-        match client.range(&request).await {
+        match client.range(request).await {
             Err(status) if is_transient(&status) && Instant::now() + START_PAUSE < deadline => {
                 tokio::time::sleep(START_PAUSE).await;
             }
-            response => return Ok(header_revision(response?.header.as_ref())),
+            response => return response,
         }
     }
+}
+
+/// The newest revision, as soon as the cluster responds.
+async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
+    let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
+    let response = range(client, &request, deadline).await?;
+    Ok(header_revision(response.header.as_ref()))
 }
 
 impl Log for EtcdLog {
@@ -308,7 +315,7 @@ impl Log for EtcdLog {
     ) -> Result<Revision, LogError> {
         let (client, prefix) = (self.client.clone(), self.prefix.clone());
         let newest =
-            self.wait(async move { newest(&client, &prefix, Instant::now() + RELIST_TIMEOUT).await })?;
+            self.wait(async move { newest(&client, &prefix, Instant::now() + LIST_TIMEOUT).await })?;
         let newest = newest.map_err(|status| self.failed("cannot reach the cluster", status))?;
         let newest = Revision(newest);
         self.bounds = LogBounds { compact_revision: CompactRevision::at(newest), newest };

@@ -9,7 +9,6 @@
 
 mod descriptions;
 mod facts;
-mod pattern;
 mod resources;
 mod rules;
 pub mod structural;

@@ -1,8 +1,8 @@
 //! Rules: what a structural schema says of values besides their types.
 
+use coracle_pattern::Pattern;
 use serde_json::{Map, Value};
 
-use super::pattern::Pattern;
 use super::structural::{MAX_DEPTH, Structural, StructuralError};
 
 /// The rules for a value that do not depend on others.

@@ -11,11 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-pub use super::pattern::{Pattern, PatternError};
 use super::rules::texts;
 pub use super::rules::{Bound, Composition, Rules, Size};
 use super::{List, StructId, schema};
 use crate::names::Text;
+pub use coracle_pattern::{Pattern, PatternError};
 
 /// Schemas may be nested so deep, as deep as documents may be.
 pub(super) const MAX_DEPTH: usize = 100;

@@ -361,3 +361,22 @@ fn creations_keep_pace_with_the_pods_that_run() {
         assert_eq!(plan.stages.iter().flatten().count(), want, "{case}");
     }
 }
+
+/// A set that may not create more pods yet is updated and made smaller all the same: otherwise a wrong template could never be mended.
+#[test]
+fn what_is_not_created_yet_holds_up_nothing_else() {
+    let parallel = |replicas: i32, partition: i32| {
+        let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
+        set(json!({"replicas": replicas, "podManagementPolicy": "Parallel", "updateStrategy": strategy}))
+    };
+    let pending = (0..250).map(|ordinal| format!("web-{ordinal}:Pending/old"));
+    let pending = pending.collect::<Vec<_>>().join(" ");
+    for (case, set, pods, want) in [
+        ("a wrong template", parallel(6000, 0), pending.clone(), "^web-249/old"),
+        ("the last above the partition", parallel(6000, 249), pending.clone(), "^web-249/old"),
+        ("all below the partition", parallel(6000, 250), pending.clone(), ""),
+        ("fewer are wanted", parallel(6000, 250), format!("{pending} web-7000:Ready"), "-web-7000"),
+    ] {
+        assert_eq!(shown(&planned(&set, &pods, "", GATES)), want, "{case}");
+    }
+}

@@ -37,7 +37,12 @@ impl Flusher {
         let run = move || {
             while theirs.wait(interval) {
                 if let Err(error) = flush() {
-                    return notifier.notify(Notification::Failed(error));
+                    // A full disk may have space again.
+                    let is_over = !matches!(error, LogError::NoSpace { .. });
+                    notifier.notify(Notification::Failed(error));
+                    if is_over {
+                        return;
+                    }
                 }
             }
         };

@@ -5,8 +5,11 @@
 //! it then, and keeps it when the process is killed. Only a crash of the machine can lose it.
 //!
 //! ```text
-//! DIR/journal.0, DIR/journal.1   records: length: u32, crc32: u32, then rows: key length: u16, value length: u32, key, value
+//! DIR/journal.0, DIR/journal.1   records: length: u32, crc32 of that: u32, crc32 of the rows: u32, rows
+//! row                            key length: u16, value length: u32, key, value
 //! ```
+//! Numbers are little-endian.
+//!
 //! One segment takes the records while a flush makes those of the other one durable; then the other one is emptied. Its pages
 //! rarely get to the disk at all.
 //!
@@ -28,7 +31,7 @@ use std::{
 use super::{private, rows, rows::Row};
 use crate::Revision;
 
-const HEADER: usize = 8;
+const HEADER: usize = 12;
 
 /// The limit of a record's length. A batch has at most a few megabytes, and its last transaction what one entry may have.
 const MAX_RECORD: usize = 256 << 20;
@@ -82,6 +85,9 @@ impl Journal {
     /// # Errors
     /// The record is not in the journal. Unless half of it can be cut off, nothing is appended until a flush.
     pub fn append(&self, rows: &[Row], newest: Revision) -> io::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
         let mut segments = self.lock();
         let mut buffer = mem::take(&mut segments.buffer);
         let written = encode(rows, &mut buffer).and_then(|()| segments.active.append(&buffer, newest));
@@ -173,15 +179,18 @@ impl Segment {
     }
 }
 
-/// Removes the segments of a directory.
+/// Removes the segments of a directory, for good.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
+    let mut was_there = false;
     for path in paths(directory) {
         match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Ok(()) => was_there = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
-    Ok(())
+    // A segment that came back after a stop of the machine would seem to belong to a closed store.
+    if was_there { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
 /// Returns whether a segment of a directory has records.
@@ -251,8 +260,8 @@ struct Record {
     rows: Vec<Row>,
 }
 
-/// Reads the records of a segment up to its end, or to the first one that is unreadable. Returns them, and whether there is more
-/// than half a record after them.
+/// Reads the records of a segment up to its end, or to the first one that is unreadable. Returns them, and whether something else
+/// follows than the part of a record that a process wrote before it was killed.
 fn read(file: File) -> io::Result<(Vec<Record>, bool)> {
     let mut rest = file.metadata()?.len();
     let mut file = BufReader::new(file);
@@ -261,13 +270,15 @@ fn read(file: File) -> io::Result<(Vec<Record>, bool)> {
         let mut header = [0; HEADER];
         file.read_exact(&mut header)?;
         rest -= HEADER as u64;
-        let [length, crc] = [&header[..4], &header[4..]].map(number);
-        if length > rest && length <= MAX_RECORD as u64 {
-            // The process was killed while it wrote the record.
-            return Ok((records, false));
-        }
-        if length == 0 || length > MAX_RECORD as u64 {
+        let [length, crc_of_length, crc] = [&header[..4], &header[4..8], &header[8..]].map(number);
+        if u64::from(crc32fast::hash(&header[..4])) != crc_of_length
+            || length == 0
+            || length > MAX_RECORD as u64
+        {
             return Ok((records, true));
+        }
+        if length > rest {
+            return Ok((records, false));
         }
         let mut body = Vec::new();
         (&mut file).take(length).read_to_end(&mut body)?;
@@ -295,10 +306,11 @@ fn encode(rows: &[Row], buffer: &mut Vec<u8>) -> io::Result<()> {
     if body.len() > MAX_RECORD {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes();
     let crc = crc32fast::hash(body);
-    buffer[..4].copy_from_slice(&length.to_le_bytes());
-    buffer[4..HEADER].copy_from_slice(&crc.to_le_bytes());
+    buffer[..4].copy_from_slice(&length);
+    buffer[4..8].copy_from_slice(&crc32fast::hash(&length).to_le_bytes());
+    buffer[8..HEADER].copy_from_slice(&crc.to_le_bytes());
     Ok(())
 }
 

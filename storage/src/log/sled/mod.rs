@@ -177,7 +177,7 @@ impl SledLog {
         let tree = self.tree()?;
         tree.set_mark(RESERVED, reserved)?;
         tree.flush(self.newest)?;
-        self.drop_unsynced()?;
+        self.unsynced.drop_up_to(self.newest);
         self.reserved = reserved;
         Ok(())
     }
@@ -204,9 +204,7 @@ impl SledLog {
             let written = self.write(rows, newest);
             match self.close_failed_tree(written) {
                 Err(LogError::NoSpace { .. })
-                    if self.reserve.is_in_use()
-                        && !self.reserve.is_empty()
-                        && self.reopen_failed_tree()? => {}
+                    if self.reserve.is_in_use() && self.reserve.give_up() && self.reopen_failed_tree()? => {}
                 written => return written,
             }
         }
@@ -215,11 +213,10 @@ impl SledLog {
     /// Opens the files of a sled that has failed again, with parts of the reserve if need be. Returns whether that was possible.
     fn reopen_failed_tree(&mut self) -> Result<bool, LogError> {
         while self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
-            let gave_up = self.reserve.give_up();
             match self.reopen() {
                 Err(LogError::NoSpace { .. }) => {
                     self.tree = None;
-                    if !gave_up {
+                    if !self.reserve.give_up() {
                         return Ok(false);
                     }
                 }
@@ -227,12 +224,6 @@ impl SledLog {
             }
         }
         Ok(true)
-    }
-
-    /// Forgets the transactions that are on disk, which all of them are after a flush.
-    fn drop_unsynced(&self) -> Result<(), LogError> {
-        let dropped = self.unsynced.drop_up_to(self.newest);
-        dropped.map_err(|cause| failed("cannot empty the journal", self.directory.path(), cause))
     }
 
     /// Closes a sled that failed because the disk was full: it takes no more writes.
@@ -268,7 +259,7 @@ impl SledLog {
         tree.set_mark(RESERVED, self.reserved)?;
         tree.set_mark(COMPACT_REVISION, self.compact_revision.revision())?;
         tree.flush(self.newest)?;
-        self.drop_unsynced()?;
+        self.unsynced.drop_up_to(self.newest);
         self.tree = Some(tree);
         self.start_flusher()
     }
@@ -283,7 +274,8 @@ impl SledLog {
             let Some(newest) = unsynced.newest() else { return Ok(()) };
             unsynced.begin_flush();
             tree.flush(newest)?;
-            unsynced.drop_up_to(newest).map_err(|cause| tree.failed("cannot empty the journal", cause))
+            unsynced.drop_up_to(newest);
+            Ok(())
         };
         let started = Flusher::start(interval, notifier, flush);
         self.flusher =
@@ -329,7 +321,7 @@ impl Log for SledLog {
         if self.unsynced.is_full() {
             let flushed = self.tree()?.flush(self.newest);
             self.close_failed_tree(flushed)?;
-            self.drop_unsynced()?;
+            self.unsynced.drop_up_to(self.newest);
         }
         self.write_with_reserve(&rows, newest)?;
         if self.durability != Durability::Sync {
@@ -337,7 +329,7 @@ impl Log for SledLog {
         }
         self.newest = newest;
         if self.reserve.is_in_use() {
-            self.drop_unsynced()?;
+            self.unsynced.drop_up_to(self.newest);
             self.reserve.restore();
         }
         self.flusher.iter().for_each(Flusher::changed);

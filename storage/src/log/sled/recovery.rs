@@ -68,6 +68,10 @@ impl SledLog {
                 tree.flush(last)?;
             }
         }
+        if was != State::New && !matches!(was, State::Sealed { .. }) {
+            // What a killed process left with the operating system is shown from here on.
+            tree.flush(newest.min(whole.1))?;
+        }
         let journal = tree.begin_journal(&directory, durability)?;
         reserve.hold();
         Ok(SledLog {

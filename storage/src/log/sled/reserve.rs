@@ -84,26 +84,24 @@ impl Reserve {
         if missing == 0 {
             return true;
         }
-        if !self.is_in_use || self.held == 0 {
+        // Too little would be lost to others. It may do where nothing is about to be written but sled's own.
+        let is_enough = self.held >= missing;
+        if !self.is_in_use || self.held == 0 || (!is_enough && bytes > 0) {
             return false;
         }
-        let has_enough = self.held >= missing;
-        self.resize(self.held.saturating_sub(missing));
-        has_enough
+        let left = self.held.saturating_sub(missing);
+        self.resize(left);
+        is_enough && self.held == left
     }
 
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        self.held == 0
-    }
-
-    /// Gives a part of the reserve up, because writing failed although there seemed to be space. Returns whether there was any.
+    /// Gives a part of the reserve up, because writing failed although there seemed to be space. Returns whether there was any, and it
+    /// could be given up.
     pub fn give_up(&mut self) -> bool {
-        let had_any = self.held > 0;
-        if had_any {
-            self.resize(self.held.saturating_sub(PART));
+        let before = self.held;
+        if before > 0 {
+            self.resize(before.saturating_sub(PART));
         }
-        had_any
+        self.held < before
     }
 
     /// Puts back what a flushed write has left of the space that was made for it.
@@ -232,7 +230,9 @@ mod tests {
             reserve.restore();
         }
         assert!(held(dir.path()) >= SIZE - LAST_MARGIN - 100 * 2000);
+        let before = held(dir.path());
         assert!(!reserve.make_space(SIZE), "more than there is");
+        assert_eq!(held(dir.path()), before, "it is not given up for nothing");
         space.store(SIZE + RECOVERED, Relaxed);
         assert!(reserve.hold() && held(dir.path()) >= SIZE / 2);
         assert!(!reserve.is_in_use());

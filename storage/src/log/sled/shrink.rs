@@ -50,7 +50,7 @@ impl SledLog {
             return Ok(false);
         }
         tree.flush(self.newest)?;
-        self.drop_unsynced()?;
+        self.unsynced.drop_up_to(self.newest);
         // It reads what nobody has read since the start.
         let copied = catch(&tree.path, || tree.copy(&self.directory));
         drop(tree);

@@ -12,7 +12,7 @@ use super::{journal::Journal, rows::Row};
 use crate::{Revision, log::Entry};
 
 /// The bytes from which on a flush comes before the next batch.
-const FULL: usize = 16 << 20;
+const FULL: usize = 4 << 20;
 
 /// Transactions in order, until they are flushed. Clones share them.
 #[derive(Clone)]
@@ -79,10 +79,7 @@ impl Unsynced {
     }
 
     /// Forgets the transactions up to a revision, which are on disk.
-    ///
-    /// # Errors
-    /// The journal cannot be emptied.
-    pub fn drop_up_to(&self, flushed: Revision) -> io::Result<()> {
+    pub fn drop_up_to(&self, flushed: Revision) {
         let mut kept = self.lock();
         while kept.list.front().is_some_and(|first| first.revision <= flushed)
             && let Some(first) = kept.list.pop_front()
@@ -93,7 +90,10 @@ impl Unsynced {
             *kept = Transactions::default();
         }
         drop(kept);
-        self.journal.as_ref().map_or(Ok(()), |journal| journal.discard(flushed))
+        // What stays in the journal is known to be flushed already, and is tried again after the next flush.
+        if let Some(Err(error)) = self.journal.as_ref().map(|journal| journal.discard(flushed)) {
+            tracing::warn!(%error, "the journal cannot be emptied");
+        }
     }
 
     pub fn transactions(&self) -> Vec<Vec<Entry>> {

@@ -125,20 +125,18 @@ async fn damage_to_the_journal_of_a_killed_process_is_reported() {
     }
     let bytes = fs::read(segment(&disk)).unwrap();
     for (case, at, length) in
-        [("first", 100, 1), ("middle", bytes.len() / 2, 1), ("last", bytes.len() - 9, 9), ("a length", 0, 2)]
+        [("first", 100, 1), ("middle", bytes.len() / 2, 1), ("last", bytes.len() - 9, 9), ("a length", 1, 1)]
     {
         let killed = crash(&disk);
         let mut damaged = bytes.clone();
         damaged[at..at + length].iter_mut().for_each(|byte| *byte ^= 0xff);
-        if case == "a length" {
-            damaged[..4].fill(0);
-        }
         fs::write(segment(&killed), damaged).unwrap();
         assert!(!check(&killed).is_sound(), "{case}");
         let error = refused(&killed);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
         assert!(error.to_string().contains("journal"), "{case}: {error}");
         // The same after a stop of the machine was not promised to be there.
+        let killed = crash(&killed);
         stop_machine(&killed);
         assert!(check(&killed).is_sound(), "{case}");
         assert!(open(&killed, LATE).revision() > Revision(3), "{case}");

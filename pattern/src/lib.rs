@@ -1,9 +1,11 @@
-//! Pattern: a regular expression in Go's syntax (RE2), which is matched in linear time.
+//! Regular expressions in Go's syntax (RE2), which are matched in linear time.
 //!
 //! The `regex` crate reads almost the same syntax. What differs is translated: in a class a bracket is a character and there
 //! are no set operations, and `\d`, `\s`, `\w` and `\b` mean ASCII.
 //!
 //! Source: the documentation of Go's `regexp/syntax`, and that of the `regex` crate.
+
+#![warn(missing_docs)]
 
 use std::sync::OnceLock;
 
@@ -11,18 +13,20 @@ use regex::{Regex, RegexBuilder};
 
 /// The size of a compiled pattern, in bytes.
 const MAX_BYTES: usize = 4 << 20;
+/// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand times as much.
+const MAX_LENGTH: usize = 10_000;
 /// How often a pattern may repeat something, as Go limits it.
 const MAX_REPEAT: u32 = 1000;
 
 /// A regular expression, compiled at its first use.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// As it is written.
+    /// The pattern as it is written.
     pub text: String,
     compiled: OnceLock<Option<Regex>>,
 }
 
-/// Why a text is no pattern, in the words of Go.
+/// The reason that a text is no pattern, in the words of Go.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Perl's syntax that has no meaning here, as look-ahead.
@@ -88,12 +92,29 @@ impl PartialEq for Pattern {
 }
 
 fn compile(text: &str) -> Result<Regex, PatternError> {
+    compile_within(text, MAX_BYTES)
+}
+
+/// Compiles a pattern to a program of at most so many bytes.
+///
+/// # Errors
+/// [`PatternError::TooLarge`] beyond that, and any other one.
+pub fn compile_within(text: &str, max_bytes: usize) -> Result<Regex, PatternError> {
     let translated = Translation::of(text)?;
-    let built = RegexBuilder::new(&translated).size_limit(MAX_BYTES).build();
+    let built = RegexBuilder::new(&translated).size_limit(max_bytes).build();
     built.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
         _ => PatternError::Other(text.to_owned()),
     })
+}
+
+/// Parses a pattern without compiling it, which takes long.
+///
+/// # Errors
+/// [`PatternError`], but not for all that are too large.
+pub fn parse(text: &str) -> Result<(), PatternError> {
+    let translated = Translation::of(text)?;
+    regex_syntax::parse(&translated).map(drop).map_err(|_| PatternError::Other(text.to_owned()))
 }
 
 /// A pattern on its way from one syntax to the other.
@@ -101,7 +122,7 @@ struct Translation<'t> {
     text: &'t str,
     rest: &'t str,
     out: String,
-    /// Where parentheses were opened.
+    /// The parentheses that are open.
     open: usize,
     /// Whether there is something that a repetition may repeat.
     repeatable: bool,
@@ -109,6 +130,9 @@ struct Translation<'t> {
 
 impl<'t> Translation<'t> {
     fn of(text: &'t str) -> Result<String, PatternError> {
+        if text.len() > MAX_LENGTH {
+            return Err(PatternError::TooLarge);
+        }
         let mut translation = Translation {
             text,
             rest: text,
@@ -421,6 +445,7 @@ mod tests {
             ("[z-a]", "invalid character class range: `z-a`"),
             (r"a\", "trailing backslash at end of expression: ``"),
             (r"(\pL{1,200}){1000}", "expression too large"),
+            (&r"\pL".repeat(4000), "expression too large"),
         ] {
             let error = Pattern::check(pattern).err().map(|error| error.to_string());
             assert_eq!(error, Some(format!("error parsing regexp: {want}")), "{pattern}");
