@@ -142,7 +142,8 @@ impl Builder {
         self
     }
 
-    /// When writes are on disk, with a data directory; at most 50 ms after the response by default. An interval above a minute counts
+    /// The time at which writes are durable, with a data directory: with the operating system before the response, and on disk at most
+    /// 50 ms later by default. An interval above a minute counts
     /// as a minute.
     pub fn durability(mut self, durability: Durability) -> Builder {
         self.0.durability = durability;
@@ -163,14 +164,14 @@ impl Builder {
         self
     }
 
-    /// How long Events are kept after their last write, an hour by default; zero keeps them forever. More than ten years count as ten
+    /// The time for which Events are kept after their last write, an hour by default; zero keeps them forever. More than ten years count as ten
     /// years.
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.0.event_ttl = ttl;
         self
     }
 
-    /// How often each HorizontalPodAutoscaler is reconciled, 15 seconds by default; from a second to a day, other periods count as
+    /// The period in which each HorizontalPodAutoscaler is reconciled, 15 seconds by default; from a second to a day, other periods count as
     /// the nearest.
     pub fn horizontal_pod_autoscaler_sync_period(mut self, period: Duration) -> Builder {
         self.0.horizontal_pod_autoscaler_sync_period = period;

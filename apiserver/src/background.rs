@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::thread;
 use std::time::Duration;
@@ -72,18 +72,21 @@ fn poll_on_thread<F: Future<Output: Send> + Send>(
     }
 }
 
-/// How many requests evaluate expressions in the background at once, half of them of one user, and how many may wait. Only one
+/// The number of requests that evaluate expressions in the background at once, half of them of one user, and that may wait. Only one
 /// works at a time.
 pub const EVALUATION_LIMITS: QueueLimits = QueueLimits { seats: 2, waiting_per_flow: 300, waiting: 4000 };
 /// The longest that a request waits to evaluate its expressions.
 const EVALUATION_WAIT: Duration = Duration::from_secs(15);
 
+/// Turns of the writes that this server makes itself, such as the status of a definition.
+static INTERNAL_TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+
 tokio::task_local! {
-    /// Where the request that the task executes evaluates expressions that take long.
+    /// The place where the request that the task executes evaluates expressions that take long.
     static EVALUATOR: Evaluator;
 }
 
-/// Where the expressions of a request are evaluated if that takes long.
+/// The place where the expressions of a request are evaluated if that takes long.
 #[derive(Clone)]
 pub struct Evaluator {
     /// Seats by user, so that the expressions of one delay only his own requests.
@@ -109,14 +112,16 @@ impl Evaluator {
 /// # Errors
 /// 429 if there is no turn in time.
 pub async fn evaluate<T: Send>(evaluate: impl Fn(&Meter) -> T + Send + Sync) -> Result<T> {
-    let evaluator = EVALUATOR.try_with(Evaluator::clone).ok().filter(|evaluator| !evaluator.is_background);
-    // In the background, and outside of requests, nobody waits.
-    let Some(Evaluator { seats, turns, user, .. }) = evaluator else {
+    let evaluator = EVALUATOR.try_with(Evaluator::clone).ok();
+    if evaluator.as_ref().is_some_and(|evaluator| evaluator.is_background) {
         return Ok(evaluate(&Meter::new(Limits::REQUEST)));
-    };
+    }
     if let Some(value) = evaluate_briefly(&evaluate) {
         return Ok(value);
     }
+    let Some(Evaluator { seats, turns, user, .. }) = evaluator else {
+        return Ok(in_background(&INTERNAL_TURNS, async { evaluate(&Meter::new(Limits::REQUEST)) }).await);
+    };
     let seat = seats.acquire(&user.name, Instant::now() + EVALUATION_WAIT).await;
     let _seat = seat.map_err(|_| Error::too_many_requests())?;
     Ok(in_background(&turns, async { evaluate(&Meter::new(Limits::REQUEST)) }).await)

@@ -28,7 +28,7 @@ impl Issues {
     }
 }
 
-/// How many issues are printed.
+/// The number of issues that are printed.
 const MAX_PRINTED: usize = 100;
 /// The longest line that is printed with an issue, in bytes.
 const MAX_SNIPPET: usize = 16_384;

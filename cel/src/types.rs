@@ -152,16 +152,16 @@ impl fmt::Display for Type {
     }
 }
 
-/// How many parts a type may have; what is larger is checked at runtime.
+/// The number of parts that a type may have; what is larger is checked at runtime.
 pub const MAX_TYPE: usize = 100;
-/// How many pairs of types are compared for one assignment; what needs more is checked at runtime.
+/// The number of pairs of types that are compared for one assignment; what needs more is checked at runtime.
 const MAX_PAIRS: usize = 1_000;
 
 /// What is known of type variables.
 #[derive(Debug, Default)]
 pub struct Substitution {
     known: Vec<Option<Type>>,
-    /// What was known before, of the variables that were set since: to undo what an overload that does not fit has set.
+    /// The former values of the variables that were set since: to undo what an overload that does not fit has set.
     trail: Vec<(usize, Option<Type>)>,
     /// Pairs of types that are left to compare.
     pairs: usize,
@@ -230,7 +230,7 @@ impl Substitution {
         }
     }
 
-    /// What a variable stands for: a type, or a variable of which nothing is known. Variables may stand for others in a long line.
+    /// The meaning of a variable: a type, or a variable of which nothing is known. Variables may stand for others in a long line.
     fn followed<'t>(&'t self, mut ty: &'t Type) -> &'t Type {
         while let Type::Param(variable) = ty
             && let Some(known) = self.known(*variable)

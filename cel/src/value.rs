@@ -107,7 +107,7 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// The name of its type.
     fn type_name(&self) -> &'static str;
 
-    /// How many bytes it has, about.
+    /// The number of its bytes, about.
     fn size(&self) -> usize;
 
     /// Calls a member function of it.
@@ -333,7 +333,7 @@ impl<'a> Value<'a> {
         Value::Object(Arc::new(ObjectLiteral { name, fields, depth }))
     }
 
-    /// How many values that were made are nested in this one, in a line. Those of the object have the depth 0.
+    /// The number of values that were made and are nested in this one, in a line. Values of the object have the depth 0.
     pub(crate) fn depth(&self) -> u32 {
         match self {
             Value::List(List::Values(items)) => items.depth,

@@ -200,3 +200,23 @@ fn evaluations_within_each_other_do_not_overflow_the_stack() {
         assert!(matches!(found, Some(Some(EvalError::WorkLimit(_)))), "{text:.60}: {found:?}");
     }
 }
+
+#[test]
+fn patterns_are_those_of_go_and_bounded_before_they_are_parsed() {
+    for (text, want) in [
+        // As in Go these classes are of ASCII, so that they are small.
+        ("'abc'.matches('^\\\\w{1,63}$') ? dyn(1) : dyn('no')", Ok("int")),
+        ("'\u{e9}'.matches('^\\\\w$') ? dyn(1) : dyn('no')", Ok("string")),
+        ("'\u{661}'.matches('^\\\\d$') ? dyn(1) : dyn('no')", Ok("string")),
+        ("'[b'.find('[[]b') == '[b'", Ok("bool")),
+        // Each of these characters takes kilobytes while it is parsed.
+        ("'x'.matches(object.classes)", Err("error parsing regexp: expression too large")),
+        ("'x'.matches('(' + object.word)", Err("error parsing regexp: missing closing ): `(a`")),
+    ] {
+        let found = outcome(text, &json!({"classes": r"\pL".repeat(1_000_000), "word": "a"}));
+        let found = found.map_err(|error| error.to_string());
+        assert_eq!(found.as_deref().map_err(|error| &**error), want, "{text}");
+    }
+    let literal = format!("'x'.matches('{}')", r"\\pL".repeat(20_000));
+    assert!(Env::new().compile(&literal).is_err(), "a literal pattern is too long");
+}

@@ -136,13 +136,13 @@ pub struct Serve {
     /// Kubernetes feature gates: A=true,B=false.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     feature_gates: Vec<FeatureGate>,
-    /// How many nodes to simulate, up to 5000; 0 for none.
+    /// The number of simulated nodes, up to 5000; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(range::NODES))]
     nodes: usize,
     /// The StorageClass that is made at the start and is the default; `none` for no class.
     #[arg(long, value_name = "NAME", default_value = "standard")]
     default_storage_class: String,
-    /// When writes are on disk: `sync` (before the response), `interval=MS` (with the operating system before the response, so that
+    /// The time at which writes are durable: `sync` (on disk before the response), `interval=MS` (with the operating system before the response, so that
     /// a killed process loses none, and on disk within MS milliseconds; 0 for as soon as possible), `none` (when the server stops).
     #[arg(long, value_name = "WHEN", default_value = "interval=50", value_parser = durability)]
     durability: Durability,

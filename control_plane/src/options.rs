@@ -72,9 +72,9 @@ pub struct Options {
     pub max_store_bytes: u64,
     /// The maximum number of pods in all namespaces; 0 is no limit.
     pub max_pods: u32,
-    /// How long Events are kept after their last write, [`range::EVENT_TTL`] at most; zero keeps them forever.
+    /// The time for which Events are kept after their last write, [`range::EVENT_TTL`] at most; zero keeps them forever.
     pub event_ttl: Duration,
-    /// How often each HorizontalPodAutoscaler is reconciled, within [`range::SYNC_PERIOD`].
+    /// The period in which each HorizontalPodAutoscaler is reconciled, within [`range::SYNC_PERIOD`].
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither.
     pub default_storage_class: Option<String>,

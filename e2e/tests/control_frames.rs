@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// What a client sends at most.
+/// The most bytes that a client sends.
 const MOST: usize = 96 << 20;
-/// How much memory that may take, in megabytes.
+/// The memory that they may take, in megabytes.
 const MAX_GROWTH: f64 = 30.0;
 
 async fn start() -> Result<Cluster> {

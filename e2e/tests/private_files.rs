@@ -1,4 +1,4 @@
-//! What the commands create on a disk is for its owner only, while they run and afterwards, even if the umask permits everything.
+//! Everything that the commands create on a disk is for its owner only, while they run and afterwards, even if the umask permits everything.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long anything may take that is not measured.
+/// The time that anything may take that is not measured.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The permissions of group and others.
 const OTHERS: u32 = 0o077;

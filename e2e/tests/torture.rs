@@ -1,6 +1,6 @@
 //! The process is killed at random moments, again and again, while clients write, controllers work and watches follow.
 //!
-//! What clients saw must be explained by one order of their operations over all crashes, with each durability that promises to
+//! The observations of clients must be explained by one order of their operations over all crashes, with each durability that promises to
 //! survive the process. `CORACLE_TORTURE_ROUNDS=300 cargo test -p coracle-e2e --test torture -- --nocapture` for
 //! longer than the few rounds of a plain run; `CORACLE_TORTURE_SEED` repeats the choices of a run, though not its timing.
 

@@ -15,7 +15,7 @@ use regex::{Regex, RegexBuilder};
 const MAX_BYTES: usize = 4 << 20;
 /// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand times as much.
 const MAX_LENGTH: usize = 10_000;
-/// How often a pattern may repeat something, as Go limits it.
+/// The number of times that a pattern may repeat something, as Go limits it.
 const MAX_REPEAT: u32 = 1000;
 
 /// A regular expression, compiled at its first use.

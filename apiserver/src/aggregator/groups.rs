@@ -18,7 +18,7 @@ pub struct RemoteVersion {
     pub version: String,
     /// `groupPriorityMinimum` and `versionPriority`, by which they are ordered.
     pub priorities: (i64, i64),
-    /// Those in its APIResourceList; None while it is not available.
+    /// The resources in its APIResourceList; None while it is not available.
     pub resources: Option<Arc<[RemoteResource]>>,
 }
 

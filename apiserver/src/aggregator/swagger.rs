@@ -1,4 +1,4 @@
-//! What one OpenAPI document contributes to the document of version 2, and how that is read from another server's document.
+//! The part of the document of version 2 that one OpenAPI document contributes, and how that is read from another server's document.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -11,16 +11,16 @@ use crate::codec::limits::Limits;
 
 /// The member of a definition with the kinds that it has.
 pub const KINDS: &str = "x-kubernetes-group-version-kind";
-/// What references to definitions begin with.
+/// The beginning of references to definitions.
 pub const DEFINITIONS: &str = "#/definitions/";
-/// What references to parameters begin with.
+/// The beginning of references to parameters.
 const PARAMETERS: &str = "#/parameters/";
 /// The paths, definitions and parameters of another server's document that count, each.
 const MAX_MEMBERS: usize = 20_000;
 /// The kinds that a definition may have in one document; others do not count.
 const MAX_KINDS: usize = 256;
 
-/// What one document contributes to the document of version 2, as text: it is kept while the others change.
+/// The part of the document of version 2 that one document contributes, as text: it is kept while the others change.
 #[derive(Debug, Default, PartialEq)]
 pub struct SwaggerPart {
     /// The path items, by path.
@@ -124,7 +124,7 @@ fn decoded(text: &[u8]) -> Option<Value> {
     decode_value_within(text, Limits::RESPONSE).ok()
 }
 
-/// What a text refers to.
+/// Finds the references in a text.
 fn references(text: &str) -> impl Iterator<Item = &str> {
     let starts = text.match_indices("\"#/").map(|(at, _)| at + 1);
     starts.filter_map(|start| text[start..].split('"').next())

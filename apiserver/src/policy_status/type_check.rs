@@ -13,7 +13,7 @@ use crate::resource_info::ResourceTable;
 
 /// How many types a policy is checked against.
 const MAX_TYPES: usize = 10;
-/// How many bytes of warnings are kept: no object has room for more.
+/// The bytes of warnings that are kept: no object has room for more.
 const MAX_WARNINGS: usize = 1 << 20;
 
 /// The warnings about the expressions of a policy's spec.

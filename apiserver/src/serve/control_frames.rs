@@ -24,9 +24,9 @@ const PADDED: u8 = 8;
 
 /// The control frames that a connection may send at any time.
 const BURST: f64 = 1000.0;
-/// Those that it may send for each request: some clients ask for a reply when they cancel one.
+/// The control frames that it may send for each request: some clients ask for a reply when they cancel one.
 const PER_REQUEST: f64 = 10.0;
-/// Those that it may send each second: pings to measure a connection, or to keep it open.
+/// The control frames that it may send each second: pings to measure a connection, or to keep it open.
 const PER_SECOND: f64 = 100.0;
 
 /// A decrypted connection that ends with an error after too many control frames.

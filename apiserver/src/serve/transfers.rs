@@ -62,7 +62,7 @@ struct State {
     deadline: Option<Instant>,
     /// What the response may hold on to besides the chunk that was handed out, in bytes.
     unsent: AtomicUsize,
-    /// What is left of a chunk of a stream that no other response shares, in bytes.
+    /// The rest of a chunk of a stream that no other response shares, in bytes.
     chunk: AtomicUsize,
     /// Milliseconds from the beginning to when the last chunk was handed out, plus one; 0 while the connection waits for the next chunk.
     handed_out: AtomicU64,

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::body::Body;
 
-/// How long the ends of both connections may take to be sent.
+/// The time within which the ends of both connections are sent.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// In the extensions of a response with status 101.

@@ -1,6 +1,6 @@
 //! Turns: a connection reads a few kilobytes, and then lets others have their turn.
 //!
-//! What a client sends is worked on as long as there is more of it, in one poll of the connection's task. Small frames without a request,
+//! The bytes of a client are worked on as long as there is more of it, in one poll of the connection's task. Small frames without a request,
 //! such as the pings and settings of HTTP/2 or the empty records of TLS, are so cheap to send that a poll would work on hundreds of
 //! thousands of them: tokio counts reads, and not what is in them.
 

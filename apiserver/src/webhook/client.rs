@@ -36,9 +36,9 @@ const MAX_IDLE: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The memory that is taken for a response before any of it has come, at most.
 const FIRST_BUFFER: usize = 64 << 10;
-/// What is read of a response at once, of which the head has to fit in it.
+/// The bytes of a response that are read at once; its head has to fit in them.
 const READ_BUFFER: usize = 128 << 10;
-/// How much of the text of an unsuccessful response is repeated, as client-go's `maxUnstructuredResponseTextBytes`.
+/// The bytes of the text of an unsuccessful response that are repeated, as client-go's `maxUnstructuredResponseTextBytes`.
 const MAX_ERROR_TEXT: usize = 2048;
 /// The User-Agent of calls to webhooks.
 const USER_AGENT: &str = "kube-apiserver-admission";

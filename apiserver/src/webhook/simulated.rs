@@ -1,4 +1,4 @@
-//! Which addresses are invented: those of simulated nodes and of the pods on them. No process listens there, but on a machine that
+//! Invented addresses: those of simulated nodes and of the pods on them. No process listens there, but on a machine that
 //! has a route or a proxy a stranger's may, so that they are never dialled.
 //!
 //! A node is simulated if its kubelet reports the container runtime `coracle://`. A pod is simulated if its node is, unless it has
@@ -26,7 +26,7 @@ pub(super) struct SimulatedNetwork {
 }
 
 impl SimulatedNetwork {
-    /// That of all simulated nodes.
+    /// The network of all simulated nodes.
     pub fn load(cluster: &dyn Cluster) -> Result<SimulatedNetwork> {
         let mut network = SimulatedNetwork::default();
         for node in cluster.list_containing(&GroupResource::new("", "nodes"), "", RUNTIME)? {

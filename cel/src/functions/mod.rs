@@ -22,7 +22,7 @@ use crate::meter::Meter;
 use crate::types::Type;
 use crate::value::Value;
 
-/// How a function is evaluated. The receiver of a member function is the first argument. Texts among the arguments are counted as
+/// The evaluation of a function. The receiver of a member function is the first argument. Texts among the arguments are counted as
 /// read already; a function counts what else it visits, and what it makes.
 pub type Call = for<'a> fn(&[Value<'a>], &Meter) -> Result<Value<'a>>;
 

@@ -100,7 +100,7 @@ pub(super) fn claims(
     })
 }
 
-/// What a plan has to know of a pod that does not exist yet: its name and its revision.
+/// A pod that does not exist yet, as far as a plan has to know it: its name and its revision.
 pub(super) fn placeholder(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
     let labels = [(REVISION_LABEL.to_owned(), revision.to_owned())];
     let metadata = ObjectMeta {

@@ -1,4 +1,4 @@
-//! How many pods an owner of very many may create at once: creations keep pace with the pods that start to run.
+//! The pace at which an owner of very many pods creates them: creations keep pace with the pods that start to run.
 //!
 //! kube-controller-manager creates all pods that an owner wants, slowed down only by the rate of its requests. Without that rate an owner
 //! of billions would fill the memory before anybody can intervene.
@@ -14,7 +14,7 @@ const MAX_UNPACED: usize = 5000;
 /// The most pods of an owner of more that wait to be scheduled and started. Further ones are created when some of them run or end.
 const MAX_PENDING: usize = 250;
 
-/// How many more pods an owner may create now.
+/// Returns the number of pods that an owner may create now.
 ///
 /// - `wanted`: how many pods it is to have in all
 /// - `owned`: its pods

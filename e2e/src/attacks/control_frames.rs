@@ -11,7 +11,7 @@ use tokio_rustls::client::TlsStream;
 use super::{config_maps, repeat_concurrently};
 use crate::http::Endpoint;
 
-/// How long a write may wait until the server counts as one that does not read.
+/// The time after which a write that waits shows that the server does not read.
 const BLOCKED: Duration = Duration::from_secs(2);
 
 /// Pings on watches over WebSockets.

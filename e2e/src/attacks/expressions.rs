@@ -1,6 +1,6 @@
 //! Attacks by expressions and paths that administrators have installed: policies, the rules of a custom resource, and its columns.
 //!
-//! Who may install them may have made a mistake; whoever may write the objects that they see can use it.
+//! An administrator who installs them may make a mistake; whoever may write the objects that they see can use it.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn shared(levels: usize, then: &str) -> String {
     format!("optional.of(dyn('x')).optMap(v0, {nested}).value()")
 }
 
-/// What the administrator has installed: paths and objects.
+/// The objects that the administrator has installed, with their paths.
 pub fn fixtures() -> Vec<(String, Value)> {
     let mut fixtures = vec![definition()];
     for (name, expression) in policies() {

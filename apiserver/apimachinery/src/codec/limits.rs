@@ -29,12 +29,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a document that a client sends. Its bytes bound its values.
+    /// The limits of a document that a client sends. Its bytes bound its values.
     pub const REQUEST: Limits = Limits { depth: MAX_DEPTH, collections: MAX_COLLECTIONS, values: usize::MAX };
-    /// Those of a stored document.
+    /// The limits of a stored document.
     pub const STORED: Limits =
         Limits { depth: MAX_STORED_DEPTH, collections: usize::MAX, values: usize::MAX };
-    /// Those of what is read of a response of another server, such as an admission webhook: in memory it takes less than 16 MiB. An
+    /// The limits of what is read of a response of another server, such as an admission webhook: in memory it takes less than 16 MiB. An
     /// object at [`MAX_DEPTH`] fits in it.
     pub const RESPONSE: Limits = Limits { depth: MAX_DEPTH + 7, collections: 12_000, values: 60_000 };
 

@@ -9,7 +9,7 @@ use super::json_path::{JsonPath, Visits};
 use crate::field::Field;
 use crate::go_value::GoValue;
 
-/// How many bytes of text the cells of a row have: each may be the whole object.
+/// The bytes of text in the cells of a row: each may be the whole object.
 const MAX_ROW: usize = 4 << 20;
 
 /// A column of a custom resource.

@@ -11,10 +11,10 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-/// How many values the paths of one row may visit together. `..` visits all within a value, and again those within each of them:
+/// The number of values that the paths of one row may visit together. `..` visits all within a value, and again those within each of them:
 /// the results of several multiply, and both paths and objects are those of clients.
 const MAX_VISITS: usize = 50_000;
-/// How long a path may be, and how deep brackets and filters may be nested within each other.
+/// The length of a path in bytes, and the nesting of its brackets and filters.
 const MAX_LENGTH: usize = 10_000;
 const MAX_NESTING: usize = 32;
 
@@ -68,7 +68,7 @@ impl JsonPath {
 pub struct Visits(Cell<usize>);
 
 impl Visits {
-    /// Those of the paths of one row.
+    /// The limits of the paths of one row.
     pub fn of_row() -> Visits {
         Visits(Cell::new(MAX_VISITS))
     }
@@ -228,7 +228,7 @@ fn descend<'a>(value: Cow<'a, Value>, all: &mut Found<'a>, visits: &Visits) -> O
 
 struct Parser<'t> {
     rest: &'t str,
-    /// How deep brackets and filters may still be nested.
+    /// The levels to which brackets and filters may still be nested.
     nesting: usize,
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Result;
 use crate::background;
 
-/// What is compiled of a part of a stored object.
+/// The compilation of a part of a stored object.
 pub struct Compiled<T> {
     source: Value,
     compile: fn(&Value) -> T,

@@ -171,7 +171,7 @@ fn report(
     }
 }
 
-/// What a policy says about one parameter.
+/// The decision of a policy about one parameter.
 #[derive(Default)]
 struct Evaluated {
     failures: Vec<Failure>,

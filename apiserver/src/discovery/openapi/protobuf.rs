@@ -84,7 +84,7 @@ static STRING_ARRAY: Message = Choice(|_| (1, TEXTS));
 mod v2 {
     use super::*;
 
-    /// Those of the document.
+    /// The items of the document.
     pub static MEMBERS: &[(&str, u32, Shape)] = &[
         ("swagger", 1, Text),
         ("info", 2, message(&INFO)),

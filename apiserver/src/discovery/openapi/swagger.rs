@@ -15,7 +15,7 @@ pub(super) struct Swagger<'a> {
     parameters: BTreeMap<&'a str, &'a str>,
 }
 
-/// What a document of version 3 contributes.
+/// The contribution of a document of version 3.
 pub(super) fn part_of(mut document: Value) -> SwaggerPart {
     let members = |value: Value| match value {
         Value::Object(members) => members,

@@ -1,4 +1,4 @@
-//! What a killed process and a stopped machine leave.
+//! The state that a killed process and a stopped machine leave.
 
 use std::num::NonZeroU32;
 
