@@ -382,3 +382,32 @@ async fn versions_of_a_custom_kind_are_converted_by_others() {
     let (code, _) = server.send(Method::DELETE, &format!("{older}/cursed"), &Value::Null).await;
     assert_eq!((code, server.get(WIDGETS).await.0), (200, 200));
 }
+
+#[tokio::test]
+async fn the_version_that_is_checked_is_the_version_that_is_used() {
+    let server = Server::start().await;
+    server.resources.replace(widgets());
+    let mut created = widget("a", json!({"size": 1}));
+    assert_eq!(server.send(Method::POST, WIDGETS, &created).await.0, 201);
+    created["apiVersion"] = json!("example.com/v1beta1");
+    created["apiversion"] = json!("example.com/v1");
+    let text = "the API version in the data (example.com/v1beta1) does not match the expected API version (example.com/v1)";
+    let a = format!("{WIDGETS}/a");
+    for (method, path) in [(Method::POST, WIDGETS), (Method::PUT, a.as_str())] {
+        for media_type in ["application/json", "application/yaml"] {
+            let headers = [(header::CONTENT_TYPE.as_str(), media_type)];
+            let response = server.call(method.clone(), path, &headers, created.to_string().into()).await;
+            let answer = (response.status().as_u16(), read(response).await);
+            assert_eq!(message(&answer), (400, text), "{method} {media_type}");
+        }
+    }
+    // Nor does a patch bring in another version under cover of a name in other letters.
+    let patch = json!({"apiVersion": "example.com/v1beta1", "apiversion": "example.com/v1"});
+    for media_type in ["application/merge-patch+json", "application/apply-patch+yaml"] {
+        let path = format!("{a}?fieldManager=m");
+        let (code, answer) = server.patch(&path, media_type, &patch).await;
+        assert!((400..600).contains(&code), "{media_type}: {answer}");
+    }
+    let (_, kept) = server.get(&a).await;
+    assert_eq!((&kept["apiVersion"], &kept["spec"]["size"]), (&json!("example.com/v1"), &json!(1)));
+}
