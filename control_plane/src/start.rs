@@ -111,7 +111,7 @@ impl Options {
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
-        publish_authentication(&registry, certificates.ca_pem(), &front_proxy.ca_pem)
+        publish_authentication(&registry, &certificates.client_ca_pem()?, &front_proxy.ca_pem)
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
         let (data, scratch) = self.data_directory()?;

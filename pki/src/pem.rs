@@ -52,6 +52,19 @@ pub fn blocks(data: &[u8]) -> impl Iterator<Item = Block<'_>> {
     })
 }
 
+/// Writes a block without headers, in lines of 64 characters, as Go's `Encode` does.
+pub fn encode(label: &str, contents: &[u8]) -> String {
+    let encoded = BASE64.encode(contents);
+    let mut text = format!("-----BEGIN {label}-----\n");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        text.extend([line, "\n"]);
+        rest = more;
+    }
+    text + &format!("-----END {label}-----\n")
+}
+
 /// The outcome of reading the block before an END line.
 enum Attempt<'a> {
     /// A block, and the offset behind it.
@@ -132,6 +145,18 @@ mod tests {
         };
         for (case, text, want) in CASES {
             assert_eq!(all(text), *want, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        assert_eq!(encode("A", b"a"), "-----BEGIN A-----\nYQ==\n-----END A-----\n");
+        for length in [0, 1, 47, 48, 49, 96, 1000] {
+            let contents = vec![7; length];
+            let text = encode("CERTIFICATE", &contents);
+            assert!(text.lines().all(|line| line.len() <= 64), "{text}");
+            let want = Block { label: b"CERTIFICATE", has_headers: false, contents };
+            assert_eq!(blocks(text.as_bytes()).collect::<Vec<_>>(), [want], "{length}");
         }
     }
 

@@ -5,6 +5,8 @@
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
+pub mod selectable_path;
+
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fmt;

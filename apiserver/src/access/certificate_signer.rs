@@ -7,9 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use coracle_pki::{AlternativeNames, CertificateRequest, Subject};
+use coracle_pki::{AlternativeNames, CertificateRequest, Subject, pem};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rcgen::{
@@ -89,7 +87,10 @@ impl CertificateSigner {
             &der::tagged(0xa3, &der::sequence(&[&extensions(request, &ca, usages)])),
         ]);
         let signature = key.sign(&certificate).map_err(|_| SignError::Authority)?;
-        Ok(pem_of(&der::sequence(&[&certificate, &algorithm, &der::bit_string(&signature)])))
+        Ok(pem::encode(
+            "CERTIFICATE",
+            &der::sequence(&[&certificate, &algorithm, &der::bit_string(&signature)]),
+        ))
     }
 }
 
@@ -222,20 +223,6 @@ fn extended_key_usage(usage: &str) -> Option<Vec<u8>> {
         "netscape sgc" => der::object_identifier(&[2, 16, 840, 1, 113730, 4, 1]),
         _ => return None,
     })
-}
-
-fn pem_of(certificate: &[u8]) -> String {
-    let text = STANDARD.encode(certificate);
-    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        // Base64 is ASCII.
-        let (line, more) = rest.split_at(rest.len().min(64));
-        pem += line;
-        pem.push('\n');
-        rest = more;
-    }
-    pem + "-----END CERTIFICATE-----\n"
 }
 
 #[cfg(test)]

@@ -171,8 +171,10 @@ impl Certificates {
         folder: Option<PathBuf>,
         clock: &WallClock,
     ) -> Result<Certificates, CertificateError> {
-        let ca_pem = authority.certificate_pem.clone();
-        let (issued, authority_pem) = (server.clone(), ca_pem.clone());
+        let (issued, authority_pem) = (server.clone(), authority.certificate_pem.clone());
+        // The file of the authority may hold more than its certificate, too.
+        let published: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authority_pem.as_bytes()).collect();
+        let ca_pem = pem_of(&published?);
         let authority = Arc::new(authority);
         let server = ServingCertificate::new(server, leaf, authority.clone(), folder, clock.clone())?;
         let (server, client_cas) = (Arc::new(server), Vec::new());
@@ -181,7 +183,8 @@ impl Certificates {
     }
 
     /// Presents the certificate chain in a PEM file, with the key in another one, instead of a certificate of our own
-    /// authority. Clients are told to trust this chain. If both files are missing, the certificate of our authority is
+    /// authority. Clients are told to trust the certificates of this chain, and nothing else of the file: it may hold the key
+    /// too. If both files are missing, the certificate of our authority is
     /// written there first.
     ///
     /// # Errors
@@ -205,15 +208,15 @@ impl Certificates {
             path: path.to_owned(),
             why: why.to_string(),
         };
-        let certificate_pem = read(certificate_file)?;
-        let chain = certificates_of(certificate_file, &certificate_pem)?;
+        let chain = certificates_of(certificate_file, &read(certificate_file)?)?;
+        let ca_pem = pem_of(&chain);
         let key =
             PrivateKeyDer::from_pem_slice(&read(key_file)?).map_err(|error| unusable(key_file, &error))?;
         let provider = rustls::crypto::ring::default_provider();
         let own =
             CertifiedKey::from_der(chain, key, &provider).map_err(|error| unusable(key_file, &error))?;
         self.own_server = Some(Arc::new(own.into()));
-        self.ca_pem = String::from_utf8_lossy(&certificate_pem).into_owned();
+        self.ca_pem = ca_pem;
         Ok(self)
     }
 
@@ -231,6 +234,19 @@ impl Certificates {
         &self.ca_pem
     }
 
+    /// The certificates of all authorities by which clients are authenticated: our own, and those of `--client-ca-file`.
+    ///
+    /// # Errors
+    /// [`CertificateError::Pem`] for an authority that cannot be parsed.
+    pub fn client_ca_pem(&self) -> Result<String, CertificateError> {
+        Ok(pem_of(&self.client_authorities()?))
+    }
+
+    fn client_authorities(&self) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+        let own = CertificateDer::from_pem_slice(self.authority_pem.as_bytes())?;
+        Ok(std::iter::once(own).chain(self.client_cas.iter().cloned()).collect())
+    }
+
     /// The credentials of user `coracle-admin` in group `system:masters`.
     pub fn admin(&self) -> &Pair {
         &self.admin
@@ -246,13 +262,11 @@ impl Certificates {
     /// # Errors
     /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be parsed.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
-        let mut cas = vec![CertificateDer::from_pem_slice(self.authority_pem.as_bytes())?];
-        cas.extend(self.client_cas.iter().cloned());
         let serving: Arc<dyn ResolvesServerCert> = match &self.own_server {
             Some(own) => own.clone(),
             None => self.server.clone(),
         };
-        Ok(Tls::new(cas, serving)?)
+        Ok(Tls::new(self.client_authorities()?, serving)?)
     }
 }
 
@@ -268,6 +282,11 @@ fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static
         none if none.is_empty() => Err(unusable("no certificate in it".to_owned())),
         certificates => Ok(certificates),
     }
+}
+
+/// Certificates as PEM text, and nothing else.
+fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
+    certificates.iter().map(|certificate| coracle_pki::pem::encode("CERTIFICATE", certificate)).collect()
 }
 
 impl Pair {
@@ -564,6 +583,48 @@ mod tests {
             assert!(error.contains("is damaged: ") && error.contains(want), "{case}: {error}");
             assert!(!error.contains('\n'), "{case}: {error}");
         }
+    }
+
+    #[test]
+    fn the_key_in_a_combined_serving_file_is_not_published() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = Certificates::ephemeral(&[], &at(now())).expect("certificates");
+        let issued = own.issued.clone();
+        let combined = folder.path().join("tls.pem");
+        let text =
+            format!("subject=combined\n{}{}{}", issued.key_pem, issued.certificate_pem, own.authority_pem);
+        fs::write(&combined, text).expect("a file");
+        let certificates = own.with_serving_files(&combined, &combined).expect("a combined file");
+        let published = certificates.ca_pem();
+        let want = certificates_of(&combined, published.as_bytes()).expect("certificates");
+        assert_eq!(want.len(), 2);
+        assert_eq!(published, pem_of(&want), "nothing but certificates");
+        assert!(!published.contains("PRIVATE KEY") && !published.contains("subject"), "{published}");
+    }
+
+    #[test]
+    fn the_published_authorities_of_clients_are_those_that_are_trusted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let clock = at(now());
+        let [own, serving, other] =
+            [(); 3].map(|()| Certificates::ephemeral(&[], &clock).expect("certificates"));
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect(name);
+            path
+        };
+        let certificate =
+            file("tls.crt", &format!("{}{}", serving.issued.certificate_pem, serving.authority_pem));
+        let key = file("tls.key", &serving.issued.key_pem);
+        let client_ca = file("clients.pem", &format!("{}{}", other.authority_pem, other.issued.key_pem));
+        let certificates = own.with_serving_files(&certificate, &key).expect("serving files");
+        let certificates = certificates.with_client_ca_file(&client_ca).expect("a client CA");
+        let published = certificates.client_ca_pem().expect("PEM");
+        let published = certificates_of(&client_ca, published.as_bytes()).expect("certificates");
+        let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
+        assert_eq!(published, [der(&certificates.authority_pem), der(&other.authority_pem)]);
+        assert_eq!(published, certificates.client_authorities().expect("those of TLS"));
+        assert!(!published.contains(&der(&serving.authority_pem)), "who serves vouches for no clients");
     }
 
     #[test]

@@ -8,7 +8,9 @@ use super::generic::ReinvocationContext;
 use crate::Error;
 use crate::access::UserInfo;
 use crate::audit::AuditContext;
+use crate::fields::{entry, manage};
 use crate::names::{GroupKind, GroupResource};
+use crate::object_meta::ObjectMeta;
 use crate::request::Warnings;
 use crate::request::options::{DeleteOptions, WriteOptions};
 
@@ -131,6 +133,22 @@ impl AdmissionAttributes<'_> {
     /// The 403 by which a plugin rejects the request, about the resource and the shown name.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(self.resource, self.shown_name(), detail)
+    }
+
+    /// Takes over what a webhook or a policy has made of the object. Managed fields that nobody can read remain as they were,
+    /// with a warning.
+    pub fn replace_object(&mut self, mut object: Value) {
+        let managed_fields = object.meta("managedFields").unwrap_or(&Value::Null);
+        if manage::is_reset(managed_fields) {
+            object.set_meta("managedFields", Value::Null);
+        } else if let Err(error) = entry::parse(managed_fields) {
+            self.warn(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
+            ));
+            let kept = self.object.meta("managedFields").cloned().unwrap_or_default();
+            object.set_meta("managedFields", kept);
+        }
+        *self.object = object;
     }
 
     /// Adds a text for a `Warning` header of the response (KEP-1693).

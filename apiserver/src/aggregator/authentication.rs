@@ -14,7 +14,7 @@ const NAME: &str = "extension-apiserver-authentication";
 
 /// Creates or updates the ConfigMap.
 ///
-/// - `client_ca`: the PEM text of the authority of client certificates;
+/// - `client_ca`: the PEM text of the authorities of client certificates;
 /// - `front_proxy_ca`: that of the front proxy's.
 ///
 /// # Errors

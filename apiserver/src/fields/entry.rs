@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 use serde_json::{Value, json};
 
 use super::FieldPathSet;
+use super::set::Malformed;
 use crate::object_meta::ObjectMeta;
 
 /// The operation by which a manager got its fields. An apply sorts before an update.
@@ -50,24 +51,38 @@ impl Entry {
         (self.operation, self.manager.clone(), self.subresource.clone(), version)
     }
 
-    /// None if it is malformed.
-    fn read(entry: &Value) -> Option<Entry> {
+    /// # Errors
+    /// The text of what is malformed.
+    fn read(entry: &Value, index: usize) -> Result<Entry, String> {
         let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or("");
         let operation = match text("operation") {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
-            _ => return None,
+            _ => return Err("operation must be `Apply` or `Update`".to_owned()),
         };
-        if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
-            return None;
+        if text("apiVersion").is_empty() {
+            return Err("apiVersion must not be empty".to_owned());
         }
-        Some(Entry {
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+            other => {
+                let other = crate::field::quote(other);
+                return Err(format!("invalid fieldsType {other} in managed fields entry {index}"));
+            }
+        }
+        let undecodable = |error: Malformed| {
+            format!(
+                "error decoding versioned set from managed fields entry {index}: error decoding set: {error}"
+            )
+        };
+        Ok(Entry {
             manager: text("manager").to_owned(),
             operation,
             api_version: text("apiVersion").to_owned(),
             subresource: text("subresource").to_owned(),
             time: text("time").to_owned(),
-            fields: FieldPathSet::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).ok()?,
+            fields: FieldPathSet::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).map_err(undecodable)?,
         })
     }
 
@@ -101,10 +116,18 @@ impl Entry {
 
 /// Parses the list; None if any entry is malformed. Of two entries of one manager the later one counts.
 pub fn read(list: &Value) -> Option<Vec<Entry>> {
+    parse(list).ok()
+}
+
+/// Parses the list. Of two entries of one manager the later one counts.
+///
+/// # Errors
+/// The text of what is malformed.
+pub fn parse(list: &Value) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut places = HashMap::new();
-    for entry in list.as_array().into_iter().flatten() {
-        let entry = Entry::read(entry)?;
+    for (index, entry) in list.as_array().into_iter().flatten().enumerate() {
+        let entry = Entry::read(entry, index)?;
         match places.entry(entry.identity()) {
             Occupied(place) => entries[*place.get()] = entry,
             Vacant(place) => {
@@ -113,7 +136,7 @@ pub fn read(list: &Value) -> Option<Vec<Entry>> {
             }
         }
     }
-    Some(entries)
+    Ok(entries)
 }
 
 /// The list as objects have it, sorted; null if it is empty.

@@ -190,7 +190,7 @@ fn managed_fields(object: &Value) -> &Value {
 }
 
 /// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).
-fn is_reset(sent: &Value) -> bool {
+pub fn is_reset(sent: &Value) -> bool {
     let list = sent.as_array().map(Vec::as_slice);
     matches!(list, Some([Value::Object(entry)]) if entry.is_empty())
 }

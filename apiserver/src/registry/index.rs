@@ -93,6 +93,10 @@ impl Index for ObjectIndex {
             .ok_or_else(|| Unreadable("no place for the revision".to_owned()))?;
         let mut labels = String::new();
         for (k, v) in head.metadata.labels.iter().flatten() {
+            // A Binding brings labels to its pod that are not validated. NUL divides; no selector can name it.
+            if k.contains('\0') || v.contains('\0') {
+                continue;
+            }
             labels.extend([k.as_ref(), "\0", v.as_ref(), "\0"]);
         }
         let resources = self.resources.load();
@@ -128,6 +132,18 @@ impl Index for ObjectIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_with_nul_does_not_become_others() {
+        let labels = serde_json::json!({"a\0app": "x", "b": "y\0app\0stolen", "c": "z"});
+        let stored = serde_json::json!({
+            "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "", "labels": labels},
+        });
+        let stored = serde_json::to_vec(&stored).expect("JSON");
+        let index = ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in()));
+        let meta = index.index(&Key::new("pods", "ns/n"), &stored).expect("readable").meta;
+        assert_eq!([meta.label("app"), meta.label("b"), meta.label("c")], [None, None, Some("z")]);
+    }
 
     #[test]
     fn requests_are_measured_as_protobuf() {

@@ -164,19 +164,28 @@ pub fn decode_custom(
     let missing = |member: &str| {
         refuse(&format!("Object '{member}' is missing in '{}'", String::from_utf8_lossy(body)))
     };
-    if meta.kind.is_empty() {
+    if split_api_version(&meta.api_version).is_none() {
+        return Err(unrecognized(&format!("unexpected GroupVersion string: {}", meta.api_version)));
+    }
+    let meta = decoded.as_ref().map_or(meta, |decoded| exact_meta(&decoded.value));
+    let version = split_api_version(&meta.api_version).filter(|_| !meta.kind.is_empty());
+    let Some((group, version)) = version else {
         let text = String::from_utf8_lossy(body);
         return Err(unrecognized(&format!("Object 'Kind' is missing in '{text}'")));
-    }
+    };
     if meta.api_version.is_empty() {
         return Err(missing("apiVersion"));
     }
-    let Some((group, version)) = split_api_version(&meta.api_version) else {
-        return Err(unrecognized(&format!("unexpected GroupVersion string: {}", meta.api_version)));
-    };
     let decoded =
         decoded.and_then(|decoded| structural::conform(decoded, schema)).map_err(|error| refuse(&error))?;
     Ok(Body { value: decoded.value, strict: decoded.strict, group, version })
+}
+
+/// The kind and version of an object without a Go type: the members of exactly these names, which everything that comes
+/// after reads too. Names in other letter case count only where a Go struct is decoded.
+fn exact_meta(object: &Value) -> TypeMeta {
+    let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default().to_owned();
+    TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
 }
 
 /// The kind and version that a body says it has; None for one that cannot be read.
@@ -367,6 +376,41 @@ mod tests {
             (Format::Protobuf, b"k8s\0\x12\x01\xff", r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF"#.to_owned()),
         ] {
             assert_eq!(message(format, body, CONFIG_MAP), want);
+        }
+    }
+
+    #[test]
+    fn kind_and_version_of_a_custom_resource_are_its_members_of_exactly_these_names() {
+        let schema = StructuralSchema::read(serde_json::json!({
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }))
+        .expect("a structural schema");
+        let expected = Expected { group: "g", version: "v1", kind: "Widget" };
+        let unrecognized = |text: &str| {
+            let shown = summary(text.as_bytes());
+            format!(
+                "the object provided is unrecognized (must be of type Widget): Object 'Kind' is missing in '{text}' ({shown})"
+            )
+        };
+        for (text, want) in [
+            (r#"{"apiVersion":"g/v2","kind":"Widget","apiversion":"g/v1"}"#, Ok(("g/v2", "Widget"))),
+            (r#"{"apiversion":"g/v2","apiVersion":"g/v1","kind":"Widget","KIND":"Other"}"#, Ok(("g/v1", "Widget"))),
+            (r#"{"apiVersion":"g/v1","Kind":"Widget"}"#, Err(unrecognized(r#"{"apiVersion":"g/v1","Kind":"Widget"}"#))),
+            (
+                r#"{"ApiVersion":"g/v1","kind":"Widget"}"#,
+                Err(r#"Widget in version "v1" cannot be handled as a Widget: Object 'apiVersion' is missing in '{"ApiVersion":"g/v1","kind":"Widget"}'"#.to_owned()),
+            ),
+        ] {
+            for format in [Format::Json, Format::Yaml] {
+                let read = decode_custom(format, text.as_bytes(), expected, &schema);
+                let read = read.map(|body| {
+                    let said = body.value["apiVersion"].as_str().unwrap_or_default().to_owned();
+                    assert_eq!(said, format!("{}/{}", body.group, body.version), "what is checked is what is kept");
+                    (said, body.value["kind"].as_str().unwrap_or_default().to_owned())
+                });
+                let want = want.clone().map(|(version, kind)| (version.to_owned(), kind.to_owned()));
+                assert_eq!(read.map_err(|error| error.to_string()), want, "{text}");
+            }
         }
     }
 

@@ -10,13 +10,13 @@ use crate::schema::schema;
 
 /// The kind and apiVersion of an object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Identity {
+pub struct Identity {
     api_version: String,
     kind: String,
 }
 
 /// The result of comparing kind and apiVersion of a patched object with the original's.
-pub(super) enum IdentityCheck {
+pub enum IdentityCheck {
     /// They are the same.
     Unchanged,
     /// Without an apiVersion the object is decoded without a version, and all its members are unknown.
@@ -24,7 +24,8 @@ pub(super) enum IdentityCheck {
 }
 
 impl Identity {
-    pub(super) fn of(object: &Value) -> Identity {
+    /// Those of an object; empty for what it does not have.
+    pub fn of(object: &Value) -> Identity {
         let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         Identity { api_version: text("apiVersion"), kind: text("kind") }
     }
@@ -36,7 +37,8 @@ impl Identity {
             .then_some(now)
     }
 
-    pub(super) fn restore(&self, object: &mut Value) {
+    /// Gives them to an object.
+    pub fn restore(&self, object: &mut Value) {
         if let Value::Object(members) = object {
             members.insert("apiVersion".into(), self.api_version.as_str().into());
             members.insert("kind".into(), self.kind.as_str().into());
@@ -47,7 +49,7 @@ impl Identity {
     ///
     /// # Errors
     /// The text of the decoding error.
-    pub(super) fn check(&self, patched: &Value) -> Result<IdentityCheck, String> {
+    pub fn check(&self, patched: &Value) -> Result<IdentityCheck, String> {
         let mut now = Identity::of(patched);
         if now.kind.is_empty() {
             now.kind.clone_from(&self.kind);

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::{Conversion, Endpoint, Part, ResourceInfo, Retirement, Storage, Subresource, api_version};
+use crate::field::selectable_path;
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;
 use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
@@ -115,10 +116,9 @@ impl CustomKind {
         let (storage_api_version, storage_type) = all[stored].clone();
         let storage_version = storage_api_version.rsplit('/').next().unwrap_or_default();
         let type_ref = TypeRef::Structural(schema.clone());
-        let selectable = version.selectable_fields.iter().map(|path| {
-            let label = path.trim_start_matches('.').to_owned();
-            let pointer = format!("/{}", label.replace('.', "/"));
-            (label, pointer)
+        let selectable = version.selectable_fields.iter().filter_map(|path| {
+            let pointer = selectable_path::pointer(&selectable_path::parse(path)?);
+            Some((path.trim_start_matches('.').to_owned(), pointer))
         });
         let selectable = SelectableFields::of_custom_resource(selectable.collect(), self.namespaced);
         let scale_paths = version.scale.map(Arc::new);

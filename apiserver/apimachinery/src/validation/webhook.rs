@@ -41,11 +41,23 @@ impl<'a> Url<'a> {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
+        check_port(host)?;
         if host.contains(' ') {
             return Err("invalid character \" \" in host name".to_owned());
         }
         Ok(Url { scheme, user, host, query, fragment })
     }
+}
+
+/// A port may be missing or empty, and else consists of digits (`parseHost` of Go's net/url).
+fn check_port(host: &str) -> Result<(), String> {
+    let after = match host.starts_with('[') {
+        true => &host[host.rfind(']').ok_or("missing ']' in host")? + 1..],
+        false => host.rfind(':').map_or("", |colon| &host[colon..]),
+    };
+    let is_valid = after.is_empty()
+        || after.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    if is_valid { Ok(()) } else { Err(format!("invalid port {} after host", crate::field::quote(after))) }
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -124,6 +136,21 @@ mod tests {
     fn webhook_urls_are_validated() {
         for (url, want) in [
             ("https://host/path", ""),
+            ("https://host:8443/path", ""),
+            ("https://host:/path", ""),
+            ("https://[::1]:8443/", ""),
+            (
+                "https://host:a/",
+                "c.url: Required value: url must be a valid URL: parse \"https://host:a/\": invalid port \":a\" after host; desired format: https://host[/path]",
+            ),
+            (
+                "https://[::1]8443/",
+                "c.url: Required value: url must be a valid URL: parse \"https://[::1]8443/\": invalid port \"8443\" after host; desired format: https://host[/path]",
+            ),
+            (
+                "https://[::1/",
+                "c.url: Required value: url must be a valid URL: parse \"https://[::1/\": missing ']' in host; desired format: https://host[/path]",
+            ),
             (
                 "http://u:p@host/?q#f",
                 "[c.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path], c.url: Invalid value: \"u:p\": user information is not permitted in the URL, c.url: Invalid value: \"f\": fragments are not permitted in the URL, c.url: Invalid value: \"q\": query parameters are not permitted in the URL]",

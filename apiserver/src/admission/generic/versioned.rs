@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Invocation;
 use crate::admission::AdmissionAttributes;
-use crate::codec::{Decoded, json, structural};
+use crate::codec::{self, Decoded, structural};
 use crate::names::Text;
+use crate::patch::Identity;
 use crate::resource_info::{Endpoint, ResourceInfo, api_version};
-use crate::schema::TypeRef;
+use crate::schema::{StructId, TypeRef};
 use crate::{Error, Result};
 
 /// The new and the old object of a request, in one version.
@@ -89,7 +90,7 @@ impl VersionedObjects {
     /// An object of this version as JSON, with Go's order and zero values.
     pub fn to_json(&self, object: &Value) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(1024);
-        json::write(object, &self.type_ref, &mut bytes);
+        codec::json::write(object, &self.type_ref, &mut bytes);
         bytes
     }
 
@@ -98,13 +99,14 @@ impl VersionedObjects {
     /// # Errors
     /// The text of what is malformed.
     pub fn decode(&self, changed: Value) -> Result<Value, String> {
-        let decoded = match &self.type_ref {
-            TypeRef::Struct(id) => json::normalize(&changed, *id),
+        let mut object = match &self.type_ref {
+            TypeRef::Struct(id) => self.decode_typed(&changed, *id)?,
             TypeRef::Structural(schema) => {
-                structural::conform(Decoded { value: changed, strict: Vec::new() }, schema)
+                self.check_version(&changed)?;
+                let decoded = structural::conform(Decoded { value: changed, strict: Vec::new() }, schema);
+                decoded.map_err(|error| error.to_string())?.value
             }
         };
-        let mut object = decoded.map_err(|error| error.to_string())?.value;
         if self.is_resource {
             let strategy = &self.info.behaviour.strategy;
             strategy.default(&mut object);
@@ -113,6 +115,26 @@ impl VersionedObjects {
             }
         }
         Ok(object)
+    }
+
+    /// A change may leave out kind and version, but not name others that do not convert to these.
+    fn decode_typed(&self, changed: &Value, id: StructId) -> Result<Value, String> {
+        let own = Identity::of(&json!({"kind": &*self.kind, "apiVersion": self.api_version()}));
+        if changed.get("apiVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
+            own.check(changed)?;
+        }
+        let mut object = codec::json::normalize(changed, id).map_err(|error| error.to_string())?.value;
+        own.restore(&mut object);
+        Ok(object)
+    }
+
+    /// A custom resource may come in another version of its kind; validation checks the kind.
+    fn check_version(&self, changed: &Value) -> Result<(), String> {
+        let version = changed.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        match self.info.versions.iter().any(|(known, _)| known == version) {
+            true => Ok(()),
+            false => Err(format!("request to convert CR from an invalid group/version: {version}")),
+        }
     }
 
     /// An object of this version in that in which the pipeline works for a request in the version of `requested`.
@@ -134,5 +156,62 @@ impl VersionedObjects {
         object["kind"] = self.kind.as_ref().into();
         object["apiVersion"] = self.api_version().into();
         Ok(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource_info::{CustomKind, CustomVersion};
+
+    fn objects(info: Arc<ResourceInfo>) -> VersionedObjects {
+        VersionedObjects {
+            is_resource: true,
+            group: info.group.clone(),
+            version: info.version.clone(),
+            kind: info.kind.clone(),
+            type_ref: info.type_ref.clone(),
+            info,
+            object: None,
+            old_object: None,
+        }
+    }
+
+    #[test]
+    fn a_change_does_not_make_an_object_of_another_kind() {
+        let table = coracle_resources::built_in();
+        let config_maps = objects(table.find("", "v1", "configmaps").expect("built in").clone());
+        let versions = vec![CustomVersion::new("v1").stored(), CustomVersion::new("v2")];
+        let widgets = CustomKind::new("g", "Widget", "widgets", true).resources(versions).expect("resources");
+        let widgets = objects(Arc::new(widgets.into_iter().next().expect("v1")));
+        let of_scheme = "is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"";
+        for (objects, api_version, kind, want) in [
+            (&config_maps, "v1", "ConfigMap", Ok(("v1", "ConfigMap"))),
+            (&config_maps, "", "", Ok(("v1", "ConfigMap"))),
+            (
+                &config_maps,
+                "v1",
+                "Secret",
+                Err("converting (v1.Secret) to (core.ConfigMap): unknown conversion".to_owned()),
+            ),
+            (&config_maps, "v1", "Nope", Err(format!("no kind \"Nope\" {of_scheme}"))),
+            (&widgets, "g/v2", "Widget", Ok(("g/v2", "Widget"))),
+            // Validation refuses it.
+            (&widgets, "g/v1", "Gadget", Ok(("g/v1", "Gadget"))),
+            (
+                &widgets,
+                "g/v9",
+                "Widget",
+                Err("request to convert CR from an invalid group/version: g/v9".to_owned()),
+            ),
+        ] {
+            let changed = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+            let decoded = objects.decode(changed);
+            let said = decoded.as_ref().map(|object| {
+                let text = |member: &str| object[member].as_str().unwrap_or_default();
+                (text("apiVersion"), text("kind"))
+            });
+            assert_eq!(said.map_err(Clone::clone), want, "{api_version} {kind}");
+        }
     }
 }

@@ -129,7 +129,7 @@ impl MutatingAdmissionPolicy {
                 let mutated = background::evaluate(mutate).await?;
                 match mutated {
                     Ok(Some(object)) if Some(&object) != objects.object.as_ref() => {
-                        *attributes.object = objects.to_internal(requested, object).await?;
+                        attributes.replace_object(objects.to_internal(requested, object).await?);
                         objects.update(attributes).await?;
                         changed = true;
                     }

@@ -154,7 +154,7 @@ impl MutatingAdmissionWebhook {
         let resource = attributes.resource;
         let requested = requested.find(&resource.group, attributes.version, &resource.resource);
         let requested = requested.ok_or(Failure::Request(Error::UnknownResource))?;
-        *attributes.object = objects.to_internal(requested, changed).await.map_err(Failure::Request)?;
+        attributes.replace_object(objects.to_internal(requested, changed).await.map_err(Failure::Request)?);
         Ok(true)
     }
 }

@@ -3,6 +3,7 @@
 mod contention;
 mod depth;
 mod hostile;
+mod mutating_admission;
 mod slow_admission;
 mod verbs;
 

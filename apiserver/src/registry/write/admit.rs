@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Writing;
+use super::metadata::dedup_admitted_owners;
 use crate::Result;
 use crate::admission::generic::ReinvocationContext;
 use crate::admission::{AdmissionAttributes, GroupVersionKind, Operation, OperationOptions};
@@ -68,7 +69,9 @@ impl Registry {
     ) -> Result<()> {
         let name = writing.admitted_name(operation, object);
         let Some(projection) = writing.projection else {
-            return self.chain.admit(&mut writing.attributes(operation, &name, object, old), self).await;
+            self.chain.admit(&mut writing.attributes(operation, &name, object, old), self).await?;
+            dedup_admitted_owners(object, writing.caller.warnings);
+            return Ok(());
         };
         let old = old.map(projection.project);
         let mut projected = (projection.project)(object);

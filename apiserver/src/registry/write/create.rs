@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coracle_storage::{Commit, Expect, Write};
 use serde_json::Value;
 
-use super::metadata::{dedup_owners, fit_namespace, resource_version_of};
+use super::metadata::{dedup_owners, fit_name, fit_namespace, resource_version_of};
 use super::stored::stored_bytes;
 use super::{Writing, context, validated};
 use crate::access::authorize;
@@ -158,6 +158,11 @@ impl Registry {
     async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
         let info = &*writing.target.info;
         let behaviour = &info.behaviour;
+        // Mutating admission may have changed what fitted before.
+        fit_namespace(writing.target, object)?;
+        if by == CreatedBy::Put {
+            fit_name(writing.target, object)?;
+        }
         let now = rfc3339(self.now());
         if info.has_status()
             && !behaviour.status_on_create

@@ -58,10 +58,22 @@ pub(in crate::registry) fn same_uid(target: &Target, new: &Value, current: &Valu
 
 /// Later owner references of a uid that was named already are dropped, with a warning.
 pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
+    dedup_owners_of(object, "", warnings);
+}
+
+/// As [`dedup_owners`], for what mutating admission has made of an object.
+pub(super) fn dedup_admitted_owners(object: &mut Value, warnings: &Warnings) {
+    dedup_owners_of(object, " after mutating admission happens", warnings);
+}
+
+fn dedup_owners_of(object: &mut Value, when: &str, warnings: &Warnings) {
     let metadata = object.get_mut("metadata");
     let Some(Value::Array(owners)) = metadata.and_then(|metadata| metadata.get_mut("ownerReferences")) else {
         return;
     };
+    if owners.len() < 2 {
+        return;
+    }
     let mut times: HashMap<String, usize> = HashMap::new();
     let mut doubled: Vec<String> = Vec::new();
     owners.retain(|owner| {
@@ -75,7 +87,7 @@ pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings)
     });
     if !doubled.is_empty() {
         warnings.add(format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             doubled.join(", ")
         ));
     }

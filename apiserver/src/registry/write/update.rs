@@ -174,6 +174,8 @@ impl Registry {
         let part = writing.part;
         let info = &*writing.target.info;
         let behaviour = &info.behaviour;
+        // Mutating admission may have changed what fitted before.
+        fit_namespace(writing.target, &mut new)?;
         keep_system_fields(&mut new, old);
         keep_other_parts(info, part, &mut new, old);
         let now = rfc3339(self.now());

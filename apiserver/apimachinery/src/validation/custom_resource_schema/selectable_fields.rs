@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::field::{Errors, Field};
+use crate::field::{Errors, Field, selectable_path};
 
 /// How many fields of a version can be selected by.
 const MAX_FIELDS: usize = 8;
@@ -34,15 +34,7 @@ pub fn validate_selectable_fields(fields: &Field<'_>, schema: &Field<'_>, errors
 /// The schema of the value at a path of names: `.spec.color` or `.spec['color']`.
 fn resolve<'f>(schema: &Field<'f>, path: &'f str) -> Option<Field<'f>> {
     let mut found = schema.clone();
-    let mut rest = path;
-    while !rest.is_empty() {
-        let name;
-        if let Some(quoted) = rest.strip_prefix("['") {
-            (name, rest) = quoted.split_once("']")?;
-        } else {
-            let after = rest.strip_prefix('.')?;
-            (name, rest) = after.split_at(after.find(['.', '[']).unwrap_or(after.len()));
-        }
+    for name in selectable_path::parse(path)? {
         let property = found.get("properties").entry(name);
         found = if property.exists() { property } else { found.get("additionalProperties") };
         if !found.exists() {
