@@ -70,6 +70,8 @@ pub(in crate::registry) fn store_failed(error: StoreError) -> Error {
             tracing::warn!(%reason, "it is unknown whether a write is stored");
             Error::Unclassified("etcdserver: request timed out".to_owned())
         }
+        // The server is stopping, and says so to everyone.
+        StoreError::Closed => Error::Internal("the store cannot take writes".to_owned()),
         error => {
             tracing::error!(%error, "the store refused a write");
             Error::Internal("the store cannot take writes".to_owned())
