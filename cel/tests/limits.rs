@@ -19,7 +19,7 @@ fn compile(text: &str) -> Program {
     program.unwrap_or_else(|issues| panic!("{issues:.1000}"))
 }
 
-/// What an evaluation ends with.
+/// Evaluates an expression, and returns the type of its value.
 fn outcome(text: &str, object: &Json) -> Result<String, EvalError> {
     let variables = [("object", Value::of_json(object, &DYN))];
     let started = Instant::now();

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 /// What an evaluation may cost. The limit of one expression in a schema is ten times this.
 const LIMIT: u64 = 100_000;
-/// What an evaluation may do, whatever it costs. There is no deadline: the time that this takes is what is tested.
+/// The work that an evaluation may do, whatever it costs. There is no deadline: the time that this takes is what is tested.
 const LIMITS: Limits = Limits { steps: 1_000_000, bytes: 16 << 20, time: Duration::from_secs(3600) };
 /// The longest that an input may take, in a debug build beside others. `tests/corpus.rs` measures the memory, too.
 const TIME: Duration = Duration::from_secs(5);

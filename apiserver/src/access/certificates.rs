@@ -183,7 +183,7 @@ impl Certificates {
     }
 
     /// Presents the certificate chain in a PEM file, with the key in another one, instead of a certificate of our own
-    /// authority. Clients are told to trust the certificates of this chain, and nothing else of the file: it may hold the key
+    /// authority. Clients trust the certificates of this chain, and nothing else of the file: it may hold the key
     /// too. If both files are missing, the certificate of our authority is
     /// written there first.
     ///

@@ -24,7 +24,7 @@ pub enum IdentityCheck {
 }
 
 impl Identity {
-    /// Those of an object; empty for what it does not have.
+    /// Returns those of an object; empty texts for members that it does not have.
     pub fn of(object: &Value) -> Identity {
         let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         Identity { api_version: text("apiVersion"), kind: text("kind") }

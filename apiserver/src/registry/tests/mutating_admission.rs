@@ -1,4 +1,4 @@
-//! What mutating admission makes of an object must fit the request as the body did.
+//! An object that mutating admission has changed must fit the request as the body did.
 
 use futures::future::BoxFuture;
 
