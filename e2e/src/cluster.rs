@@ -230,12 +230,7 @@ impl Cluster {
 
     /// The processor time that the process has used so far.
     pub fn processor_time(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id().context("it has ended")?))?;
-        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let [user, system] = [11, 12].map(|i| fields.get(i).and_then(|field| field.parse::<f64>().ok()));
-        let ticks = user.context("no time")? + system.context("no time")?;
-        Ok(Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64))
+        processor_time(self.id().context("it has ended")?)
     }
 
     fn status(&self, name: &str) -> Result<f64> {
@@ -305,4 +300,14 @@ impl Log {
     fn text(&self) -> String {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
+}
+
+/// The processor time that a process has used so far.
+pub fn processor_time(id: u32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let [user, system] = [11, 12].map(|i| fields.get(i).and_then(|field| field.parse::<f64>().ok()));
+    let ticks = user.context("no time")? + system.context("no time")?;
+    Ok(Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64))
 }

@@ -169,6 +169,42 @@ async fn watch_on_custom_resource_definition_objects() -> Result<()> {
     Ok(())
 }
 
+/// A definition whose objects are held by finalizers waits for them, and is not written again and again meanwhile.
+#[tokio::test]
+async fn a_definition_waits_quietly_for_objects_that_are_held() -> Result<()> {
+    let (_cluster, mut connection) = start().await?;
+    let schema = json!({"type": "object"});
+    define(&mut connection, &definition("held.example.com", "Widget", &versions(&[("v1", true, schema)])))
+        .await?;
+    let path = "/apis/held.example.com/v1/namespaces/default/widgets";
+    let object = json!({
+        "apiVersion": "held.example.com/v1", "kind": "Widget",
+        "metadata": {"name": "w", "finalizers": ["example.com/held"]},
+    });
+    create(&mut connection, path, &object).await?;
+    let stored = format!("{CRDS}/widgets.held.example.com");
+    let (code, body) = call(&mut connection, "DELETE", &stored, &Value::Null).await?;
+    ensure!(code == 200, "{body}");
+    let held = format!("{path}/w");
+    let object = async || Ok(call(&mut connection, "GET", &held, &Value::Null).await?.1);
+    until("the object is to be deleted", object, |object| {
+        object["metadata"]["deletionTimestamp"].is_string()
+    })
+    .await?;
+    let mut versions = Vec::new();
+    for _ in 0..100 {
+        let (_, definition) = call(&mut connection, "GET", &stored, &Value::Null).await?;
+        ensure!(condition(&definition, "Terminating") == Some("True"), "{definition}");
+        versions.push(definition["metadata"]["resourceVersion"].to_string());
+    }
+    versions.dedup();
+    ensure!(versions.len() == 1, "it is written again and again: {versions:?}");
+    let released = json!({"metadata": {"finalizers": null}});
+    call(&mut connection, "PATCH", &held, &released).await?;
+    let definition = async || Ok(call(&mut connection, "GET", &stored, &Value::Null).await?.0);
+    until("the definition is gone", definition, |code| *code == 404).await.map(drop)
+}
+
 /// CustomResourcePublishOpenAPI: "works for multiple CRDs of different groups", "... of same group but different versions",
 /// "updates the published spec when one version gets renamed", "removes definition from spec when one version gets changed to
 /// not be served".

@@ -200,6 +200,11 @@ impl<I: Index> Store<I> {
         self.0.shared.state.load().last_change(bucket)
     }
 
+    /// The revision of the first event of a bucket after a revision; None if there is none, or it is forgotten.
+    pub fn first_event_after(&self, bucket: &str, after: Revision) -> Option<Revision> {
+        self.0.shared.state.load().events_after(bucket, after).ok()?.next().map(|event| event.revision)
+    }
+
     /// How many entries of other writers could not be read since the store was opened. What is unreadable now is in
     /// [`Snapshot::quarantined`].
     pub fn quarantined_total(&self) -> u64 {

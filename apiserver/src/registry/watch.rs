@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use coracle_storage::{Compacted, Event, Revision, Watcher};
@@ -52,13 +53,40 @@ pub enum Change {
 pub struct Notice {
     /// The change.
     pub change: Change,
+    /// The revision of the event; None for what is no event, such as the objects that were there at the beginning.
+    pub revision: Option<Revision>,
     /// The event, where its frame is the same for all watches.
     pub shared: Option<Arc<Event<ObjectIndex>>>,
 }
 
 impl From<Change> for Notice {
     fn from(change: Change) -> Notice {
-        Notice { change, shared: None }
+        Notice { change, revision: None, shared: None }
+    }
+}
+
+/// How far a watch has looked at the events of its bucket.
+#[derive(Clone)]
+pub struct Position {
+    /// The bucket.
+    pub bucket: Arc<str>,
+    seen: Arc<AtomicU64>,
+}
+
+impl Position {
+    /// A position after the events up to a revision.
+    pub fn new(bucket: Arc<str>, seen: Revision) -> Position {
+        Position { bucket, seen: Arc::new(AtomicU64::new(seen.0)) }
+    }
+
+    /// The revision up to which no event is left for the client.
+    pub fn seen(&self) -> Revision {
+        Revision(self.seen.load(Ordering::Acquire))
+    }
+
+    /// Notes that the events up to a revision have been looked at.
+    pub fn advance(&self, seen: Revision) {
+        self.seen.store(seen.0, Ordering::Release);
     }
 }
 
@@ -79,6 +107,9 @@ pub struct Watch {
     timer: Pin<Box<Sleep>>,
     /// When the definition of a custom resource has changed or is gone.
     retirement: Option<Retirement>,
+    /// The revision of the last event that was read, whether or not it is selected.
+    read: Revision,
+    position: Position,
 }
 
 impl Registry {
@@ -100,6 +131,8 @@ impl Registry {
             deadline: now + timeout,
             timer: Box::pin(sleep_until(now + timeout)),
             retirement: info.retirement.clone(),
+            read: Revision(asked),
+            position: Position::new(info.storage.bucket.clone(), Revision(asked)),
         };
         let initial = options.send_initial_events;
         let from_now = asked == 0 || initial == Some(true);
@@ -122,6 +155,7 @@ impl Registry {
             let Ok(watcher) = self.store.watch(&info.storage.bucket, snapshot.revision()) else { continue };
             watch.watcher = Some(watcher);
             watch.last_bookmark = snapshot.revision();
+            watch.read = snapshot.revision();
             if initial != Some(false) {
                 let bucket = snapshot.bucket(&info.storage.bucket);
                 watch.initial = bucket.iter().filter(|o| watch.filter.matches(o)).cloned().collect();
@@ -197,11 +231,35 @@ impl Watch {
                     return Some(vec![Change::Bookmark { revision, initial_end: false }.into()]);
                 }
             };
-            let notices: Vec<Notice> = events.into_iter().filter_map(|e| notice(e, &self.filter)).collect();
+            let notices = self.notices(events);
             if !notices.is_empty() {
                 return Some(notices);
             }
+            self.handed_out();
         }
+    }
+
+    /// Its position, which shows others how far it has come.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Notes that all changes so far have been handed out.
+    pub fn handed_out(&self) {
+        self.position.advance(self.read);
+    }
+
+    /// The changes that have come since the last ones. None is no end: [`next`](Self::next) finds that.
+    pub fn try_next(&mut self) -> Vec<Notice> {
+        let is_present = self.initial.is_empty() && self.then.is_none();
+        let watcher = self.watcher.as_mut().filter(|_| is_present);
+        let events = watcher.and_then(|watcher| watcher.try_next().ok());
+        self.notices(events.unwrap_or_default())
+    }
+
+    fn notices(&mut self, events: Vec<Arc<Event<ObjectIndex>>>) -> Vec<Notice> {
+        self.read = events.last().map_or(self.read, |event| event.revision);
+        events.into_iter().filter_map(|event| notice(event, &self.filter)).collect()
     }
 }
 
@@ -217,7 +275,7 @@ fn notice(event: Arc<Event<ObjectIndex>>, filter: &Filter) -> Option<Notice> {
         (Some(object), None) => Change::Deleted(object.clone(), event.revision),
         (None, None) => return None,
     };
-    Some(Notice { change, shared: plain.then_some(event) })
+    Some(Notice { change, revision: Some(event.revision), shared: plain.then_some(event) })
 }
 
 fn expired(compacted: Compacted) -> Error {

@@ -14,6 +14,7 @@ use tower::ServiceExt;
 use super::Body;
 use super::connections::Connection;
 use super::layers::LARGE_LIMITS;
+use super::order::Clients;
 use super::shares::Shares;
 use super::stack::stack;
 use crate::access::authenticate::Authenticator;
@@ -107,6 +108,7 @@ pub(super) struct Shared {
     pub auditor: Option<Arc<Auditor>>,
     pub flow_controller: FlowController,
     pub shares: Arc<Shares>,
+    pub clients: Clients,
     /// Where large requests take turns.
     pub large: Arc<QueueSet>,
     /// Turns at working on a large request.
@@ -136,6 +138,8 @@ impl Api {
         let (close, closing) = watch::channel(false);
         metrics.build_info(&version::build_info());
         let flow_metrics = FlowControlMetrics::new(metrics.registry());
+        let store = registry.store.clone();
+        let clients = Clients::new(move |bucket, after| store.first_event_after(bucket, after));
         let shared = Shared {
             flow_controller: FlowController::new(registry.clone(), flow_metrics),
             registry,
@@ -151,6 +155,7 @@ impl Api {
             tracer,
             auditor,
             shares: Arc::default(),
+            clients,
             large: QueueSet::with(LARGE_LIMITS),
             large_turns: Arc::new(Semaphore::new(1)),
             evaluations: QueueSet::with(EVALUATION_LIMITS),

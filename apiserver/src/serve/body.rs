@@ -12,7 +12,6 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep_until};
 
 use super::connections::Active;
 use super::flushes::Flushes;
@@ -190,8 +189,7 @@ impl Body {
         self
     }
 
-    /// For a socket: what the client does not take is cut off, and small chunks that come close on one another go together. Each costs a
-    /// system call and a record of TLS, here and at the client, which is most of what a watch of small changes costs.
+    /// For a socket: what the client does not take is cut off.
     ///
     /// - `lasts`: how long the transfer of what is no watch may take.
     pub fn on_socket(mut self, transfers: &Arc<Transfers>, lasts: Duration) -> Body {
@@ -200,9 +198,6 @@ impl Body {
             _ => (self.size(), std::time::Instant::now().checked_add(lasts)),
         };
         self.transfer = transfers.begin(unsent, deadline);
-        if let Content::Stream { chunks, size, rest, is_own } = self.content {
-            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size, rest, is_own };
-        }
         self
     }
 
@@ -258,23 +253,6 @@ fn pieces(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
     })
 }
 
-/// How long the next chunk waits for others after a small one. The first after a rest does not wait.
-const TOGETHER: Duration = Duration::from_millis(1);
-/// What is larger gains nothing by being larger still.
-const SMALL: usize = 16 << 10;
-
-/// Waits a moment before it asks for the next chunk: a watch puts all that happened meanwhile into one.
-fn gathered(chunks: BoxStream<'static, Bytes>) -> impl Stream<Item = Bytes> + Send {
-    stream::unfold((chunks, None::<Instant>), async |(mut chunks, not_before)| {
-        if let Some(not_before) = not_before.filter(|time| *time > Instant::now()) {
-            sleep_until(not_before).await;
-        }
-        let chunk = chunks.next().await?;
-        let not_before = (chunk.len() < SMALL).then(|| Instant::now() + TOGETHER);
-        Some((chunk, (chunks, not_before)))
-    })
-}
-
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Incomplete;
@@ -327,37 +305,7 @@ impl http_body::Body for Body {
 mod tests {
     use super::*;
     use futures::FutureExt;
-    use std::sync::{Arc, Mutex};
-
-    /// Chunks of all that was written so far.
-    fn chunks_of(written: Arc<Mutex<Vec<u8>>>) -> BoxStream<'static, Bytes> {
-        stream::repeat_with(move || std::mem::take(&mut *written.lock().unwrap()).into()).boxed()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn small_chunks_wait_for_the_next() {
-        let written = Arc::new(Mutex::new(b"first".to_vec()));
-        let write = |text: &[u8]| written.lock().unwrap().extend_from_slice(text);
-        let mut chunks = Box::pin(gathered(chunks_of(written.clone())));
-        let began = Instant::now();
-        assert_eq!(chunks.next().now_or_never(), Some(Some("first".into())), "at once");
-        write(b"a");
-        let mut next = chunks.next();
-        assert_eq!((&mut next).now_or_never(), None);
-        write(b"b");
-        assert_eq!(next.await, Some("ab".into()));
-        assert!(began.elapsed() >= TOGETHER);
-
-        tokio::time::advance(TOGETHER * 2).await;
-        write(&[b'x'; SMALL]);
-        assert_eq!(
-            chunks.next().now_or_never().flatten().map(|chunk| chunk.len()),
-            Some(SMALL),
-            "after a rest"
-        );
-        write(b"y");
-        assert_eq!(chunks.next().now_or_never(), Some(Some("y".into())), "after a large one");
-    }
+    use std::sync::Arc;
 
     async fn frames(mut body: Body) -> Vec<Result<Vec<u8>, Incomplete>> {
         use http_body_util::BodyExt;
@@ -374,13 +322,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_over_http1_waits_for_its_pieces_to_leave() {
-        use crate::serve::flushes::Flushing;
+        use crate::serve::observed::Observed;
         use crate::serve::transfers::cuttable;
         use http_body_util::BodyExt;
         use tokio::io::AsyncWriteExt;
 
         let (transfers, flushes) = (Arc::default(), Arc::<Flushes>::default());
-        let mut connection = Flushing::new(tokio::io::sink(), flushes.clone());
+        let mut connection = Observed::new(tokio::io::sink(), flushes.clone());
         let stream = stream::iter([Bytes::from(vec![b'x'; 2 * FLUSHED_PIECE + 1])]);
         let read = async {
             let mut body = Body::stream(stream)

@@ -4,12 +4,10 @@
 //! them. Updates of windows are not counted, since a client may read as much as it likes: of these, and of all else, a connection reads
 //! a little at a time ([`turns`](super::turns)).
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::io;
 use std::time::Instant;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use super::observed::Observer;
 
 /// The beginning of each connection of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -29,9 +27,8 @@ const PER_REQUEST: f64 = 10.0;
 /// The control frames that it may send each second: pings to measure a connection, or to keep it open.
 const PER_SECOND: f64 = 100.0;
 
-/// A decrypted connection that ends with an error after too many control frames.
-pub struct ControlFrames<S> {
-    stream: S,
+/// Ends a decrypted connection, which may be one of HTTP/1.1 too, with an error after too many control frames.
+pub struct ControlFrames {
     position: Position,
     allowed: f64,
     /// The time at which the frames of the seconds before were added.
@@ -50,12 +47,7 @@ enum Position {
     Foreign,
 }
 
-impl<S> ControlFrames<S> {
-    /// Counts the frames of a connection, which may be one of HTTP/1.1 too.
-    pub fn new(stream: S) -> ControlFrames<S> {
-        ControlFrames { stream, position: Position::Preface(0), allowed: BURST, added: Instant::now() }
-    }
-
+impl ControlFrames {
     /// Counts the frames that begin in the bytes.
     ///
     /// # Errors
@@ -120,45 +112,15 @@ impl<S> ControlFrames<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for ControlFrames<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        Poll::Ready(self.count(&buffer.filled()[before..]))
+impl Default for ControlFrames {
+    fn default() -> ControlFrames {
+        ControlFrames { position: Position::Preface(0), allowed: BURST, added: Instant::now() }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ControlFrames<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+impl Observer for ControlFrames {
+    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.count(bytes)
     }
 }
 
@@ -175,7 +137,7 @@ mod tests {
 
     /// Counts bytes in pieces of some size.
     fn count(bytes: &[u8], piece: usize) -> io::Result<()> {
-        let mut connection = ControlFrames::new(());
+        let mut connection = ControlFrames::default();
         bytes.chunks(piece).try_for_each(|piece| connection.count(piece))
     }
 
@@ -206,7 +168,7 @@ mod tests {
 
     #[test]
     fn frames_of_each_second_are_allowed() {
-        let mut connection = ControlFrames::new(());
+        let mut connection = ControlFrames::default();
         connection.count(PREFACE).expect("a preface");
         connection.count(&frame(PING, 8).repeat(BURST as usize)).expect("a burst");
         connection.added -= std::time::Duration::from_secs(2);

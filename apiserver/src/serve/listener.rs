@@ -25,8 +25,9 @@ use super::body::Body;
 use super::connections::{Connection, ConnectionLimits, Connections};
 use super::control_frames::ControlFrames;
 use super::deadline::REQUEST_TIMEOUT;
-use super::flushes::{Flushes, Flushing};
+use super::flushes::Flushes;
 use super::goaway::{self, GoawayChance};
+use super::observed::Observed;
 use super::rarely::rarely;
 use super::stack::stack;
 use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
@@ -193,7 +194,7 @@ impl Server {
         let _ = stream.set_nodelay(true);
         // A tunnel, unlike a request, may be silent for ever.
         keep_alive(&stream);
-        let mut stream = TimeoutStream::new(Turns::new(stream));
+        let mut stream = TimeoutStream::new(Observed::new(stream, Turns::default()));
         stream.set_write_timeout(Some(STALL_TIMEOUT));
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))) => accepted,
@@ -230,10 +231,10 @@ impl Server {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .keep_alive_interval(KEEP_ALIVE[0])
             .keep_alive_timeout(KEEP_ALIVE[1]);
-        let served = builder.serve_connection_with_upgrades(
-            TokioIo::new(Flushing::new(ControlFrames::new(Turns::new(stream)), shared.flushes.clone())),
-            service,
-        );
+        let stream = Observed::new(stream, Turns::default());
+        let stream = Observed::new(stream, ControlFrames::default());
+        let stream = Observed::new(stream, shared.flushes.clone());
+        let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut served = pin!(served.into_owned());
         // Each is polled when it is woken alone, and not with each packet.
         let mut must_end = rarely(must_end(&shared.goaway, &mut draining));

@@ -1,5 +1,6 @@
 //! The innermost service: a request for a resource goes to its verb, any other path to health, metrics or discovery.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,7 +20,13 @@ use crate::telemetry::metrics;
 use crate::{Error, Result};
 
 /// Responds to a request that has passed all layers.
-pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<Response<Body>> {
+///
+/// - `remote`: the address of the client, where there is a socket.
+pub async fn respond(
+    shared: &Arc<Shared>,
+    remote: Option<IpAddr>,
+    request: MeasuredRequest,
+) -> Result<Response<Body>> {
     let MeasuredRequest { context, user, body, .. } = request;
     let RequestContext { parts, query, .. } = &*context;
     if let Some((apis, index)) = find_remote(shared, parts.uri.path())?
@@ -56,6 +63,7 @@ pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<R
         query,
         warnings: &context.warnings,
         audit: &context.audit,
+        remote,
         lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
         body: body.unwrap_or_else(|| Ok(Bytes::new())),
     };

@@ -89,5 +89,5 @@ pub fn stack<'a, B: Incoming + 'a>(
         .layer(layer_fn(take_seats))
         // Starts with the seat; the deadline ends it, in the background too.
         .layer(layer_fn(|inner| Execute::new(&shared.large_turns, &shared.evaluations, on_socket, inner)))
-        .service_fn(move |request| router::respond(shared, request))
+        .service_fn(move |request| router::respond(shared, remote, request))
 }

@@ -5,79 +5,38 @@
 //! thousands of them: tokio counts reads, and not what is in them.
 
 use std::io;
-use std::io::IoSlice;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use super::observed::Observer;
 
 /// A turn ends with the read that makes it so many bytes. A buffer of hyper takes as many at once, unless a frame needs more.
 const TURN: usize = 8 << 10;
 
-/// A connection whose reads end with a turn while there is more to read.
-pub struct Turns<S> {
-    stream: S,
+/// Ends the reads of a connection with a turn while there is more to read.
+#[derive(Default)]
+pub struct Turns {
     /// The bytes that were read in this turn.
     read: usize,
 }
 
-impl<S> Turns<S> {
-    /// Ends the turns of a connection.
-    pub fn new(stream: S) -> Turns<S> {
-        Turns { stream, read: 0 }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Turns<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.read >= TURN {
-            self.read = 0;
-            // The task is queued behind all others.
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+impl Observer for Turns {
+    fn poll_may_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.read < TURN {
+            return Poll::Ready(());
         }
-        let filled = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if polled.is_pending() {
-            self.read = 0;
-        }
-        ready!(polled)?;
-        self.read += buffer.filled().len() - filled;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Turns<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.read = 0;
+        // The task is queued behind all others.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.read += bytes.len();
+        Ok(())
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn waits(&mut self) {
+        self.read = 0;
     }
 }
 
@@ -86,11 +45,12 @@ mod tests {
     use futures::FutureExt;
     use tokio::io::AsyncReadExt;
 
+    use super::super::observed::Observed;
     use super::*;
 
     #[tokio::test]
     async fn a_connection_with_more_to_read_ends_its_turn() {
-        let mut connection = Turns::new(tokio::io::repeat(b'x'));
+        let mut connection = Observed::new(tokio::io::repeat(b'x'), Turns::default());
         let mut buffer = [0; 1 << 10];
         for _ in 0..3 {
             let mut read = 0;
@@ -110,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_waits_begins_a_new_turn() {
         let (near, mut far) = tokio::io::duplex(TURN);
-        let mut connection = Turns::new(near);
+        let mut connection = Observed::new(near, Turns::default());
         let mut buffer = vec![0; TURN];
         for _ in 0..3 {
             tokio::io::AsyncWriteExt::write_all(&mut far, &vec![0; TURN - 1]).await.expect("taken");

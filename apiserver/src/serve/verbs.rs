@@ -1,6 +1,6 @@
 //! The verbs on resources: which one a request means, and the call of the registry that carries it out.
 
-use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::api::Shared;
-use super::rarely::rarely;
+use super::event_stream::EventStream;
 use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
@@ -42,6 +42,8 @@ pub(super) struct Call<'a> {
     pub query: &'a Query,
     pub warnings: &'a Warnings,
     pub audit: &'a AuditContext,
+    /// The address of the client, where there is a socket.
+    pub remote: Option<IpAddr>,
     /// Counts a watch for as long as it lasts.
     pub lasting: Option<GaugeGuard>,
     /// The request's body, or why it could not be read: that matters where the body does.
@@ -439,28 +441,13 @@ impl Call<'_> {
         }
         let watch = self.shared.registry.watch(info, filter, &options).await?;
         let held = watch.held_bytes();
-        let counters = Arc::new(self.shared.metrics.watch(&info.group, &info.version, &info.plural));
-        let (info, frames, lasting) = (info.clone(), Frames::new(form), self.lasting);
-        let mut closing = self.shared.closing.clone();
-        let closed = rarely(async move { drop(closing.wait_for(|closing| *closing).await) });
-        let waiting = VecDeque::new();
-        let chunks = stream::unfold((watch, frames, closed, waiting), move |state| {
-            let (mut watch, mut frames, mut closed, mut waiting) = state;
-            let (info, counters) = (info.clone(), counters.clone());
-            let _counted_until_dropped = &lasting;
-            async move {
-                if waiting.is_empty() {
-                    let notices = tokio::select! {
-                        biased;
-                        () = closed.select_next_some() => return None,
-                        notices = watch.next() => notices?,
-                    };
-                    waiting = frames.encode(&info, &notices).await?.into();
-                    waiting.iter().for_each(|frame| counters.sent(frame.len()));
-                }
-                Some((next_chunk(&mut waiting), (watch, frames, closed, waiting)))
-            }
-        });
+        let clients = &self.shared.clients;
+        let agent = self.caller().user_agent;
+        let client = |remote| clients.of_request(&self.user.name, agent, remote);
+        let place = self.remote.map(|remote| client(remote).join(watch.position().clone()));
+        let counters = self.shared.metrics.watch(&info.group, &info.version, &info.plural);
+        let stream = EventStream::new(info, watch, Frames::new(form), counters, place, self.lasting);
+        let chunks = stream.chunks(self.shared.closing.clone());
         let media_type = match form.accept.format {
             Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             Format::Json | Format::Yaml => "application/json",
@@ -468,44 +455,5 @@ impl Call<'_> {
         let mut response = respond::plain(200, media_type, Bytes::new());
         *response.body_mut() = AnswerBody::stream(chunks).holding(held);
         Ok(response)
-    }
-}
-
-/// Frames that are this long together are a chunk. Those that wait are shared with other watches, while a chunk is a copy.
-const WATCH_CHUNK: usize = 16 << 10;
-
-/// Takes frames that make a chunk.
-fn next_chunk(frames: &mut VecDeque<Bytes>) -> Bytes {
-    let mut bytes = 0;
-    let fitting = frames.iter().take_while(|frame| {
-        let has_room = bytes < WATCH_CHUNK;
-        bytes += frame.len();
-        has_room
-    });
-    match fitting.count() {
-        0 | 1 => frames.pop_front().unwrap_or_default(),
-        many => frames.drain(..many).collect::<Vec<_>>().concat().into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_go_together_up_to_a_chunk() {
-        let chunks = |sizes: &[usize]| {
-            let mut frames: VecDeque<Bytes> = sizes.iter().map(|size| vec![b'x'; *size].into()).collect();
-            let mut chunks = Vec::new();
-            while !frames.is_empty() {
-                chunks.push(next_chunk(&mut frames).len());
-            }
-            chunks
-        };
-        let half = WATCH_CHUNK / 2;
-        assert_eq!(chunks(&[1, 2, 3]), [6]);
-        assert_eq!(chunks(&[half, half, half]), [WATCH_CHUNK, half]);
-        assert_eq!(chunks(&[half, WATCH_CHUNK, 1]), [half + WATCH_CHUNK, 1]);
-        assert_eq!(chunks(&[5 * WATCH_CHUNK, 1, 1]), [5 * WATCH_CHUNK, 2]);
     }
 }

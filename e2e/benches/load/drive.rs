@@ -14,8 +14,11 @@ const TIME: Duration = Duration::from_secs(3);
 /// The measurement of one row.
 #[derive(Clone, Copy, Default)]
 pub struct Figure {
+    pub requests: usize,
     pub per_second: f64,
     pub p99_ms: f64,
+    /// The processor time that the server used for each request, if its processes are known.
+    pub processor_us: Option<f64>,
 }
 
 /// A request of the load.
@@ -88,5 +91,7 @@ pub async fn drive(
 pub fn figure(mut latencies: Vec<Duration>, took: Duration) -> Figure {
     latencies.sort();
     let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default();
-    Figure { per_second: latencies.len() as f64 / took.as_secs_f64(), p99_ms: p99.as_secs_f64() * 1e3 }
+    let requests = latencies.len();
+    let per_second = requests as f64 / took.as_secs_f64();
+    Figure { requests, per_second, p99_ms: p99.as_secs_f64() * 1e3, processor_us: None }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! cargo bench -p coracle-e2e --bench load                  all tables, as Markdown
 //! cargo bench -p coracle-e2e --bench load -- requests      some: requests, latency, objects, watchers
-//! PEER_KUBECONFIG=FILE cargo bench ...                     the same requests to another server, and ratios
+//! PEER_KUBECONFIG=FILE cargo bench ...                     the same requests to another server, and ratios;
+//!                                                          with PEER_PROCESSES=ID,ID also of their processor time
 //! CORACLE_BIN=FILE cargo bench ...                         of a binary that is there already
 //! PLOTS=DIRECTORY cargo bench ...                          the growth as SVG, too
 //! ```
@@ -26,6 +27,7 @@ use anyhow::Result;
 use coracle_e2e::cluster;
 use coracle_e2e::http::{self, Endpoint};
 
+use drive::Figure;
 use rows::{Row, load};
 
 const STARTS: usize = 10;
@@ -66,10 +68,13 @@ async fn requests() -> Result<()> {
     println!("| exec to serving, empty store, median of {STARTS} | {start:.1} ms |");
     println!("| resident, idle | {idle:.1} MB |");
     let own = cluster().durable().start().await?;
-    let mut figures = load(&own.endpoint().await?).await?;
+    let mut figures = load(&own.endpoint().await?, own.id().as_slice()).await?;
     println!("| resident, after the load | {:.1} MB |", own.resident()?);
     let peer = match std::env::var_os("PEER_KUBECONFIG") {
-        Some(file) => Some(load(&Endpoint::new(&http::config(Path::new(&file)).await?)?).await?),
+        Some(file) => {
+            let endpoint = Endpoint::new(&http::config(Path::new(&file)).await?)?;
+            Some(load(&endpoint, &peer_processes()?).await?)
+        }
         None => None,
     };
     drop(own);
@@ -85,17 +90,30 @@ async fn requests() -> Result<()> {
     Ok(())
 }
 
+/// The ids of the processes of the other server, and of its store.
+fn peer_processes() -> Result<Vec<u32>> {
+    let ids = std::env::var("PEER_PROCESSES").unwrap_or_default();
+    let ids = ids.split(',').filter(|id| !id.is_empty()).map(|id| Ok(id.parse()?));
+    ids.collect()
+}
+
 fn table(own: &[Row], peer: Option<&[Row]>) {
-    println!("\n| {:<30} | a second | p99 ms | peer | p99 ms | ratio |", "under load");
-    println!("| {} | ---: | ---: | ---: | ---: | ---: |", "-".repeat(30));
+    let columns = "a second | p99 ms | processor us";
+    println!("\n| {:<30} | {columns} | peer | p99 ms | processor us | ratio | of processor |", "under load");
+    println!("| {} |{}", "-".repeat(30), " ---: |".repeat(8));
+    let micros = |figure: &Figure| figure.processor_us.map(|us| format!("{us:.1}")).unwrap_or_default();
     for (name, figure) in own {
-        print!("| {name:<30} | {:.0} | {:.2} |", figure.per_second, figure.p99_ms);
+        let Figure { per_second, p99_ms, .. } = figure;
+        print!("| {name:<30} | {per_second:.0} | {p99_ms:.2} | {} |", micros(figure));
         match peer.and_then(|rows| rows.iter().find(|(other, _)| other == name)) {
             Some((_, theirs)) => {
-                let ratio = figure.per_second / theirs.per_second;
-                println!(" {:.0} | {:.2} | {ratio:.1}x |", theirs.per_second, theirs.p99_ms);
+                let ratio = per_second / theirs.per_second;
+                let processor = theirs.processor_us.zip(figure.processor_us);
+                let processor = processor.map(|(theirs, own)| format!("{:.1}x", theirs / own));
+                print!(" {:.0} | {:.2} | {} |", theirs.per_second, theirs.p99_ms, micros(theirs));
+                println!(" {ratio:.1}x | {} |", processor.unwrap_or_default());
             }
-            None => println!(" | | |"),
+            None => println!(" | | | | |"),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
+use coracle_e2e::cluster;
 use coracle_e2e::http::Endpoint;
 use serde_json::{Value, json};
 
@@ -15,6 +16,31 @@ pub const IN_FLIGHT: usize = 32;
 const LISTED: usize = 5000;
 
 pub type Row = (&'static str, Figure);
+
+/// The rows that have been measured of a server.
+struct Rows<'a> {
+    measured: Vec<Row>,
+    /// The ids of the server's processes.
+    processes: &'a [u32],
+}
+
+impl Rows<'_> {
+    /// Measures a row.
+    async fn push(&mut self, name: &'static str, row: impl Future<Output = Result<Figure>>) -> Result<()> {
+        let before = self.processor_time();
+        let figure = row.await?;
+        let used = self.processor_time().zip(before).map(|(after, before)| after - before);
+        let processor_us = used.map(|used| used.as_secs_f64() * 1e6 / figure.requests as f64);
+        self.measured.push((name, Figure { processor_us, ..figure }));
+        Ok(())
+    }
+
+    /// None if no process is known.
+    fn processor_time(&self) -> Option<Duration> {
+        let times = self.processes.iter().map(|id| cluster::processor_time(*id).ok());
+        times.sum::<Option<Duration>>().filter(|_| !self.processes.is_empty())
+    }
+}
 
 /// The ConfigMap of 1 KB that is read and written.
 pub fn config_map(name: &str, value: char) -> Bytes {
@@ -46,34 +72,34 @@ pub async fn create(endpoint: &Endpoint) -> Result<Figure> {
 }
 
 /// All rows, in a namespace of their own.
-pub async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
+///
+/// - `processes`: the ids of the server's processes.
+pub async fn load(endpoint: &Endpoint, processes: &[u32]) -> Result<Vec<Row>> {
     let namespace = namespace(endpoint).await?;
-    let mut rows = config_maps(endpoint, &namespace).await?;
-    let custom = custom_resources(endpoint, &namespace).await;
-    skip_refused(&mut rows, custom);
-    Ok(rows)
+    let mut rows = Rows { measured: Vec::new(), processes };
+    config_maps(endpoint, &namespace, &mut rows).await?;
+    skip_refused(custom_resources(endpoint, &namespace, &mut rows).await);
+    Ok(rows.measured)
 }
 
 /// A server that does not know what is asked is measured by the rest.
-fn skip_refused(rows: &mut Vec<Row>, measured: Result<Vec<Row>>) {
-    match measured {
-        Ok(measured) => rows.extend(measured),
-        Err(error) => eprintln!("left out: {error}"),
+fn skip_refused(measured: Result<()>) {
+    if let Err(error) = measured {
+        eprintln!("left out: {error}");
     }
 }
 
-async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
+async fn config_maps(endpoint: &Endpoint, namespace: &str, rows: &mut Rows<'_>) -> Result<()> {
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let of = |i: usize| format!("{maps}/c{}", i % LISTED);
     let create = |i: usize| Request::new("POST", maps.clone()).body(config_map(&format!("c{i}"), 'x'));
 
-    let mut rows = Vec::new();
     let created = AtomicUsize::new(0);
     let counted = |i: usize| {
         created.fetch_max(i + 1, Ordering::Relaxed);
         Some(create(i))
     };
-    rows.push(("create", drive(endpoint, IN_FLIGHT, counted).await?));
+    rows.push("create", drive(endpoint, IN_FLIGHT, counted)).await?;
     // The other rows need at least this number of objects, however long that takes.
     let there = created.load(Ordering::Relaxed);
     let filled = AtomicUsize::new(there);
@@ -87,17 +113,17 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
         };
         drive(endpoint, IN_FLIGHT, missing).await?;
     }
-    rows.push(("get", drive(endpoint, IN_FLIGHT, |i| Some(Request::new("GET", of(i)))).await?));
+    rows.push("get", drive(endpoint, IN_FLIGHT, |i| Some(Request::new("GET", of(i))))).await?;
     let update = |i: usize| {
         let value = if (i / LISTED).is_multiple_of(2) { 'y' } else { 'z' };
         Some(Request::new("PUT", of(i)).body(config_map(&format!("c{}", i % LISTED), value)))
     };
-    rows.push(("update", drive(endpoint, IN_FLIGHT, update).await?));
+    rows.push("update", drive(endpoint, IN_FLIGHT, update)).await?;
     let patch = |i: usize| {
         let patch = json!({"metadata": {"labels": {"round": i.to_string()}}}).to_string();
         Some(Request::patch("application/strategic-merge-patch+json", of(i), patch))
     };
-    rows.push(("strategic merge patch", drive(endpoint, IN_FLIGHT, patch).await?));
+    rows.push("strategic merge patch", drive(endpoint, IN_FLIGHT, patch)).await?;
     let apply = |i: usize| {
         let name = format!("c{}", i % LISTED);
         let object = json!({
@@ -107,11 +133,8 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
         let path = format!("{maps}/{name}?fieldManager=load");
         Some(Request::patch("application/apply-patch+yaml", path, object.to_string()))
     };
-    skip_refused(
-        &mut rows,
-        drive(endpoint, IN_FLIGHT, apply).await.map(|row| vec![("server-side apply", row)]),
-    );
-    rows.push(("watch: 100 x 500 events", watching(endpoint, namespace, 100, 500).await?));
+    skip_refused(rows.push("server-side apply", drive(endpoint, IN_FLIGHT, apply)).await);
+    rows.push("watch: 100 x 500 events", watching(endpoint, namespace, 100, 500)).await?;
     let deleted = AtomicUsize::new(0);
     let delete = |i: usize| {
         (i < there).then(|| {
@@ -119,7 +142,7 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
             Request::new("DELETE", format!("{maps}/c{i}"))
         })
     };
-    rows.push(("delete", drive(endpoint, IN_FLIGHT, |i| delete(LISTED + i)).await?));
+    rows.push("delete", drive(endpoint, IN_FLIGHT, |i| delete(LISTED + i))).await?;
     // Objects that were not deleted in time would count in the lists and in the resident memory.
     loop {
         let next = LISTED + deleted.load(Ordering::Relaxed);
@@ -129,15 +152,14 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
         drive(endpoint, IN_FLIGHT, |i| delete(next + i)).await?;
     }
     let list = |_| Some(Request::new("GET", maps.clone()));
-    rows.push(("list of all (4 in flight)", drive(endpoint, 4, list).await?));
+    rows.push("list of all (4 in flight)", drive(endpoint, 4, list)).await?;
     let page = |_| Some(Request::new("GET", format!("{maps}?limit=500")));
-    rows.push(("page of 500 (4 in flight)", drive(endpoint, 4, page).await?));
-    Ok(rows)
+    rows.push("page of 500 (4 in flight)", drive(endpoint, 4, page)).await?;
+    Ok(())
 }
 
 /// Objects of the size of the ConfigMaps: of a plain schema, and of one with rules.
-async fn custom_resources(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
+async fn custom_resources(endpoint: &Endpoint, namespace: &str, rows: &mut Rows<'_>) -> Result<()> {
     let rules = json!([
         {"rule": "self.replicas <= 10 && self.replicas >= 0"},
         {"rule": "size(self.filler) > 0 && !self.filler.startsWith('no')"},
@@ -160,7 +182,7 @@ async fn custom_resources(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Ro
             created.fetch_max(i + 1, Ordering::Relaxed);
             Some(Request::new("POST", path.collection.clone()).body(object(i, 'x').into()))
         };
-        rows.push((create_row, drive(endpoint, IN_FLIGHT, create).await?));
+        rows.push(create_row, drive(endpoint, IN_FLIGHT, create)).await?;
         // The last ones that were begun may not have been sent.
         let there = created.load(Ordering::Relaxed).saturating_sub(IN_FLIGHT).max(1);
         // A PUT would need the resourceVersion, unlike a ConfigMap's.
@@ -170,9 +192,9 @@ async fn custom_resources(endpoint: &Endpoint, namespace: &str) -> Result<Vec<Ro
             let of = format!("{}/c{}", path.collection, i % there);
             Some(Request::patch("application/merge-patch+json", of, patch))
         };
-        rows.push((patch_row, drive(endpoint, IN_FLIGHT, patch).await?));
+        rows.push(patch_row, drive(endpoint, IN_FLIGHT, patch)).await?;
     }
-    Ok(rows)
+    Ok(())
 }
 
 struct Defined {

@@ -183,6 +183,15 @@ async fn deleting_again_completes_a_deletion_whose_second_write_was_lost() {
 }
 
 #[tokio::test]
+async fn rewriting_an_object_as_it_is_writes_nothing() {
+    let fixture = Fixture::new().await;
+    let target = fixture.running_pod().await;
+    let before = fixture.registry.store.revision();
+    fixture.registry.rewrite(&target, false, |pod| Ok(pod.clone())).await.expect("nothing to do");
+    assert_eq!(fixture.registry.store.revision(), before);
+}
+
+#[tokio::test]
 async fn kinds_without_graceful_deletion_have_a_deleted_event_only() {
     let fixture = Fixture::new().await;
     fixture.create("", "v1", "services", service("s"), "").await.expect("a service");

@@ -247,8 +247,10 @@ impl Registry {
             let Some(current) = self.current(info, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&info.group_resource, &target.name));
             };
-            let new = edit(&parse(&current)?)?;
-            if dry_run {
+            let old = parse(&current)?;
+            let new = edit(&old)?;
+            // Whoever is woken by each write would make the next one.
+            if dry_run || new == old {
                 return Ok(());
             }
             let expect = Expect::Revision(current.revision);

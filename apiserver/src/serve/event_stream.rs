@@ -1,0 +1,169 @@
+//! The stream of a watch: its events in chunks, as the client takes them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep_until};
+
+use super::order::Place;
+use super::rarely::rarely;
+use crate::answer::watch::Frames;
+use crate::registry::watch::{Notice, Watch};
+use crate::resource_info::ResourceInfo;
+use crate::telemetry::metrics::{GaugeGuard, WatchEvents};
+
+/// How long events wait for others after a small chunk, since each chunk costs a system call and a record of TLS, here and at
+/// the client. The first one after a rest does not wait.
+const TOGETHER: Duration = Duration::from_millis(1);
+/// A chunk that is larger gains nothing by being larger still.
+const SMALL: usize = 16 << 10;
+/// Frames that are this long together are a chunk. Those that wait are shared with other watches, while a chunk is a copy.
+const CHUNK: usize = 16 << 10;
+
+/// A watch on its way to a client.
+pub struct EventStream {
+    info: Arc<ResourceInfo>,
+    watch: Watch,
+    frames: Frames,
+    counters: WatchEvents,
+    /// Among the watches of the client, if that is not in this process: then events neither wait for each other nor for those of other watches.
+    place: Option<Place>,
+    /// Changes that are yet to be handed out.
+    held: VecDeque<Notice>,
+    /// Frames that may be handed out.
+    ready: VecDeque<Bytes>,
+    /// When the next chunk is made at the earliest.
+    not_before: Option<Instant>,
+    /// Counts the watch for as long as it lasts.
+    _lasting: Option<GaugeGuard>,
+}
+
+impl EventStream {
+    /// The stream of a watch.
+    ///
+    /// - `place`: its place among the watches of a client on a socket.
+    /// - `lasting`: counts it for as long as it lasts.
+    pub fn new(
+        info: &Arc<ResourceInfo>,
+        watch: Watch,
+        frames: Frames,
+        counters: WatchEvents,
+        place: Option<Place>,
+        lasting: Option<GaugeGuard>,
+    ) -> EventStream {
+        EventStream {
+            info: info.clone(),
+            watch,
+            frames,
+            counters,
+            place,
+            held: VecDeque::new(),
+            ready: VecDeque::new(),
+            not_before: None,
+            _lasting: lasting,
+        }
+    }
+
+    /// The chunks, until the watch is over or the server closes. A chunk that is followed by the question for the next one has reached the connection.
+    pub fn chunks(self, mut closing: Receiver<bool>) -> impl Stream<Item = Bytes> + Send {
+        let closed = rarely(async move { drop(closing.wait_for(|closing| *closing).await) });
+        stream::unfold((self, closed), async |(mut stream, mut closed)| {
+            if stream.ready.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = closed.select_next_some() => return None,
+                    encoded = stream.encode_next() => encoded?,
+                }
+            }
+            Some((next_chunk(&mut stream.ready), (stream, closed)))
+        })
+    }
+
+    /// Makes the frames of the next changes that may be handed out. None if the watch is over.
+    async fn encode_next(&mut self) -> Option<()> {
+        if self.held.is_empty() {
+            self.watch.handed_out();
+            if let Some(place) = &mut self.place {
+                place.wait();
+            }
+            self.held = self.watch.next().await?.into();
+            self.enter();
+            self.gather().await;
+        } else {
+            self.enter();
+        }
+        let notices = self.take_turn().await;
+        self.ready = self.frames.encode(&self.info, &notices).await?.into();
+        self.ready.iter().for_each(|frame| self.counters.sent(frame.len()));
+        let is_small = self.ready.iter().map(Bytes::len).sum::<usize>() < SMALL;
+        self.not_before = is_small.then(|| Instant::now() + TOGETHER);
+        Some(())
+    }
+
+    /// Takes a ticket for the first change.
+    fn enter(&mut self) {
+        let revision = self.held.front().and_then(|notice| notice.revision);
+        if let (Some(place), Some(revision)) = (&mut self.place, revision) {
+            place.enter(revision);
+        }
+    }
+
+    /// Waits a moment after a small chunk, and adds the changes that came meanwhile.
+    async fn gather(&mut self) {
+        if self.place.is_some()
+            && let Some(time) = self.not_before.filter(|time| *time > Instant::now())
+        {
+            sleep_until(time).await;
+            self.held.extend(self.watch.try_next());
+        }
+    }
+
+    /// Waits until the first change may be handed out, and takes it with those that follow before any of another watch.
+    async fn take_turn(&mut self) -> Vec<Notice> {
+        let Some(place) = &mut self.place else { return std::mem::take(&mut self.held).into() };
+        let turn = place.turn().await;
+        let is_included = |notice: &&Notice| notice.revision.is_none_or(|revision| turn.includes(revision));
+        let count = self.held.iter().take_while(is_included).count();
+        self.held.drain(..count.max(1)).collect()
+    }
+}
+
+/// Takes frames that make a chunk.
+fn next_chunk(frames: &mut VecDeque<Bytes>) -> Bytes {
+    let mut bytes = 0;
+    let fitting = frames.iter().take_while(|frame| {
+        let has_room = bytes < CHUNK;
+        bytes += frame.len();
+        has_room
+    });
+    match fitting.count() {
+        0 | 1 => frames.pop_front().unwrap_or_default(),
+        many => frames.drain(..many).collect::<Vec<_>>().concat().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_go_together_up_to_a_chunk() {
+        let chunks = |sizes: &[usize]| {
+            let mut frames: VecDeque<Bytes> = sizes.iter().map(|size| vec![b'x'; *size].into()).collect();
+            let mut chunks = Vec::new();
+            while !frames.is_empty() {
+                chunks.push(next_chunk(&mut frames).len());
+            }
+            chunks
+        };
+        let half = CHUNK / 2;
+        assert_eq!(chunks(&[1, 2, 3]), [6]);
+        assert_eq!(chunks(&[half, half, half]), [CHUNK, half]);
+        assert_eq!(chunks(&[half, CHUNK, 1]), [half + CHUNK, 1]);
+        assert_eq!(chunks(&[5 * CHUNK, 1, 1]), [5 * CHUNK, 2]);
+    }
+}

@@ -1,0 +1,383 @@
+//! Order: the events of all watches of a client reach it in the order of their revisions.
+//!
+//! A client that sees an object through one watch expects to have seen what was written before it through its others: the
+//! namespace before what is in it, the owner before what it owns. Its watches are streams of their own, which wait for moments
+//! of their own to send several events together. So each watch that has events takes a ticket with the revision of the
+//! first one, and hands it out when no other watch of the client has an earlier one; it hands out no more than what comes before
+//! the first one of another watch.
+//!
+//! No event waits longer than [`MAX_WAIT`], and a ticket counts no longer than that: a watch that the client does not read, or
+//! whose objects take long to convert, delays each of the others once.
+//!
+//! Source: kube-apiserver promises no order across watches, but sends each event as soon as it comes, which clients rely on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use coracle_storage::Revision;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
+
+use crate::registry::watch::Position;
+
+/// The longest that an event waits for earlier ones of other watches.
+const MAX_WAIT: Duration = Duration::from_millis(5);
+/// The time after which a watch looks again whether another one, which has been woken, has an earlier event for the client.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The most watches of a client that are asked whether they have been woken. Those of one that has more follow their tickets alone.
+const MAX_ASKED: usize = 256;
+
+/// The revision of the first event in a bucket after another revision.
+type FirstEvent = dyn Fn(&str, Revision) -> Option<Revision> + Send + Sync;
+
+/// The clients that watch.
+pub struct Clients {
+    first_event: Arc<FirstEvent>,
+    identities: RandomState,
+    /// By a hash of the identity. Two clients of the same hash only wait for each other without need.
+    by_identity: Mutex<HashMap<u64, Weak<Client>>>,
+}
+
+/// The watches of one client.
+pub struct Client {
+    first_event: Arc<FirstEvent>,
+    watches: Mutex<Watches>,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Watches {
+    /// Those that have events to hand out, each by the revision of the first one.
+    tickets: BTreeMap<(Revision, u64), Ticket>,
+    /// Those that wait for events.
+    waiting: HashMap<u64, Position>,
+}
+
+struct Ticket {
+    valid_until: Instant,
+    /// Wakes the watch.
+    first: Arc<Notify>,
+}
+
+/// The place of one watch among those of its client.
+pub struct Place {
+    client: Arc<Client>,
+    id: u64,
+    position: Position,
+    /// The revision of its ticket.
+    revision: Option<Revision>,
+    /// When the ticket may have become the first.
+    first: Arc<Notify>,
+}
+
+/// The events that a watch may hand out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    first: Revision,
+    /// The earliest revision of another watch that has events.
+    next: Option<Revision>,
+}
+
+/// The time at which a watch looks again whether it is its turn, if it is not woken before.
+struct Wait {
+    until: Instant,
+    /// Whether another watch has been woken, but has not taken a ticket yet.
+    is_for_ticket: bool,
+}
+
+impl Turn {
+    /// Whether an event of a revision may be handed out. The first one always may.
+    pub fn includes(&self, revision: Revision) -> bool {
+        revision <= self.first || self.next.is_none_or(|next| revision < next)
+    }
+}
+
+impl Clients {
+    /// The clients of a store.
+    ///
+    /// - `first_event`: the revision of the first event in a bucket after another revision.
+    pub fn new(first_event: impl Fn(&str, Revision) -> Option<Revision> + Send + Sync + 'static) -> Clients {
+        Clients {
+            first_event: Arc::new(first_event),
+            identities: RandomState::new(),
+            by_identity: Mutex::default(),
+        }
+    }
+
+    /// The client that makes a request: a program of a user on a machine, whatever its connections.
+    pub fn of_request(&self, user: &str, user_agent: &str, remote: IpAddr) -> Arc<Client> {
+        let identity = self.identities.hash_one((user, user_agent, remote));
+        let mut clients = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&identity).and_then(Weak::upgrade) {
+            return client;
+        }
+        // There are never more than watches.
+        clients.retain(|_, client| client.strong_count() > 0);
+        let client = Arc::new(Client {
+            first_event: self.first_event.clone(),
+            watches: Mutex::default(),
+            next_id: AtomicU64::new(0),
+        });
+        clients.insert(identity, Arc::downgrade(&client));
+        client
+    }
+}
+
+impl Client {
+    /// A place for one more watch.
+    pub fn join(self: &Arc<Client>, position: Position) -> Place {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Place { client: self.clone(), id, position, revision: None, first: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watches> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Takes a ticket for an event of a revision, and gives the last one back: its events have reached the connection.
+    pub fn enter(&mut self, revision: Revision) {
+        let ticket = Ticket { valid_until: Instant::now() + MAX_WAIT, first: self.first.clone() };
+        let last = self.revision.replace(revision);
+        let mut watches = self.client.lock();
+        watches.waiting.remove(&self.id);
+        // First, so that nobody is woken in vain.
+        watches.tickets.insert((revision, self.id), ticket);
+        if let Some(last) = last.filter(|last| *last != revision) {
+            watches.remove((last, self.id));
+        }
+    }
+
+    /// Gives the ticket back, since the watch waits for events.
+    pub fn wait(&mut self) {
+        let mut watches = self.client.lock();
+        watches.waiting.insert(self.id, self.position.clone());
+        if let Some(revision) = self.revision.take() {
+            watches.remove((revision, self.id));
+        }
+    }
+
+    /// Waits until no other watch has an earlier event, or for [`MAX_WAIT`] since the ticket was taken.
+    pub async fn turn(&mut self) -> Turn {
+        let mut has_yielded = false;
+        loop {
+            match self.look(Instant::now()) {
+                Ok(turn) => return turn,
+                // Most often the other one is about to run.
+                Err(wait) if wait.is_for_ticket && !has_yielded => {
+                    has_yielded = true;
+                    yield_now().await;
+                }
+                Err(wait) => _ = timeout_at(wait.until, self.first.notified()).await,
+            }
+        }
+    }
+
+    fn look(&self, now: Instant) -> Result<Turn, Wait> {
+        let Some(first) = self.revision else { return Ok(Turn { first: Revision::ZERO, next: None }) };
+        let mut watches = self.client.lock();
+        // None if others have found it too old.
+        let until = watches.tickets.get(&(first, self.id)).map_or(now, |ticket| ticket.valid_until);
+        while let Some((earliest, ticket)) = watches.tickets.first_key_value()
+            && earliest.0 < first
+            && now < until
+        {
+            if now < ticket.valid_until {
+                return Err(Wait { until: until.min(ticket.valid_until), is_for_ticket: false });
+            }
+            watches.tickets.pop_first();
+        }
+        let woken = self.first_of_woken(&watches);
+        if woken.is_some_and(|woken| woken < first) && now < until {
+            return Err(Wait { until: until.min(now + LOOK_AGAIN), is_for_ticket: true });
+        }
+        // Another watch with the same first event is likely to have the same ones after it.
+        let mut later = watches.tickets.range((Bound::Excluded((first, u64::MAX)), Bound::Unbounded));
+        let next = later.next().map(|((revision, _), _)| *revision);
+        Ok(Turn { first, next: next.into_iter().chain(woken).min() })
+    }
+
+    /// The earliest event of the watches that have been woken, but have not looked at it yet. It may be none that their clients selected.
+    /// Watches of the same objects are left out: they are woken together, and there may be many.
+    fn first_of_woken(&self, watches: &Watches) -> Option<Revision> {
+        if watches.waiting.len() > MAX_ASKED {
+            return None;
+        }
+        let others = watches.waiting.values().filter(|position| position.bucket != self.position.bucket);
+        let first = |position: &Position| (self.client.first_event)(&position.bucket, position.seen());
+        others.filter_map(first).min()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut watches = self.client.lock();
+        watches.waiting.remove(&self.id);
+        if let Some(revision) = self.revision {
+            watches.remove((revision, self.id));
+        }
+    }
+}
+
+impl Watches {
+    /// Removes a ticket, and wakes those that have become the first.
+    fn remove(&mut self, key: (Revision, u64)) {
+        let first = |watches: &Watches| watches.tickets.first_key_value().map(|((revision, _), _)| *revision);
+        let before = first(self);
+        self.tickets.remove(&key);
+        let after = first(self);
+        if before != after {
+            let firsts = self.tickets.iter().take_while(|((revision, _), _)| Some(*revision) == after);
+            firsts.for_each(|(_, ticket)| ticket.first.notify_one());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// Watches of buckets that have no events but those of their tickets.
+    fn places<const N: usize>() -> [Place; N] {
+        let client = Clients::new(|_, _| None).of_request("alice", "kubectl", LOCAL);
+        std::array::from_fn(|_| client.join(Position::new("configmaps".into(), Revision::ZERO)))
+    }
+
+    /// The last of some revisions that a watch may hand out now; None if it has to wait.
+    fn last_of(place: &mut Place, revisions: impl Iterator<Item = u64>) -> Option<u64> {
+        let turn = place.turn().now_or_never()?;
+        revisions.take_while(|revision| turn.includes(Revision(*revision))).last()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_several_watches_are_handed_out_in_order() {
+        let [mut a, mut b, mut c] = places();
+        a.enter(Revision(1));
+        b.enter(Revision(3));
+        c.enter(Revision(3));
+        assert_eq!(last_of(&mut b, 3..9), None, "1 is first");
+        assert_eq!(last_of(&mut a, 1..9), Some(2), "3 is another's");
+        a.enter(Revision(5));
+        assert_eq!(last_of(&mut a, 5..9), None, "3 is first");
+        assert_eq!((last_of(&mut b, 3..9), last_of(&mut c, 3..9)), (Some(4), Some(4)), "both have it");
+        b.wait();
+        assert_eq!(last_of(&mut a, 5..9), None, "the other one has not");
+        drop(c);
+        assert_eq!(last_of(&mut a, 5..9), Some(8), "the client ended the other watch");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_is_woken_when_it_is_first() {
+        let [mut a, mut b] = places();
+        a.enter(Revision(1));
+        b.enter(Revision(2));
+        let began = Instant::now();
+        let waiting = tokio::spawn(async move { b.turn().await });
+        tokio::task::yield_now().await;
+        a.wait();
+        assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(2), next: None }));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_waits_for_watches_that_have_been_woken() {
+        // A bucket has an event at each revision that is divided by its number.
+        let clients = Clients::new(|bucket, after| {
+            let every: u64 = bucket.parse().ok()?;
+            Some(Revision((after.0 / every + 1) * every))
+        });
+        let client = clients.of_request("alice", "kubectl", LOCAL);
+        let [twos, threes] = ["2", "3"].map(|bucket| Position::new(bucket.into(), Revision(5)));
+        let (mut a, mut b) = (client.join(twos), client.join(threes.clone()));
+        b.wait();
+        a.enter(Revision(8));
+        assert_eq!(last_of(&mut a, (8..20).step_by(2)), None, "6 is the other one's");
+        b.enter(Revision(6));
+        assert_eq!(last_of(&mut a, (8..20).step_by(2)), None);
+        threes.advance(Revision(6));
+        b.wait();
+        assert_eq!(last_of(&mut a, (8..20).step_by(2)), Some(8), "9 is the other one's");
+        // What the other one finds out does not matter to its client.
+        a.enter(Revision(10));
+        let began = Instant::now();
+        let waiting = tokio::spawn(async move { a.turn().await });
+        yield_now().await;
+        threes.advance(Revision(9));
+        assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(10), next: Some(Revision(12)) }));
+        assert!(began.elapsed() <= 2 * LOOK_AGAIN, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_nobody_reads_delays_each_other_once() {
+        let [mut stalled, mut a, mut b] = places();
+        stalled.enter(Revision(1));
+        let passed = Duration::from_millis(2);
+        tokio::time::advance(passed).await;
+        for (place, revision, waited) in [(&mut a, 2, MAX_WAIT - passed), (&mut b, 3, Duration::ZERO)] {
+            let began = Instant::now();
+            place.enter(Revision(revision));
+            place.turn().await;
+            assert_eq!(began.elapsed(), waited, "{revision}");
+            place.wait();
+        }
+        // It goes on with what it holds.
+        stalled.enter(Revision(2));
+        a.enter(Revision(4));
+        assert_eq!(last_of(&mut a, 4..9), None);
+        assert_eq!(last_of(&mut stalled, 2..9), Some(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_event_waits_long_for_others_that_come_again_and_again() {
+        let [mut a, mut b] = places();
+        b.enter(Revision(100));
+        let began = Instant::now();
+        let mut waiting = std::pin::pin!(b.turn());
+        for revision in 0..100 {
+            a.enter(Revision(revision));
+            if (&mut waiting).now_or_never().is_some() {
+                break;
+            }
+            tokio::time::advance(MAX_WAIT / 10).await;
+        }
+        assert_eq!(began.elapsed(), MAX_WAIT);
+    }
+
+    #[test]
+    fn a_client_is_a_program_of_a_user_on_a_machine() {
+        let clients = Clients::new(|_, _| None);
+        let client = clients.of_request("alice", "kubectl", LOCAL);
+        let others = [
+            ("alice", "kubectl", IpAddr::from([10, 0, 0, 1])),
+            ("bob", "kubectl", LOCAL),
+            ("alice", "k9s", LOCAL),
+        ];
+        assert!(Arc::ptr_eq(&client, &clients.of_request("alice", "kubectl", LOCAL)));
+        for (user, agent, remote) in others {
+            assert!(
+                !Arc::ptr_eq(&client, &clients.of_request(user, agent, remote)),
+                "{user} {agent} {remote}"
+            );
+        }
+        drop(client);
+        clients.of_request("carol", "kubectl", LOCAL);
+        assert_eq!(
+            clients.by_identity.lock().expect("no panic").len(),
+            1,
+            "those that are gone are forgotten"
+        );
+    }
+}
