@@ -139,9 +139,9 @@ fn identity(hostname: &str) -> String {
 fn base32(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let groups = bytes.chunks(5).flat_map(|chunk| {
-        let bits =
-            chunk.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte)) << (8 * (5 - chunk.len()));
-        (0..(chunk.len() * 8).div_ceil(5)).map(move |at| bits >> (35 - 5 * at) & 31)
+        let bits = chunk.iter().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        let bits = bits << (8 * (5 - chunk.len()));
+        (0..(chunk.len() * 8).div_ceil(5)).map(move |at| (bits >> (35 - 5 * at)) & 31)
     });
     groups.map(|digit| char::from(ALPHABET[usize::try_from(digit).unwrap_or_default()])).collect()
 }

@@ -326,13 +326,12 @@ async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
         }});
         admin.request::<Value>(post("/api/v1/namespaces/content/configmaps", &orphan)?).await?;
         let path = "/api/v1/namespaces/content";
-        let exists = async |path: &str| match admin
-            .request::<Value>(hyper::Request::get(path).body(Vec::new())?)
-            .await
-        {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-            Err(error) => Err(anyhow::Error::from(error)),
+        let exists = async |path: &str| -> Result<bool> {
+            match admin.request::<Value>(hyper::Request::get(path).body(Vec::new())?).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+                Err(error) => Err(error.into()),
+            }
         };
         if are_running {
             for (object, is_left) in [("serviceaccounts/default", true), ("configmaps/orphan", false)] {

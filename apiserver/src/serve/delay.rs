@@ -197,7 +197,7 @@ mod tests {
 
     /// Reads the connection for ever, as a server does.
     async fn drive(mut connection: Delayed<DuplexStream>) {
-        let _ = connection.read(&mut [0]).await;
+        let _ = tokio::io::copy(&mut connection, &mut tokio::io::sink()).await;
     }
 
     #[tokio::test(start_paused = true)]
