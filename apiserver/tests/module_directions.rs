@@ -88,6 +88,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "apiextensions",
             "policy_status",
             "aggregator",
+            "advertise",
             "answer",
             "discovery",
             "serve",

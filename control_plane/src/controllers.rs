@@ -33,8 +33,12 @@ pub(crate) async fn run_elected(
 
 /// The identity in the leader election's Lease: the host's name and a random suffix, as kube-controller-manager's.
 pub fn identity() -> String {
-    let host = rustix::system::uname();
-    format!("{}_{}", host.nodename().to_string_lossy(), uuid::Uuid::new_v4())
+    format!("{}_{}", hostname(), uuid::Uuid::new_v4())
+}
+
+/// The host's name.
+pub(crate) fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The controllers that simulate nodes, by the names of the programs of a real cluster.

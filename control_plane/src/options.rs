@@ -1,7 +1,7 @@
 //! What a control plane is to be like.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,8 +37,14 @@ pub struct Options {
     pub etcd: Option<Etcd>,
     /// The address to serve on; port 0 is any free one.
     pub listen: SocketAddr,
+    /// The address in the Endpoints of the `kubernetes` Service and in the server's identity Lease (`--advertise-address`);
+    /// None for neither object.
+    pub advertise_address: Option<IpAddr>,
     /// The chance that a request over HTTP/2 makes its connection end (`--goaway-chance`).
     pub goaway_chance: GoawayChance,
+    /// The time by which responses and watch events are delayed on their way to clients, within [`range::RESPONSE_LATENCY`];
+    /// zero is none.
+    pub response_latency: Duration,
     /// How requests are authorized.
     pub mode: Mode,
     /// Whether requests without credentials are served as those of `system:anonymous` (`--anonymous-auth`).
@@ -90,6 +96,7 @@ impl Options {
         self.nodes = range::NODES.clamp(self.nodes);
         self.max_store_bytes = range::STORE_BYTES.clamp(self.max_store_bytes);
         self.max_pods = range::PODS.clamp(self.max_pods);
+        self.response_latency = range::RESPONSE_LATENCY.clamp(self.response_latency);
         // A shorter time is possible, and used by tests.
         self.event_ttl = self.event_ttl.min(range::EVENT_TTL.most);
         let period = &mut self.horizontal_pod_autoscaler_sync_period;
@@ -113,7 +120,9 @@ impl Default for Options {
             data_dir: None,
             etcd: None,
             listen: ([127, 0, 0, 1], 0).into(),
+            advertise_address: None,
             goaway_chance: GoawayChance::default(),
+            response_latency: Duration::ZERO,
             mode: Mode::Rbac,
             anonymous_auth: true,
             webhook_service_urls: Vec::new(),

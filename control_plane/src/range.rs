@@ -57,6 +57,9 @@ pub const COMPACTION_INTERVAL: Range<Duration> = seconds(1, 365 * DAY).or_zero()
 /// The delay between a signal and the end; zero is none.
 pub const SHUTDOWN_DELAY: Range<Duration> =
     Range::new(Duration::from_millis(1), Duration::from_secs(DAY)).or_zero();
+/// The time by which responses are delayed; zero is none.
+pub const RESPONSE_LATENCY: Range<Duration> =
+    Range::new(Duration::from_micros(100), Duration::from_secs(1)).or_zero();
 /// The milliseconds between a write and its flush to disk; zero flushes continuously.
 pub const FLUSH_INTERVAL: Range<u64> = Range::new(1, 60_000).or_zero();
 /// The distance by which revisions continue above those of a backup.

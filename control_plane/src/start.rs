@@ -1,5 +1,6 @@
 //! The start of a control plane: the parts, and who knows whom.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,6 +17,7 @@ use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::access::validity::WallClock;
+use coracle_apiserver::advertise::Advertisement;
 use coracle_apiserver::aggregator::{
     AvailabilityController, OpenApiController, RemoteDocuments, RemoteGroups, publish_authentication,
     serve_when_provided,
@@ -69,7 +71,8 @@ impl Options {
         let listener = Listener::bind(self.listen)
             .await
             .map_err(|cause| Error::Listen { address: self.listen, cause })?
-            .with_goaway_chance(self.goaway_chance);
+            .with_goaway_chance(self.goaway_chance)
+            .with_response_latency(self.response_latency);
         let tracer = Arc::new(match tracing {
             Some(configuration) => Tracer::new(
                 &configuration,
@@ -107,13 +110,22 @@ impl Options {
             cluster: registry.clone(),
             clock: clock.clone(),
         }));
+        let selection = self.controllers.clone();
+        let is_selected = move |name: &str| controllers::is_selected(&selection, name);
         registry
-            .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
+            .bootstrap(listener.address().port(), self.default_storage_class.as_deref(), &is_selected)
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
         publish_authentication(&registry, &certificates.client_ca_pem()?, &front_proxy.ca_pem)
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        let advertisement = self.advertise_address.map(|address| {
+            let address = SocketAddr::new(address, listener.address().port());
+            Advertisement::new(registry.clone(), address, controllers::hostname())
+        });
+        if let Some(advertisement) = &advertisement {
+            advertisement.publish().await.map_err(|e| Error::Bootstrap(e.to_string()))?;
+        }
         let (data, scratch) = self.data_directory()?;
         let readiness = Readiness::default();
         let ServerHealth { health, start_hooks, shutdown } = health(&store, &readiness);
@@ -127,9 +139,12 @@ impl Options {
         if self.etcd.is_none() {
             tasks.spawn(registry.clone().expire_events(self.event_ttl));
         }
+        if let Some(advertisement) = advertisement {
+            tasks.spawn(advertisement.keep_identity());
+        }
         tasks.spawn(CustomResources::new(registry.clone()).run());
         // It needs the types that are served, so it is no client as the other controllers are; it is selected as they are.
-        if controllers::is_selected(&self.controllers, POLICY_STATUS_CONTROLLER) {
+        if is_selected(POLICY_STATUS_CONTROLLER) {
             tasks.spawn(PolicyStatus::new(registry.clone()).run());
         }
         tasks.spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
@@ -167,9 +182,7 @@ impl Options {
             }),
         ));
         start_hooks.iter().for_each(Hook::finish);
-        let selection = self.controllers;
         let controllers_client = client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT);
-        let is_selected = move |name: &str| controllers::is_selected(&selection, name);
         let elected = match store.is_shared() {
             false => {
                 tasks.spawn(coracle_controllers::run(controllers_client, options, &is_selected));

@@ -257,11 +257,14 @@ pub struct Options {
 /// - `is_selected`: whether a controller is selected, by its name in [`CONTROLLERS`], or `kube-scheduler` or `kubelet`
 pub fn run(client: Client, options: Options, is_selected: &dyn Fn(&str) -> bool) -> BoxFuture<'static, ()> {
     let Options { clock, metrics, readiness, settings } = options;
-    let selected =
-        CONTROLLERS.iter().chain(simulation::CONTROLLERS).filter(|descriptor| is_selected(descriptor.name));
-    let selected = selected.chain(simulation::ALWAYS);
-    let selected: Vec<&ControllerDescriptor> =
-        selected.filter(|descriptor| (descriptor.is_possible)(&settings)).collect();
+    let all = CONTROLLERS.iter().chain(simulation::CONTROLLERS);
+    let mut selected: Vec<&ControllerDescriptor> =
+        all.filter(|descriptor| is_selected(descriptor.name)).collect();
+    // Without a controller or a node there is nothing to simulate.
+    if !selected.is_empty() || settings.nodes.is_some_and(|count| count > 0) {
+        selected.extend(simulation::ALWAYS);
+    }
+    selected.retain(|descriptor| (descriptor.is_possible)(&settings));
     // At once, so that they are not ready before they have started.
     selected.iter().for_each(|descriptor| readiness.expect(descriptor.name));
     Box::pin(async move {

@@ -262,7 +262,7 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
     assert_eq!(get(&endpoint, secrets).await?.status, 403);
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "readers"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "readers"}],
     });
     let request = post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", &binding)?;
@@ -274,16 +274,18 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
     let config = stranger.config(port, Some(ADMIN)).await?;
     assert_eq!(get(&Endpoint::new(&config)?, secrets).await?.status, 401);
 
-    // Tokens are signed with envtest's key, and name its issuer. The account comes from a controller.
-    let path = "/api/v1/namespaces/default/serviceaccounts/default";
-    wait::until(
-        "the default account",
-        async || Ok(admin.request::<Value>(hyper::Request::get(path).body(Vec::new())?).await.is_ok()),
-        |is_there| *is_there,
-    )
-    .await?;
+    // No controller runs: accounts are the suite's to make, and so are nodes and storage classes.
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    for path in [accounts, "/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses"] {
+        let list: Value = admin.request(hyper::Request::get(path).body(Vec::new())?).await?;
+        assert_eq!(list["items"], json!([]), "{path}");
+    }
+
+    // Tokens are signed with envtest's key, and name its issuer.
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    admin.request::<Value>(post(accounts, &account)?).await?;
     let request = post(
-        &format!("{path}/token"),
+        &format!("{accounts}/default/token"),
         &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}),
     )?;
     let token: Value = admin.request(request).await?;
@@ -295,11 +297,6 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
     let message = json_body(&forbidden)?["message"].as_str().unwrap_or_default().to_owned();
     assert!(message.contains("\"system:serviceaccount:default:default\""), "{message}");
 
-    // No nodes, and no storage classes: the suite makes what it needs.
-    for path in ["/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses"] {
-        let list: Value = admin.request(hyper::Request::get(path).body(Vec::new())?).await?;
-        assert_eq!(list["items"], json!([]), "{path}");
-    }
     assert!(process.stop().await?.success());
     Ok(())
 }
@@ -307,6 +304,94 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
 fn post(path: &str, body: &Value) -> Result<hyper::Request<Vec<u8>>> {
     let request = hyper::Request::post(path).header("Content-Type", "application/json");
     Ok(request.body(body.to_string().into_bytes())?)
+}
+
+/// A namespace that its controller alone could empty, and what controllers would make or delete in it.
+#[tokio::test]
+async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
+    const SELECTED: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller";
+    let folder = TempDir::new()?;
+    let program = assets(&folder.path().join("assets")).await?.join("kube-apiserver");
+    for (selection, are_running) in [("", false), (SELECTED, true)] {
+        let certificates = Certificates::new()?;
+        let port = free_port()?;
+        let variables = [("CORACLE_CONTROLLERS", selection)];
+        let process = Process::start(&program, &certificates.arguments(port), &variables)?;
+        let admin = serving(&certificates, port).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "content"}});
+        admin.request::<Value>(post("/api/v1/namespaces", &namespace)?).await?;
+        let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": "orphan",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "none", "uid": "none"}],
+        }});
+        admin.request::<Value>(post("/api/v1/namespaces/content/configmaps", &orphan)?).await?;
+        let path = "/api/v1/namespaces/content";
+        let exists = async |path: &str| -> Result<bool> {
+            match admin.request::<Value>(hyper::Request::get(path).body(Vec::new())?).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        };
+        if are_running {
+            for (object, is_left) in [("serviceaccounts/default", true), ("configmaps/orphan", false)] {
+                let object = format!("{path}/{object}");
+                wait::until(&object, async || exists(&object).await, |is_there| *is_there == is_left).await?;
+            }
+        }
+        admin.request::<Value>(hyper::Request::delete(path).body(Vec::new())?).await?;
+        if are_running {
+            wait::until("the end of the namespace", async || exists(path).await, |is_there| !is_there)
+                .await?;
+        } else {
+            let left: Value = admin.request(hyper::Request::get(path).body(Vec::new())?).await?;
+            assert_eq!(left["status"]["phase"], "Terminating");
+            assert!(exists(&format!("{path}/configmaps/orphan")).await?);
+            assert!(!exists(&format!("{path}/serviceaccounts/default")).await?);
+        }
+        assert!(process.stop().await?.success());
+    }
+    Ok(())
+}
+
+/// Requests one after the other, of which each is delayed.
+#[tokio::test]
+async fn responses_are_delayed_by_the_latency() -> Result<()> {
+    const REQUESTS: u32 = 20;
+    let folder = TempDir::new()?;
+    let program = assets(&folder.path().join("assets")).await?.join("kube-apiserver");
+    let certificates = Certificates::new()?;
+    let port = free_port()?;
+    let variables = [("CORACLE_RESPONSE_LATENCY", "10ms")];
+    let process = Process::start(&program, &certificates.arguments(port), &variables)?;
+    let admin = serving(&certificates, port).await?;
+    let began = Instant::now();
+    for _ in 0..REQUESTS {
+        let request = hyper::Request::get("/api/v1/namespaces/default").body(Vec::new())?;
+        admin.request::<Value>(request).await?;
+    }
+    assert!(began.elapsed() >= REQUESTS * Duration::from_millis(10), "{:?}", began.elapsed());
+    assert!(process.stop().await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn nonsense_in_the_environment_is_rejected_with_one_line() -> Result<()> {
+    let folder = TempDir::new()?;
+    let program = assets(&folder.path().join("assets")).await?.join("kube-apiserver");
+    for (name, value, want) in [
+        ("CORACLE_CONTROLLERS", "jobs", "\"jobs\" is not in the list of known controllers"),
+        ("CORACLE_NODES", "many", "it must be 0, or a whole number from 1 to 5000"),
+        ("CORACLE_RESPONSE_LATENCY", "2", "it must be 0, or a duration from 100µs to 1s"),
+    ] {
+        let output = Command::new(&program).env(name, value).kill_on_drop(true).output();
+        let output = timeout(DEADLINE, output).await.context("it does not end")??;
+        let stderr = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
+        assert!(stderr.starts_with(&format!("Error: {name}: ")) && stderr.contains(want), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    Ok(())
 }
 
 #[tokio::test]

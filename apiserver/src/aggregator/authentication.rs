@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
-use crate::registry::{Registry, Target};
-use crate::{Error, Result};
+use crate::Result;
+use crate::registry::Registry;
 
 /// The common name of the front proxy's certificate.
 const FRONT_PROXY: &str = "front-proxy-client";
@@ -42,27 +41,10 @@ pub async fn publish_authentication(
         let known = stored["data"]["requestheader-client-ca-file"].as_str().filter(|_| is_shared);
         data(&with_authority(known.unwrap_or_default(), front_proxy_ca))
     };
-    let info = registry.find("", "v1", "configmaps").ok_or(Error::UnknownResource)?;
-    if Cluster::get(registry, &info.group_resource, NAMESPACE, NAME)?.is_none() {
-        let metadata = json!({"name": NAME, "namespace": NAMESPACE});
-        let data = updated(&Value::Null);
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-        registry.create_as_server(object).await?;
-    }
-    // Another server may have been faster.
-    match Cluster::get(registry, &info.group_resource, NAMESPACE, NAME)? {
-        Some(stored) if stored["data"] == updated(&stored) => Ok(()),
-        _ => {
-            let target = Target { info, namespace: NAMESPACE.to_owned(), name: NAME.to_owned() };
-            registry
-                .rewrite(&target, false, |stored| {
-                    let mut stored = stored.clone();
-                    stored["data"] = updated(&stored);
-                    Ok(stored)
-                })
-                .await
-        }
-    }
+    let metadata = json!({"name": NAME, "namespace": NAMESPACE});
+    let data = updated(&Value::Null);
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+    registry.publish(object, |stored| stored["data"] = updated(stored)).await
 }
 
 /// The PEM texts of the authorities of the servers that started last, with this one.

@@ -24,6 +24,7 @@ mod tests {
         secure_port: 6443,
         service_cidr: "10.0.0.0/24",
         kubernetes_ip: "10.0.0.1",
+        is_selected: &|_| true,
     };
 
     fn id(object: &Value) -> String {
@@ -125,6 +126,18 @@ mod tests {
             let allowed =
                 authorizer.check(&UserInfo::new(user, groups), &RequestAttributes { verb, target }).is_ok();
             assert_eq!(allowed, want, "{user} {verb} {target:?}");
+        }
+    }
+
+    #[test]
+    fn objects_have_what_the_running_controllers_add() {
+        for selected in [true, false] {
+            let objects = objects(&Parameters { is_selected: &|_| selected, ..PARAMETERS });
+            let find = |wanted: &str| objects.iter().find(|o| id(o) == wanted).expect("an object");
+            assert_eq!(find("ClusterRole /view")["rules"].is_array(), selected);
+            assert_eq!(find("ServiceCIDR /kubernetes")["metadata"]["finalizers"].is_array(), selected);
+            // That of no controller.
+            assert!(find("ClusterRole /cluster-admin")["rules"].is_array());
         }
     }
 

@@ -10,6 +10,7 @@ const PARAMETERS: Parameters<'_> = Parameters {
     secure_port: 6443,
     service_cidr: "10.0.0.0/24",
     kubernetes_ip: "10.0.0.1",
+    is_selected: &|_| true,
 };
 
 /// The bootstrap objects of a cluster.

@@ -1,12 +1,14 @@
 //! The objects that are there from the start.
 
+use std::sync::Arc;
+
 use coracle_storage::{Commit, Expect, Key, Write};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::deletion::rfc3339;
 use super::write::{store_failed, stored_bytes, track};
-use super::{Registry, parse};
+use super::{Registry, Target, parse};
 use crate::bootstrap::{self, Parameters, ReconcileAction};
 use crate::fields::manage::FieldManager;
 use crate::names::GroupVersion;
@@ -19,13 +21,21 @@ const ATTEMPTS: usize = 20;
 
 impl Registry {
     /// Makes what is missing of them, and restores what must be as it was.
-    pub async fn bootstrap(&self, secure_port: u16, default_storage_class: Option<&str>) -> Result<()> {
+    ///
+    /// - `is_selected`: whether a controller runs, by its name; what it adds to these objects is there from the start.
+    pub async fn bootstrap(
+        &self,
+        secure_port: u16,
+        default_storage_class: Option<&str>,
+        is_selected: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<()> {
         let now = rfc3339(self.now());
         let mut objects = bootstrap::objects(&Parameters {
             now: &now,
             secure_port,
             service_cidr: &self.service_cidr.to_string(),
             kubernetes_ip: &self.service_cidr.first_host().to_string(),
+            is_selected,
         });
         objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
         for _ in 0..ATTEMPTS {
@@ -57,16 +67,42 @@ impl Registry {
         self.store.commit(vec![write]).await.map(drop).map_err(store_failed)
     }
 
-    /// The write that makes or restores an object, if it needs one.
-    fn reconciled(&self, mut object: Value, now: &str) -> Result<Option<Write>> {
+    /// Creates an object on the server's own account, or updates the stored one of its name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn publish(&self, object: Value, update: impl Fn(&mut Value) + Send) -> Result<()> {
+        let info = self.served(&object)?;
+        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+        let target = Target { info, namespace, name };
+        self.create_as_server(object).await?;
+        let updated = |stored: &Value| {
+            let mut updated = stored.clone();
+            update(&mut updated);
+            updated
+        };
+        // Another server may have been faster than the creation.
+        match self.current(&target.info, &target.namespace, &target.name) {
+            Some(stored) if parse(&stored).is_ok_and(|stored| updated(&stored) == stored) => Ok(()),
+            _ => self.rewrite(&target, false, |stored| Ok(updated(stored))).await,
+        }
+    }
+
+    /// The resource of an object's kind.
+    fn served(&self, object: &Value) -> Result<Arc<ResourceInfo>> {
         let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or("");
         let group = GroupVersion::parse(text("apiVersion")).map(|v| v.group).unwrap_or_default();
         let kind = text("kind");
         let resources = self.resources.load();
-        let info = resources
-            .iter()
-            .find(|info| info.group_kind.kind == kind && info.group_kind.group == group)
-            .ok_or_else(|| Error::Internal(format!("{kind} is not served")))?;
+        let mut all = resources.iter();
+        all.find(|info| info.group_kind.kind == kind && info.group_kind.group == group)
+            .cloned()
+            .ok_or_else(|| Error::Internal(format!("{kind} is not served")))
+    }
+
+    /// The write that makes or restores an object, if it needs one.
+    fn reconciled(&self, mut object: Value, now: &str) -> Result<Option<Write>> {
+        let info = &*self.served(&object)?;
         let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
         let Some(stored) = self.store.get(&key) else {
             let mut asked = without_decided(&object);

@@ -25,6 +25,7 @@ use super::body::Body;
 use super::connections::{Connection, ConnectionLimits, Connections};
 use super::control_frames::ControlFrames;
 use super::deadline::REQUEST_TIMEOUT;
+use super::delay::Delayed;
 use super::flushes::Flushes;
 use super::goaway::{self, GoawayChance};
 use super::observed::Observed;
@@ -65,6 +66,7 @@ pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     goaway_chance: GoawayChance,
+    response_latency: Duration,
 }
 
 impl Listener {
@@ -73,12 +75,23 @@ impl Listener {
     pub async fn bind(address: SocketAddr) -> io::Result<Listener> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        Ok(Listener { socket, address, goaway_chance: GoawayChance::default() })
+        Ok(Listener {
+            socket,
+            address,
+            goaway_chance: GoawayChance::default(),
+            response_latency: Duration::ZERO,
+        })
     }
 
     /// Sends a GOAWAY to clients of HTTP/2 with this chance for each request; never unless set.
     pub fn with_goaway_chance(mut self, chance: GoawayChance) -> Listener {
         self.goaway_chance = chance;
+        self
+    }
+
+    /// Delays all that is sent to clients by this time; not at all unless set.
+    pub fn with_response_latency(mut self, latency: Duration) -> Listener {
+        self.response_latency = latency;
         self
     }
 
@@ -97,6 +110,7 @@ impl Listener {
                 connections: Connections::new(ConnectionLimits::for_open_files(max_open_files())),
                 transfers: Arc::default(),
                 goaway_chance: self.goaway_chance,
+                response_latency: self.response_latency,
                 draining,
                 api,
                 tls,
@@ -176,6 +190,7 @@ struct Server {
     connections: Arc<Connections>,
     transfers: Arc<Transfers>,
     goaway_chance: GoawayChance,
+    response_latency: Duration,
     /// Turns true when connections have to end.
     draining: watch::Receiver<bool>,
 }
@@ -231,6 +246,7 @@ impl Server {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .keep_alive_interval(KEEP_ALIVE[0])
             .keep_alive_timeout(KEEP_ALIVE[1]);
+        let stream = Delayed::new(stream, self.response_latency);
         let stream = Observed::new(stream, Turns::default());
         let stream = Observed::new(stream, ControlFrames::default());
         let stream = Observed::new(stream, shared.flushes.clone());

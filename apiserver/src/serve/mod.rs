@@ -29,6 +29,7 @@ mod body;
 mod connections;
 mod control_frames;
 mod deadline;
+mod delay;
 mod event_stream;
 mod exchange;
 mod flushes;

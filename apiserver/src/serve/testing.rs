@@ -66,7 +66,7 @@ pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
         Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::new(mode));
     let registry = Registry::new(store, resources, Arc::new(Timestamp::now), &authorizer);
-    registry.bootstrap(6443, None).await.expect("the first objects");
+    registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
     (Arc::new(registry), authorizer)
 }
 

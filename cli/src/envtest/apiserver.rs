@@ -2,7 +2,7 @@
 //!
 //! The data is in memory: `--etcd-servers` is accepted, and nothing is stored there.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use coracle_apiserver::audit::AuditOptions;
 use coracle_control_plane::range::{self as ranges, Range};
 use coracle_control_plane::{ControlPlane, Kinds, Options, ServiceAccountIssuer};
 
+use super::environment::Environment;
 use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
 use crate::cli::FeatureGate;
 use crate::cli::audit::AuditFlags;
@@ -25,22 +26,6 @@ use crate::run::{Signals, stop};
 pub const NAME: &str = "kube-apiserver";
 /// The output of `--version`.
 pub const VERSION: &str = "Kubernetes v1.36.2\n";
-
-/// Selects the controllers, in the syntax of `--controllers`.
-const CONTROLLERS_VARIABLE: &str = "CORACLE_CONTROLLERS";
-/// The number of simulated nodes.
-const NODES_VARIABLE: &str = "CORACLE_NODES";
-
-/// The controllers by default: those whose work suites expect of a real cluster, but none that writes a status, since suites of
-/// operators write statuses themselves.
-const CONTROLLERS: [&str; 6] = [
-    "garbage-collector-controller",
-    "namespace-controller",
-    "persistentvolume-protection-controller",
-    "persistentvolumeclaim-protection-controller",
-    "serviceaccount-controller",
-    "volumeattributesclass-protection-controller",
-];
 
 /// The default of `--secure-port`.
 const SECURE_PORT: u16 = 6443;
@@ -180,22 +165,12 @@ const TABLE: &[Flag] = &[
 /// # Errors
 /// One line about the flag or variable that is wrong.
 fn options(values: &Values) -> Result<Options, String> {
-    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let controllers: Vec<String> = match environment(CONTROLLERS_VARIABLE) {
-        Some(selection) => selection.split(',').map(str::to_owned).collect(),
-        None => CONTROLLERS.map(str::to_owned).into(),
-    };
-    coracle_control_plane::controllers::check_selection(&controllers)
-        .map_err(|error| format!("{CONTROLLERS_VARIABLE}: {error}"))?;
-    let nodes = match environment(NODES_VARIABLE) {
-        Some(count) => range::parse(ranges::NODES, &count)
-            .map_err(|why| format!("{NODES_VARIABLE}: {count:?}: {why}"))?,
-        None => 0,
-    };
+    let Environment { controllers, nodes, response_latency } = Environment::of_process()?;
     let file = |flag: &str| values.text(flag).map(PathBuf::from);
     let default = Options::default();
     Ok(Options {
         listen: address(values)?,
+        advertise_address: advertise_address(values)?,
         mode: authorization(&values.list("authorization-mode"))?,
         anonymous_auth: values.boolean("anonymous-auth").unwrap_or(true),
         admission_plugins: admission_plugins(values)?,
@@ -217,6 +192,7 @@ fn options(values: &Values) -> Result<Options, String> {
             .map(crate::cli::goaway_chance)
             .transpose()?
             .unwrap_or(default.goaway_chance),
+        response_latency,
         service_cidr: service_cidr(&values.list("service-cluster-ip-range"))?,
         serving_files: serving_files(values)?,
         client_ca_file: file("client-ca-file"),
@@ -268,6 +244,22 @@ fn address(values: &Values) -> Result<SocketAddr, String> {
         None => SECURE_PORT,
     };
     Ok(SocketAddr::new(address, port))
+}
+
+/// The address that clients in the cluster are told: the host's own, unless a flag has another. Without a network there is none.
+fn advertise_address(values: &Values) -> Result<Option<IpAddr>, String> {
+    let [advertised, bound] = ["advertise-address", "bind-address"].map(|flag| ip_address(values, flag));
+    let advertised = advertised?.filter(|address| !address.is_unspecified());
+    let bound = bound?.filter(|address| !address.is_unspecified() && !address.is_loopback());
+    Ok(advertised.or(bound).or_else(host_address))
+}
+
+/// The address from which the host would reach others; None without a network. Nothing is sent.
+fn host_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // An address for documentation (RFC 5737): only its route matters.
+    socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
 }
 
 fn ip_address(values: &Values, flag: &str) -> Result<Option<IpAddr>, String> {

@@ -3,6 +3,7 @@
 
 mod apiserver;
 pub mod assets;
+mod environment;
 mod etcd;
 mod flags;
 

@@ -32,7 +32,7 @@ use crate::{ControllerDescriptor, descriptor};
 pub static CONTROLLERS: &[ControllerDescriptor] =
     &[descriptor::<scheduler::Scheduler>(), descriptor::<kubelet::Kubelet>()];
 
-/// Runs with the simulated nodes; no flag selects it.
+/// Runs with any controller and with simulated nodes; no flag selects it.
 pub static ALWAYS: &[ControllerDescriptor] =
     &[descriptor::<node_registration::NodeRegistration>(), csi::DESCRIPTOR];
 

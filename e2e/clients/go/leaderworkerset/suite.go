@@ -1,0 +1,14 @@
+// Package leaderworkerset pins LeaderWorkerSet, whose own integration suites run on the programs in KUBEBUILDER_ASSETS, unchanged: they
+// are packages of its published module. The imports are those of the suites, which go.mod and go.sum have to cover.
+package leaderworkerset
+
+import (
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/onsi/ginkgo/v2"
+	_ "github.com/onsi/gomega"
+	_ "sigs.k8s.io/controller-runtime/pkg/envtest"
+	_ "sigs.k8s.io/lws/pkg/controllers"
+	_ "sigs.k8s.io/lws/pkg/webhooks"
+	_ "sigs.k8s.io/lws/test/testutils"
+	_ "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+)
