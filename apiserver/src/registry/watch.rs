@@ -68,6 +68,8 @@ pub struct Watch {
     watcher: Option<Watcher<ObjectIndex>>,
     /// Present objects whose events are yet to come.
     initial: VecDeque<Arc<Stored>>,
+    /// Events that others may have to convert before it is known what they mean.
+    pending: Vec<Arc<Event<ObjectIndex>>>,
     /// Comes once `initial` is empty.
     then: Option<Change>,
     bookmarks: bool,
@@ -93,6 +95,7 @@ impl Registry {
             filter,
             watcher: None,
             initial: VecDeque::new(),
+            pending: Vec::new(),
             then: None,
             bookmarks: options.bookmarks,
             next_bookmark: now + BOOKMARK_EVERY,
@@ -124,6 +127,9 @@ impl Registry {
             watch.last_bookmark = snapshot.revision();
             if initial != Some(false) {
                 let bucket = snapshot.bucket(&info.storage.bucket);
+                if watch.filter.needs_conversion() {
+                    watch.filter.convert(bucket.iter().cloned().collect()).await?;
+                }
                 watch.initial = bucket.iter().filter(|o| watch.filter.matches(o)).cloned().collect();
             }
             if initial == Some(true) && options.bookmarks {
@@ -155,6 +161,10 @@ impl Watch {
             return Some(vec![change.into()]);
         }
         loop {
+            let notices = self.notices().await;
+            if !notices.is_empty() {
+                return Some(notices);
+            }
             let retirement = self.retirement.clone();
             let watcher = self.watcher.as_mut()?;
             let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
@@ -197,11 +207,22 @@ impl Watch {
                     return Some(vec![Change::Bookmark { revision, initial_end: false }.into()]);
                 }
             };
-            let notices: Vec<Notice> = events.into_iter().filter_map(|e| notice(e, &self.filter)).collect();
-            if !notices.is_empty() {
-                return Some(notices);
+            self.pending = events;
+        }
+    }
+
+    /// What the pending events mean. Safe to drop while waiting.
+    async fn notices(&mut self) -> Vec<Notice> {
+        if !self.pending.is_empty() && self.filter.needs_conversion() {
+            let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);
+            let objects = objects.flatten().cloned().collect();
+            // What cannot be converted is not selected.
+            if let Err(error) = self.filter.convert(objects).await {
+                tracing::warn!(%error, "a watch cannot select by fields");
             }
         }
+        let events = std::mem::take(&mut self.pending);
+        events.into_iter().filter_map(|event| notice(event, &self.filter)).collect()
     }
 }
 
