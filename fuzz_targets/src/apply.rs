@@ -86,7 +86,7 @@ fn apply(
 ) -> Option<Applied> {
     let text = |member: &str| configuration.get(member).and_then(Value::as_str).unwrap_or_default();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
-    let to = ApplyTo { type_ref, kind, reset_fields: &[], info: None };
+    let to = ApplyTo { type_ref, kind, versions: None };
     let applier = FieldManager { manager, api_version, subresource: "", now: "2026-01-01T00:00:00Z" };
     let mut applied = to.apply(live, entries, configuration, applier, force).ok()?;
     applied.object = decoded(&applied.object, type_ref)?;

@@ -37,7 +37,10 @@ pub fn crd_schema(data: &[u8]) -> bool {
     assert_eq!(again, value, "defaulted once more");
     let conformed = structural::conform(Decoded { value: value.clone(), strict: Vec::new() }, &schema);
     let conformed = conformed.unwrap_or_else(|error| panic!("{error} with its defaults: {value}"));
-    assert_eq!(conformed.value, value, "decoded once more");
+    // Defaults may have nulls that are no values.
+    let mut stored = value.clone();
+    structural::prune_stored(&mut stored, &schema);
+    assert_eq!(conformed.value, stored, "decoded once more");
 
     let object = Field::root(&value);
     let validate = || {

@@ -8,7 +8,7 @@ use super::generic::ReinvocationContext;
 use crate::Error;
 use crate::access::UserInfo;
 use crate::audit::AuditContext;
-use crate::fields::{entry, manage};
+use crate::fields::entry;
 use crate::names::{GroupKind, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::request::Warnings;
@@ -139,9 +139,7 @@ impl AdmissionAttributes<'_> {
     /// with a warning.
     pub fn replace_object(&mut self, mut object: Value) {
         let managed_fields = object.meta("managedFields").unwrap_or(&Value::Null);
-        if manage::is_reset(managed_fields) {
-            object.set_meta("managedFields", Value::Null);
-        } else if let Err(error) = entry::parse(managed_fields) {
+        if let Err(error) = entry::parse(managed_fields) {
             self.warn(format!(
                 ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
             ));

@@ -17,7 +17,7 @@ use crate::field::quote;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Target};
-use crate::webhook::{HttpClient, TransportError};
+use crate::webhook::{HttpClient, TransportError, is_slice_of};
 use crate::{Error, Result, conditions};
 
 /// How often all are checked while all are available, and while one is not.
@@ -117,9 +117,7 @@ impl AvailabilityController {
                     format!("{what} is not listening on port {port}"),
                 );
             }
-            Err(TransportError::NoEndpoints(_)) => {
-                return Outcome::failed("MissingEndpoints", self.missing_endpoints(api));
-            }
+            Err(TransportError::NoEndpoints(_)) => return self.missing_endpoints(api),
             Err(error) => return Outcome::failed("FailedDiscoveryCheck", error.to_string()),
         };
         let url =
@@ -143,8 +141,15 @@ impl AvailabilityController {
         }
     }
 
-    fn missing_endpoints(&self, api: &RemoteApi) -> String {
+    /// The outcome for a service without addresses. One without selectors may have no EndpointSlices either.
+    fn missing_endpoints(&self, api: &RemoteApi) -> Outcome {
         let service = &api.service;
+        let what = format!("service/{} in {}", service.name, quote(&service.namespace));
+        let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+        let slices = Cluster::list(&*self.registry, &slices, &service.namespace).unwrap_or_default();
+        if !slices.iter().any(|slice| is_slice_of(slice, &service.name)) {
+            return Outcome::failed("EndpointsNotFound", format!("cannot find endpointslices for {what}"));
+        }
         let services = GroupResource::new("", "services");
         let stored = Cluster::get(&*self.registry, &services, &service.namespace, &service.name);
         let stored = stored.ok().flatten();
@@ -152,12 +157,9 @@ impl AvailabilityController {
         let port =
             ports.into_iter().flatten().find(|port| port["port"].as_u64() == Some(u64::from(service.port)));
         let name = port.and_then(|port| port["name"].as_str()).unwrap_or_default();
-        format!(
-            "endpoints for service/{} in {} have no addresses with port name {}",
-            service.name,
-            quote(&service.namespace),
-            quote(name)
-        )
+        let name = quote(name);
+        let message = format!("endpointslices for {what} have no addresses with port name {name}");
+        Outcome::failed("MissingEndpoints", message)
     }
 
     /// Stores the condition, if it is another one.

@@ -265,13 +265,20 @@ impl NegotiatedForm {
         if routed {
             negotiate::route(&clauses, &negotiate::FORMATS, &[])?;
         }
-        let aggregated_form = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
-        let shape = |clause: &Clause<'_>, _| match clause.shape() {
-            None => Some(false),
-            Some(shape) => (aggregated && shape == aggregated_form).then_some(true),
+        let asks_for = |clause: &Clause<'_>, format, shape| {
+            (clause.shape() == shape && clause.allows(format)).then_some(())
         };
-        let (format, aggregated) = negotiate::choose(&clauses, shape)?.unwrap_or((Format::Json, false));
-        Ok(NegotiatedForm { format, aggregated, pretty: negotiate::is_human(headers, query) })
+        let plain = |clause: &Clause<'_>, format| asks_for(clause, format, None);
+        let form = |clause: &Clause<'_>, format| {
+            asks_for(clause, format, Some(("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")))
+        };
+        let pretty = negotiate::is_human(headers, query);
+        // Where any media range asks for the aggregated form, those that do not are not looked at.
+        if aggregated && let Ok(Some((format, ()))) = negotiate::choose(&clauses, form) {
+            return Ok(NegotiatedForm { format, aggregated: true, pretty });
+        }
+        let format = negotiate::choose(&clauses, plain)?.map_or(Format::Json, |(format, ())| format);
+        Ok(NegotiatedForm { format, aggregated: false, pretty })
     }
 
     fn write(&self, document: &Value) -> Result<Response<Bytes>> {

@@ -66,7 +66,7 @@ fn version_discovery(version: &RemoteVersion) -> Value {
         if part.is_empty() {
             let mut entry = json!({
                 "resource": plural,
-                "responseKind": response_kind(resource, version),
+                "responseKind": response_kind(resource),
                 "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
                 "singularResource": resource.singular,
                 "verbs": resource.verbs,
@@ -82,7 +82,7 @@ fn version_discovery(version: &RemoteVersion) -> Value {
         } else if let Some(entry) = places.get(plural).and_then(|place| resources.get_mut(*place)) {
             let subresource = json!({
                 "subresource": part,
-                "responseKind": response_kind(resource, version),
+                "responseKind": response_kind(resource),
                 "verbs": resource.verbs,
             });
             match entry["subresources"].as_array_mut() {
@@ -94,12 +94,9 @@ fn version_discovery(version: &RemoteVersion) -> Value {
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn response_kind(resource: &RemoteResource, version: &RemoteVersion) -> Value {
-    let or = |text: &str, own: &str| if text.is_empty() { own.to_owned() } else { text.to_owned() };
-    json!({
-        "group": or(&resource.group, &version.group), "version": or(&resource.version, &version.version),
-        "kind": resource.kind,
-    })
+/// The kind as the other server's list names it: without a group and version where they are those of the list.
+fn response_kind(resource: &RemoteResource) -> Value {
+    json!({"group": resource.group, "version": resource.version, "kind": resource.kind})
 }
 
 #[cfg(test)]

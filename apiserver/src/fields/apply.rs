@@ -5,6 +5,7 @@
 //!
 //! Source: KEP-555.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -17,9 +18,9 @@ use super::manage::{self, FieldManager};
 use super::merge::merge;
 use super::remove::{remove, with_named_fields};
 use super::typed::{self, Duplicates};
+use super::versions::{Unconvertible, Versions};
 use super::walk::{self, Comparison, fields};
 use crate::object_meta::ObjectMeta;
-use crate::resource_info::ResourceInfo;
 use crate::schema::TypeRef;
 use crate::strategy::FieldPath;
 use crate::{Error, Result};
@@ -33,15 +34,13 @@ pub struct ApplyTo<'a> {
     pub type_ref: &'a TypeRef,
     /// The kind.
     pub kind: &'a str,
-    /// The fields that the endpoint does not write.
-    pub reset_fields: &'a [FieldPath],
-    /// By what an object is converted to other versions; None where there is just one.
-    pub info: Option<&'a ResourceInfo>,
+    /// The versions of the kind; None where there is just one, and nothing that the endpoint does not write.
+    pub versions: Option<&'a Versions<'a>>,
 }
 
 /// What came of an apply.
 pub struct Applied {
-    /// The object, in the version of the request, not decoded yet: a member that was emptied is null.
+    /// The object, in the version of the request, not decoded yet: it may have nulls that were applied.
     pub object: Value,
     /// The new entries of `metadata.managedFields`.
     pub entries: Vec<Entry>,
@@ -64,18 +63,20 @@ impl ApplyTo<'_> {
         applier: FieldManager<'_>,
         force: bool,
     ) -> Result<Applied> {
-        self.check(live, configuration, applier)?;
+        self.check(live, configuration, applier, !entries.is_empty())?;
         let merge = |force| self.merge(live, entries.to_vec(), configuration, applier, force);
         let is_kubectl = applier.manager == last_applied::KUBECTL;
         let applied = match merge(force) {
-            Err(conflicts) if is_kubectl => match last_applied::remaining(&conflicts, self, live) {
-                Some(remaining) if remaining.is_empty() => merge(true),
-                Some(remaining) => Err(remaining),
-                None => Err(conflicts),
-            },
+            Err(Refusal::Conflicts(conflicts)) if is_kubectl => {
+                match last_applied::remaining(&conflicts, self, live) {
+                    Some(remaining) if remaining.is_empty() => merge(true),
+                    Some(remaining) => Err(Refusal::Conflicts(remaining)),
+                    None => Err(Refusal::Conflicts(conflicts)),
+                }
+            }
             applied => applied,
         };
-        let mut applied = applied.map_err(|conflicts| conflict::error(&conflicts))?;
+        let mut applied = applied?;
         if is_kubectl {
             applied.changed |= last_applied::update(&mut applied.object, configuration);
         }
@@ -89,9 +90,14 @@ impl ApplyTo<'_> {
         configuration: &Value,
         applier: FieldManager<'_>,
         force: bool,
-    ) -> std::result::Result<Applied, Conflicts> {
+    ) -> std::result::Result<Applied, Refusal> {
+        let subresource = applier.subresource;
+        if let Some(versions) = self.versions {
+            manage::reconcile_entries(versions, &mut entries, Some(live))?;
+        }
         if entries.is_empty() {
-            let comparison = self.compare(self.type_ref, &Value::Object(Default::default()), live);
+            let empty = Value::Object(Default::default());
+            let comparison = self.compare(self.type_ref, subresource, &empty, live);
             let first = FieldManager { manager: BEFORE_FIRST_APPLY, ..applier };
             let mut written = comparison.written;
             manage::ignore(&mut written, &[]);
@@ -99,12 +105,12 @@ impl ApplyTo<'_> {
         }
         // Names are no one's, but applied all the same: they keep metadata from being pruned.
         let mut applied = fields(configuration, self.type_ref);
-        self.reset_fields.iter().for_each(|path| applied.prune(path));
+        self.reset_fields(subresource, applier.api_version).iter().for_each(|path| applied.prune(path));
         let mut mine = Entry {
             manager: applier.manager.to_owned(),
             operation: Operation::Apply,
             api_version: applier.api_version.to_owned(),
-            subresource: applier.subresource.to_owned(),
+            subresource: subresource.to_owned(),
             time: String::new(),
             fields: applied,
         };
@@ -112,10 +118,12 @@ impl ApplyTo<'_> {
         let last = place.map(|place| entries.remove(place));
         let merged = merge(live, configuration, self.type_ref);
         let object = match &last {
-            Some(last) if !last.fields.is_empty() => self.prune(merged, last, &mine, &entries),
+            Some(last) if !last.fields.is_empty() => self
+                .prune(merged, last, &mine, &entries)
+                .map_err(|error| error.of("failed to prune fields"))?,
             _ => merged,
         };
-        self.take_over(&mut entries, live, &object, applier.api_version, force)?;
+        self.take_over(&mut entries, live, &object, applier, force)?;
         let changed = object != *live;
         let time = match last {
             _ if changed => applier.now.to_owned(),
@@ -128,8 +136,14 @@ impl ApplyTo<'_> {
         Ok(Applied { object: if changed { object } else { live.clone() }, entries, changed })
     }
 
-    /// Whether the configuration may be applied at all.
-    fn check(&self, live: &Value, configuration: &Value, applier: FieldManager<'_>) -> Result<()> {
+    /// Whether the configuration may be applied at all. `is_tracked`: the live object has managers.
+    fn check(
+        &self,
+        live: &Value,
+        configuration: &Value,
+        applier: FieldManager<'_>,
+        is_tracked: bool,
+    ) -> Result<()> {
         let text = |member: &str| configuration.get(member).and_then(Value::as_str).unwrap_or_default();
         if (text("apiVersion"), text("kind")) != (applier.api_version, self.kind) {
             let kind = group_version_kind(text("apiVersion"), text("kind"));
@@ -146,6 +160,16 @@ impl ApplyTo<'_> {
                 ))
             })
         };
+        if let TypeRef::Structural(_) = self.type_ref
+            && !is_tracked
+        {
+            typed::check(live, self.type_ref, Duplicates::Allowed).map_err(|error| {
+                let what = describe(live);
+                Error::Unclassified(format!(
+                    "failed to create manager for existing fields: failed to convert new object ({what}) to smd typed: {error}"
+                ))
+            })?;
+        }
         typed("patch", configuration, Duplicates::Refused)?;
         match self.type_ref {
             TypeRef::Struct(_) => Ok(()),
@@ -154,9 +178,16 @@ impl ApplyTo<'_> {
         }
     }
 
-    fn compare(&self, type_ref: &TypeRef, old: &Value, new: &Value) -> Comparison {
+    /// The fields that the endpoint does not write, in a version.
+    fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
+        self.versions.map_or(&[], |versions| versions.info().reset_fields(subresource, api_version))
+    }
+
+    fn compare(&self, type_ref: &TypeRef, subresource: &str, old: &Value, new: &Value) -> Comparison {
+        let version = new.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let reset_fields = self.reset_fields(subresource, version);
         let mut comparison = walk::compare(Some(old), new, type_ref);
-        comparison.each(|set| self.reset_fields.iter().for_each(|path| set.prune(path)));
+        comparison.each(|set| reset_fields.iter().for_each(|path| set.prune(path)));
         comparison
     }
 
@@ -166,17 +197,14 @@ impl ApplyTo<'_> {
         others: &mut Vec<Entry>,
         live: &Value,
         new: &Value,
-        api_version: &str,
+        applier: FieldManager<'_>,
         force: bool,
-    ) -> std::result::Result<(), Conflicts> {
-        let comparison = self.compare(self.type_ref, live, new);
-        let mut comparisons = BTreeMap::from([(api_version.to_owned(), Some(comparison))]);
+    ) -> std::result::Result<(), Refusal> {
+        let comparison = self.compare(self.type_ref, applier.subresource, live, new);
+        let mut comparisons = BTreeMap::from([(applier.api_version.to_owned(), Some(comparison))]);
         for entry in &*others {
             if !comparisons.contains_key(&entry.api_version) {
-                let comparison = self.in_version(&entry.api_version, live).and_then(|(live, type_ref)| {
-                    let (new, _) = self.in_version(&entry.api_version, new)?;
-                    Some(self.compare(type_ref, &live, &new))
-                });
+                let comparison = self.compare_in(&entry.api_version, applier.subresource, live, new)?;
                 comparisons.insert(entry.api_version.clone(), comparison);
             }
         }
@@ -189,60 +217,134 @@ impl ApplyTo<'_> {
             })
             .collect();
         if !force && !conflicts.is_empty() {
-            return Err(conflicts);
+            return Err(Refusal::Conflicts(conflicts));
         }
         manage::remove_fields(others, comparison_of);
         Ok(())
     }
 
-    fn in_version<'s>(&'s self, api_version: &str, object: &Value) -> Option<(Value, &'s TypeRef)> {
-        match self.info {
-            Some(info) => info.in_version(api_version, object),
-            None => None,
+    /// What changes in another version; None if the kind has no such version.
+    fn compare_in(
+        &self,
+        version: &str,
+        subresource: &str,
+        live: &Value,
+        new: &Value,
+    ) -> std::result::Result<Option<Comparison>, Refusal> {
+        let convert = |object, what: &str| {
+            known(self.convert(object, version))
+                .map_err(|error| error.of(&format!("failed to convert {what} object")))
+        };
+        let (Some((live, type_ref)), Some((new, _))) = (convert(live, "old")?, convert(new, "new")?) else {
+            return Ok(None);
+        };
+        Ok(Some(self.compare(type_ref, subresource, &live, &new)))
+    }
+
+    fn convert<'v>(&'v self, object: &'v Value, to: &str) -> Converted<'v> {
+        match self.versions {
+            _ if object.get("apiVersion").and_then(Value::as_str) == Some(to) => {
+                let type_ref =
+                    self.versions.and_then(|versions| versions.type_of(to)).unwrap_or(self.type_ref);
+                Ok((Cow::Borrowed(object), type_ref))
+            }
+            Some(versions) => versions.convert(object, to),
+            None => Err(Unconvertible::NoVersion),
         }
     }
 
     /// Removes from a merged object what the manager applied the last time, and nobody owns any more.
-    fn prune(&self, merged: Value, last: &Entry, mine: &Entry, others: &[Entry]) -> Value {
-        let convert = |object: &Value, from: &str, to: &str| match from == to {
-            true => Some(object.clone()),
-            false => self.in_version(to, object).map(|(object, _)| object),
-        };
-        let type_of = |version: &str| match self.info {
-            _ if version == mine.api_version => Some(self.type_ref),
-            Some(info) => {
-                info.versions.iter().find(|(known, _)| known == version).map(|(_, type_ref)| type_ref)
-            }
-            None => None,
-        };
-        let Some(last_type) = type_of(&last.api_version) else { return merged };
-        let Some(merged_then) = convert(&merged, &mine.api_version, &last.api_version) else { return merged };
+    fn prune(
+        &self,
+        merged: Value,
+        last: &Entry,
+        mine: &Entry,
+        others: &[Entry],
+    ) -> std::result::Result<Value, Unconvertible> {
+        let then = known(self.convert(&merged, &last.api_version))
+            .map_err(|error| error.of("failed to convert merged object to last applied version"))?;
+        let Some((merged_then, last_type)) = then else { return Ok(merged) };
+        let last_fields = with_named_fields(&last.fields, last_type);
+        let pruned = remove(&merged_then, last_type, &last_fields);
+        let pruned = self
+            .add_back_owned(&merged_then, pruned, last, mine, others)
+            .map_err(|error| error.of("failed add back owned items"))?;
+        // What the manager never applied stays, though nobody owns it.
+        let converted = known(self.convert(&pruned, &last.api_version)).map_err(|error| {
+            let what = "failed to convert pruned object to last applied version";
+            error.of(what).of("failed add back dangling items")
+        })?;
+        let Some((pruned, _)) = converted else { return Ok(merged) };
+        let mut dropped = with_named_fields(&fields(&merged_then, last_type), last_type);
+        dropped.difference_with(&with_named_fields(&fields(&pruned, last_type), last_type));
+        let pruned = remove(&merged_then, last_type, &dropped.intersection(&last_fields));
+        Ok(self.convert(&pruned, &mine.api_version)?.0.into_owned())
+    }
+
+    /// Adds back to a pruned object what anybody owns, in the version of the last apply first: what it had may not convert
+    /// without what others own.
+    fn add_back_owned(
+        &self,
+        merged: &Value,
+        mut pruned: Value,
+        last: &Entry,
+        mine: &Entry,
+        others: &[Entry],
+    ) -> std::result::Result<Value, Unconvertible> {
         let mut managed: BTreeMap<&str, FieldPathSet> = BTreeMap::new();
         for entry in others.iter().chain([mine]) {
             managed.entry(&entry.api_version).or_default().union_with(entry.fields.clone());
         }
-        let last_fields = with_named_fields(&last.fields, last_type);
-        let mut pruned = remove(&merged_then, last_type, &last_fields);
-        // In the version of the last apply first: what it had may not convert without what others own.
+        let mut merged = merged.clone();
         let first = managed.remove_entry(last.api_version.as_str());
         for (version, owned) in first.into_iter().chain(managed) {
-            let Some(type_ref) = type_of(version) else { continue };
-            let Some(merged) = convert(&merged, &mine.api_version, version) else { continue };
-            let Some(here) = convert(&pruned, &last.api_version, version) else { continue };
-            let mut kept = with_named_fields(&fields(&here, type_ref), type_ref);
-            kept.union_with(with_named_fields(&owned, type_ref));
-            let mut unowned = with_named_fields(&fields(&merged, type_ref), type_ref);
-            unowned.difference_with(&kept);
-            let Some(here) = convert(&remove(&merged, type_ref, &unowned), version, &last.api_version) else {
-                continue;
+            let convert = |object, what: &str| {
+                let text = || format!("failed to convert {what} object at version {version}");
+                known(self.convert(object, version)).map_err(|error| error.of(&text()))
             };
-            pruned = here;
+            let both = (convert(&merged, "merged")?, convert(&pruned, "pruned")?);
+            let (Some((here, type_ref)), Some((left, _))) = both else { continue };
+            let mut kept = with_named_fields(&fields(&left, type_ref), type_ref);
+            kept.union_with(with_named_fields(&owned, type_ref));
+            let mut unowned = with_named_fields(&fields(&here, type_ref), type_ref);
+            unowned.difference_with(&kept);
+            let left = remove(&here, type_ref, &unowned);
+            let here = here.into_owned();
+            (merged, pruned) = (here, left);
         }
-        // What the manager never applied stays, though nobody owns it.
-        let mut dropped = with_named_fields(&fields(&merged_then, last_type), last_type);
-        dropped.difference_with(&with_named_fields(&fields(&pruned, last_type), last_type));
-        let pruned = remove(&merged_then, last_type, &dropped.intersection(&last_fields));
-        convert(&pruned, &last.api_version, &mine.api_version).unwrap_or(merged)
+        Ok(pruned)
+    }
+}
+
+type Converted<'v> = std::result::Result<(Cow<'v, Value>, &'v TypeRef), Unconvertible>;
+
+/// None for an object in a version that the kind does not have.
+fn known(converted: Converted<'_>) -> std::result::Result<Option<(Cow<'_, Value>, &TypeRef)>, Unconvertible> {
+    match converted {
+        Ok(converted) => Ok(Some(converted)),
+        Err(Unconvertible::NoVersion) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The reason why a configuration is not applied.
+enum Refusal {
+    Conflicts(Conflicts),
+    Unconvertible(Unconvertible),
+}
+
+impl From<Unconvertible> for Refusal {
+    fn from(error: Unconvertible) -> Refusal {
+        Refusal::Unconvertible(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Conflicts(conflicts) => conflict::error(&conflicts),
+            Refusal::Unconvertible(error) => Error::Unclassified(error.to_string()),
+        }
     }
 }
 

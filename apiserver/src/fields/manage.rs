@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
+use super::reconcile::reconcile;
+use super::typed::{self, Duplicates};
+use super::versions::{Unconvertible, Versions};
 use super::walk::{self, Comparison};
 use crate::object_meta::ObjectMeta;
 use crate::resource_info::ResourceInfo;
@@ -57,7 +60,16 @@ pub fn manager(field_manager: &str, user_agent: &str) -> String {
 ///
 /// - `live`, `new`: the object before (None on create) and as the client sent it, in the version of the request. `new`
 ///   must not contain fields that the server sets.
-pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> Value {
+///
+/// # Errors
+/// Those of a conversion. Whoever stores the object without it removes the managed fields.
+pub fn update(
+    versions: &Versions<'_>,
+    writer: FieldManager<'_>,
+    live: Option<&Value>,
+    new: &Value,
+) -> Result<Value, Unconvertible> {
+    let info = versions.info();
     let kept = live.map_or(&Value::Null, managed_fields);
     let sent = if writer.subresource.is_empty() { managed_fields(new) } else { &Value::Null };
     let mut entries = match sent {
@@ -69,20 +81,26 @@ pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value
     };
     if entries.is_empty() && live.is_some() {
         // A plain write does not start tracking an untracked object.
-        return Value::Null;
+        return Ok(Value::Null);
     }
+    if let TypeRef::Structural(_) = info.type_ref {
+        for object in live.into_iter().chain([new]) {
+            typed::check(object, &info.type_ref, Duplicates::Allowed).map_err(Unconvertible::Failed)?;
+        }
+    }
+    let reconciled = reconcile_entries(versions, &mut entries, live)?;
     let comparison = compare(info, &info.type_ref, writer, live, new);
     if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
-        if sent.is_null() || sent == kept {
-            return kept.clone();
+        if !reconciled && (sent.is_null() || sent == kept) {
+            return Ok(kept.clone());
         }
         entries.retain(|entry| !entry.fields.is_empty());
-        return entry::write(entries);
+        return Ok(entry::write(entries));
     }
     let mut comparisons = BTreeMap::from([(writer.api_version.to_owned(), Some(comparison))]);
     for entry in &entries {
         if !comparisons.contains_key(&entry.api_version) {
-            let comparison = compare_in(&entry.api_version, info, writer, live, new);
+            let comparison = compare_in(&entry.api_version, versions, writer, live, new)?;
             comparisons.insert(entry.api_version.clone(), comparison);
         }
     }
@@ -90,7 +108,29 @@ pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value
     let comparison = comparisons.remove(writer.api_version).flatten().unwrap_or_default();
     add_fields(&mut entries, writer, comparison.written);
     cap_update_managers(&mut entries);
-    entry::write(entries)
+    Ok(entry::write(entries))
+}
+
+/// Brings the entries of a custom resource in line with today's schemas. Whether that changes any. Entries of built-in
+/// kinds are as the schema table has them.
+///
+/// # Errors
+/// Those of the conversion of the live object to the version of an entry.
+pub(super) fn reconcile_entries(
+    versions: &Versions<'_>,
+    entries: &mut [Entry],
+    live: Option<&Value>,
+) -> Result<bool, Unconvertible> {
+    if !versions.info().is_custom() {
+        return Ok(false);
+    }
+    let mut changed = false;
+    for entry in entries {
+        let empty = json!({"apiVersion": versions.info().api_version, "kind": &*versions.info().kind});
+        let (_, type_ref) = versions.convert(live.unwrap_or(&empty), &entry.api_version)?;
+        changed |= reconcile(&mut entry.fields, type_ref);
+    }
+    Ok(changed)
 }
 
 /// The entries after a write to `/scale` changed the replicas of `live`. The new entry has no time.
@@ -190,7 +230,7 @@ fn managed_fields(object: &Value) -> &Value {
 }
 
 /// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).
-pub fn is_reset(sent: &Value) -> bool {
+fn is_reset(sent: &Value) -> bool {
     let list = sent.as_array().map(Vec::as_slice);
     matches!(list, Some([Value::Object(entry)]) if entry.is_empty())
 }
@@ -203,7 +243,8 @@ fn compare(
     live: Option<&Value>,
     new: &Value,
 ) -> Comparison {
-    let reset_fields = info.behaviour.reset_fields.of(writer.subresource, info.has_status());
+    let api_version = new.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let reset_fields = info.reset_fields(writer.subresource, api_version);
     let mut comparison = walk::compare(live, new, type_ref);
     comparison.each(|set| ignore(set, reset_fields));
     comparison
@@ -218,14 +259,21 @@ pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
 /// The same in another version; None if the kind has no such version.
 fn compare_in(
     api_version: &str,
-    info: &ResourceInfo,
+    versions: &Versions<'_>,
     writer: FieldManager<'_>,
     live: Option<&Value>,
     new: &Value,
-) -> Option<Comparison> {
-    let (new, type_ref) = info.in_version(api_version, new)?;
-    let live = live.and_then(|live| info.in_version(api_version, live)).map(|(live, _)| live);
-    Some(compare(info, type_ref, writer, live.as_ref(), &new))
+) -> Result<Option<Comparison>, Unconvertible> {
+    let converted = live.map(|live| versions.convert(live, api_version)).transpose();
+    let both = converted.and_then(|live| Ok((live, versions.convert(new, api_version)?)));
+    match both {
+        Ok((live, (new, type_ref))) => {
+            let live = live.as_ref().map(|(live, _)| &**live);
+            Ok(Some(compare(versions.info(), type_ref, writer, live, &new)))
+        }
+        Err(Unconvertible::NoVersion) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Fields that are never tracked: those that identify an object, and those that only the server writes.

@@ -9,6 +9,7 @@
 //! | `manage.rs` | how a plain write changes the entries |
 //! | `apply.rs` | server-side apply |
 //! | `typed.rs`, `merge.rs`, `remove.rs` | its steps: checking a configuration by its type, merging it, removing fields |
+//! | `versions.rs`, `reconcile.rs` | fields of other versions, and of earlier schemas |
 //! | `atomics.rs` | what a mutating policy may not apply |
 //! | `conflict.rs` | its conflicts with other managers |
 //! | `last_applied.rs` | how kubectl gets from client-side apply to it |
@@ -25,10 +26,12 @@ pub mod entry;
 pub mod last_applied;
 pub mod manage;
 pub mod merge;
+pub mod reconcile;
 mod remove;
 pub mod set;
 mod shape;
 pub mod typed;
+pub mod versions;
 pub mod walk;
 
 pub use set::FieldPathSet;

@@ -7,7 +7,8 @@ use super::set;
 use super::shape::{FieldType, Position, Shape};
 use crate::schema::TypeRef;
 
-/// The object without the fields of a set and what is inside of them. What is emptied by that is null.
+/// The object without the fields of a set and what is inside of them. A value from which something inside is removed stays,
+/// empty if nothing is left.
 pub fn remove(object: &Value, kind: &TypeRef, fields: &FieldPathSet) -> Value {
     remove_values(Position::whole(kind), object, fields)
 }
@@ -31,20 +32,20 @@ fn remove_values(place: Position<'_>, value: &Value, fields: &FieldPathSet) -> V
                     None => _ = kept.insert(name.clone(), value.clone()),
                 }
             }
-            if kept.is_empty() && !members.is_empty() { Value::Null } else { kept.into() }
+            kept.into()
         }
         (Shape::Items { keys, item }, Value::Array(items)) => {
             let item = place.inner(*item);
-            let kept: Vec<Value> = items
-                .iter()
-                .filter_map(|value| match fields.child(&item.element(keys, value)) {
-                    Some(part) if part.is_member() => None,
-                    Some(part) => Some(remove_values(item, value, part)),
-                    None => Some(value.clone()),
-                })
-                .collect();
-            if kept.is_empty() && !items.is_empty() { Value::Null } else { kept.into() }
+            let kept = items.iter().filter_map(|value| match fields.child(&item.element(keys, value)) {
+                Some(part) if part.is_member() => None,
+                Some(part) => Some(remove_values(item, value, part)),
+                None => Some(value.clone()),
+            });
+            kept.collect()
         }
+        // Atomic values: something inside of them is all of them.
+        (Shape::Leaf, Value::Object(_)) => Map::new().into(),
+        (Shape::Leaf, Value::Array(_)) => Vec::<Value>::new().into(),
         _ => value.clone(),
     }
 }

@@ -77,6 +77,21 @@ impl FieldPathSet {
         self.children.iter().map(|(element, part)| (element.as_str(), part))
     }
 
+    /// Whether anything is owned inside.
+    pub fn has_children(&self) -> bool {
+        !self.children.is_empty()
+    }
+
+    /// The elements with what is inside of them, to change it. None may be emptied.
+    pub fn children_mut(&mut self) -> impl Iterator<Item = (&str, &mut FieldPathSet)> {
+        self.children.iter_mut().map(|(element, part)| (element.as_str(), part))
+    }
+
+    /// Makes the node a member in place of everything inside of it.
+    pub fn collapse(&mut self) {
+        *self = FieldPathSet { owned: true, children: BTreeMap::new() };
+    }
+
     /// Adds the members of another set.
     pub fn union_with(&mut self, other: FieldPathSet) {
         self.owned |= other.owned;

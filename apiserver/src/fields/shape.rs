@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::set::{self, PathElement};
 use crate::codec::limits::MAX_DEPTH;
 use crate::names::Text;
-use crate::schema::structural::object_meta;
+use crate::schema::structural::{ENVELOPE, object_meta};
 use crate::schema::{Field, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
 
 /// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
@@ -78,12 +78,37 @@ impl<'s> FieldType<'s> {
     pub fn declares(self, name: &str) -> bool {
         match self {
             FieldType::Structural(structural) => {
-                structural.embedded_resource && name == "metadata" || structural.properties.contains_key(name)
+                structural.embedded_resource && ENVELOPE.contains(&name)
+                    || structural.properties.contains_key(name)
             }
             FieldType::CustomResource(structural) => {
-                matches!(name, "apiVersion" | "kind" | "metadata") || structural.properties.contains_key(name)
+                ENVELOPE.contains(&name) || structural.properties.contains_key(name)
             }
             _ => false,
+        }
+    }
+
+    /// Whether it is a list or an object that is owned as a whole by its type. What has no type is not.
+    pub fn is_atomic(self) -> bool {
+        match self {
+            FieldType::Member(Field { ty: Type::List(_) | Type::ListMessage(_), list, .. }) => {
+                *list == List::Atomic
+            }
+            FieldType::Member(field) => schema().is_atomic(field),
+            FieldType::Type(Type::List(_) | Type::ListMessage(_)) => true,
+            FieldType::Type(Type::Struct(id)) | FieldType::Struct(id) => schema().get(*id).atomic,
+            FieldType::Type(_) | FieldType::Untyped => false,
+            FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
+                match structural.ty {
+                    Some(StructuralType::Object) => {
+                        let is_free = structural.properties.is_empty()
+                            && structural.additional_properties.as_ref().is_none_or(|any| any.unspecified);
+                        structural.atomic && !is_free
+                    }
+                    Some(StructuralType::Array) => structural.list == List::Atomic,
+                    _ => false,
+                }
+            }
         }
     }
 

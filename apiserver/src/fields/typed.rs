@@ -186,10 +186,7 @@ impl<'s> Members<'s> {
             Members::Struct(known) => known.field(name).map(FieldType::Member),
             Members::Map(entry) => Some(*entry),
             Members::CustomResource(object, structural) => {
-                let open = structural.preserve_unknown_fields
-                    || structural.additional_properties.is_some()
-                    || structural.properties.is_empty();
-                (open || object.declares(name)).then(|| object.member(name))
+                (structural.accepts_unknown_fields || object.declares(name)).then(|| object.member(name))
             }
         }
     }
@@ -240,10 +237,13 @@ impl<'s> Atom<'s> {
             Some(StructuralType::Array) => {
                 return Atom::List(&structural.list, structural.items.as_deref().map(FieldType::Structural));
             }
-            Some(StructuralType::String) => Scalar::String,
+            // Values of other formats may have several types.
+            Some(StructuralType::String) => match structural.rules.format.as_deref() {
+                None | Some("byte") => Scalar::String,
+                Some(_) => Scalar::Untyped,
+            },
             Some(StructuralType::Integer | StructuralType::Number) => Scalar::Numeric,
             Some(StructuralType::Boolean) => Scalar::Boolean,
-            None if structural.int_or_string => Scalar::Untyped,
             None => return Atom::Any,
         })
     }

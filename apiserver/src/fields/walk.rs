@@ -88,7 +88,11 @@ fn compare_members(
     let (mut olds, mut news) = (members(old).iter().peekable(), members(new).iter().peekable());
     for (_, field) in known.members_by_name() {
         let was = present(field, old, next_named(&mut olds, field.name));
-        let is = present(field, new, next_named(&mut news, field.name));
+        let is = match next_named(&mut news, field.name) {
+            // A configuration may apply null.
+            null @ Some(Value::Null) => null,
+            is => present(field, new, is),
+        };
         if was.is_some() || is.is_some() {
             let mut inner = Comparison::default();
             compare_values(owner.inner(FieldType::Member(field)), was, is, &mut inner);

@@ -10,6 +10,7 @@ use crate::codec::{Decoded, json, structural};
 use crate::fields::apply::{self, ApplyTo};
 use crate::fields::entry;
 use crate::fields::manage::FieldManager;
+use crate::fields::versions::Versions;
 use crate::object_meta::ObjectMeta;
 use crate::patch::Configuration;
 use crate::request::options::WriteOptions;
@@ -42,8 +43,8 @@ impl Registry {
             // The managers of fields are what apply is about.
             field_manager: None,
         };
-        let make = |live: Value| -> Result<Value> {
-            let applied = self.apply_to(info, part, live, configuration, options)?;
+        let make = |live: Value, versions: &Versions<'_>| -> Result<Value> {
+            let applied = self.apply_to(versions, part, live, configuration, options)?;
             configuration.validate(options.field_validation, caller.warnings)?;
             Ok(applied)
         };
@@ -54,7 +55,8 @@ impl Registry {
             Ok(())
         };
         let create = || {
-            let mut object = make(serde_json::json!({"kind": &*info.kind, "apiVersion": &info.api_version}))?;
+            let empty = serde_json::json!({"kind": &*info.kind, "apiVersion": &info.api_version});
+            let mut object = make(empty, &Versions::of(info))?;
             if !object.uid().is_empty() {
                 let detail = format!(
                     "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -65,8 +67,8 @@ impl Registry {
             fit(&mut object)?;
             Ok(object)
         };
-        self.modify(writing, (part == Part::Main).then_some(&create), |current| {
-            let mut object = make(info.from_internal(current.clone()))?;
+        self.modify(writing, (part == Part::Main).then_some(&create), |current, versions| {
+            let mut object = make(info.from_internal(current.clone()), versions)?;
             fit(&mut object)?;
             Ok(info.to_internal(object))
         })
@@ -76,18 +78,14 @@ impl Registry {
     /// The object that an apply makes of a live one, both in the version of the request.
     fn apply_to(
         &self,
-        info: &ResourceInfo,
+        versions: &Versions<'_>,
         part: Part,
         mut live: Value,
         configuration: &Configuration,
         options: &WriteOptions,
     ) -> Result<Value> {
-        let to = ApplyTo {
-            type_ref: &info.type_ref,
-            kind: &info.kind,
-            reset_fields: info.behaviour.reset_fields.of(part.name(), info.has_status()),
-            info: Some(info),
-        };
+        let info = versions.info();
+        let to = ApplyTo { type_ref: &info.type_ref, kind: &info.kind, versions: Some(versions) };
         let applier = FieldManager {
             manager: &options.field_manager,
             api_version: &info.api_version,
@@ -117,8 +115,10 @@ fn decode(info: &ResourceInfo, merged: &Value) -> Result<Value> {
     };
     let decoded = match &info.type_ref {
         TypeRef::Struct(id) => json::normalize(merged, *id),
-        TypeRef::Structural(schema) => {
-            structural::conform(Decoded { value: merged.clone(), strict: Vec::new() }, schema)
+        // Unknown fields and nulls are validated, and not kept.
+        TypeRef::Structural(_) => {
+            let mut decoded = Decoded { value: merged.clone(), strict: Vec::new() };
+            structural::coerce_root(&mut decoded).map(|()| decoded)
         }
     };
     let mut object = decoded.map_err(|error| failed(error.to_string()))?.value;

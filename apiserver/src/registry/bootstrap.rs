@@ -106,7 +106,7 @@ impl Registry {
         let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
         let Some(stored) = self.store.get(&key) else {
             let mut asked = without_decided(&object);
-            track(info, writer(info, now), None, &mut asked);
+            track(info, writer(info, now), &mut asked);
             object.set_meta("managedFields", asked.meta("managedFields").cloned().unwrap_or_default());
             object.set_meta("uid", uuid::Uuid::new_v4().to_string());
             object.set_meta("creationTimestamp", now);

@@ -5,6 +5,7 @@
 //!
 //! Source: API concepts, "Resource versions" and "Retrieving large results sets in chunks".
 
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +19,16 @@ use tokio::time::Instant;
 use super::{Registry, Stored, parse};
 use crate::codec;
 use crate::request::options::{ListOptions, VersionMatch, parse_revision};
-use crate::resource_info::ResourceInfo;
-use crate::selector::{LabelSelector, SelectableFields, Selection};
+use crate::resource_info::{Conversion, ResourceInfo};
+use crate::selector::{LabelSelector, Selection};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
 /// How long a read waits for a revision that is yet to come.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
+
+/// How many objects are converted in one go to be selected by their fields.
+const CONVERTED_AT_ONCE: usize = 100;
 
 /// How long a request waits until what others wrote is seen.
 const LINEARIZE_WAIT: Duration = Duration::from_secs(10);
@@ -38,8 +42,10 @@ pub struct Filter {
     pub labels: LabelSelector,
     /// The field selector.
     pub fields: Selection,
-    /// The fields of a custom resource, which are read when they are asked for.
-    pub custom_fields: Option<SelectableFields>,
+    /// The resource whose fields are read when they are asked for, in its version: a custom one.
+    pub custom: Option<Arc<ResourceInfo>>,
+    /// The fields of objects that others have converted, by storage name and revision.
+    pub(super) converted: HashMap<(String, Revision), Box<[Box<str>]>>,
 }
 
 impl Filter {
@@ -47,13 +53,41 @@ impl Filter {
     ///
     /// # Errors
     /// 400 for a field that the kind cannot be selected by.
-    pub fn new(info: &ResourceInfo, namespace: &str, options: &ListOptions) -> Result<Filter> {
+    pub fn new(info: &Arc<ResourceInfo>, namespace: &str, options: &ListOptions) -> Result<Filter> {
         Ok(Filter {
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
             labels: options.labels.clone(),
             fields: Selection::resolve(&info.behaviour.selectable_fields, &options.fields)?,
-            custom_fields: info.is_custom().then(|| info.behaviour.selectable_fields.clone()),
+            custom: info.is_custom().then(|| info.clone()),
+            converted: HashMap::new(),
         })
+    }
+
+    /// Whether objects are selected by fields that only others can convert: see [`Filter::convert`].
+    pub fn needs_conversion(&self) -> bool {
+        let is_remote = |info: &ResourceInfo| matches!(info.conversion, Conversion::Remote(_));
+        self.fields.has_own_fields() && self.custom.as_deref().is_some_and(is_remote)
+    }
+
+    /// Has others convert the objects that are to be selected from, where only they can.
+    ///
+    /// # Errors
+    /// Those of the conversion.
+    pub async fn convert(&mut self, objects: Vec<Arc<Stored>>) -> Result<()> {
+        self.converted.clear();
+        if !self.needs_conversion() {
+            return Ok(());
+        }
+        let Some(info) = &self.custom else { return Ok(()) };
+        let fields = &info.behaviour.selectable_fields;
+        for batch in objects.chunks(CONVERTED_AT_ONCE) {
+            let stored = batch.iter().map(|object| parse(object)).collect::<Result<Vec<_>>>()?;
+            for (object, shown) in batch.iter().zip(info.show(stored).await?) {
+                let key = (object.key.name().to_owned(), object.revision);
+                self.converted.insert(key, fields.values(shown.requested()));
+            }
+        }
+        Ok(())
     }
 
     /// Whether an object is selected by its labels and fields alone.
@@ -73,11 +107,19 @@ impl Filter {
     }
 
     fn selects_fields(&self, object: &Stored, namespace: &str, name: &str) -> bool {
-        let Some(fields) = &self.custom_fields else {
+        let matches = |values: &[Box<str>]| {
+            self.fields.matches(namespace, name, |position| values.get(position).map(|value| &**value))
+        };
+        let Some(info) = self.custom.as_deref().filter(|_| self.fields.has_own_fields()) else {
             return self.fields.matches(namespace, name, |position| object.meta.field(position));
         };
-        let values = parse(object).map(|object| fields.values(&object)).unwrap_or_default();
-        self.fields.matches(namespace, name, |position| values.get(position).map(|value| &**value))
+        if !self.converted.is_empty()
+            && let Some(values) = self.converted.get(&(object.key.name().to_owned(), object.revision))
+        {
+            return matches(values);
+        }
+        let shown = parse(object).ok().and_then(|stored| info.show_now(stored));
+        shown.is_some_and(|shown| matches(&info.behaviour.selectable_fields.values(shown.requested())))
     }
 
     /// Whether a storage name is that of an object in the namespace, if there is one.
@@ -166,6 +208,16 @@ impl Registry {
         };
         let mut page =
             Page { revision: snapshot.revision(), items: Vec::new(), continue_token: None, remaining: None };
+        let converting;
+        let filter = match filter.needs_conversion() {
+            true => {
+                let mut with_values = filter.clone();
+                with_values.convert(snapshot.prefix_from(from, &prefix).cloned().collect()).await?;
+                converting = with_values;
+                &converting
+            }
+            false => filter,
+        };
         let mut objects = snapshot.prefix_from(from, &prefix);
         let all = filter.selects_all();
         // Whatever is at hand is at hand as a whole.

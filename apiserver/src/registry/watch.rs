@@ -96,6 +96,8 @@ pub struct Watch {
     watcher: Option<Watcher<ObjectIndex>>,
     /// Present objects whose events are yet to come.
     initial: VecDeque<Arc<Stored>>,
+    /// Events that others may have to convert before it is known what they mean.
+    pending: Vec<Arc<Event<ObjectIndex>>>,
     /// Comes once `initial` is empty.
     then: Option<Change>,
     bookmarks: bool,
@@ -124,6 +126,7 @@ impl Registry {
             filter,
             watcher: None,
             initial: VecDeque::new(),
+            pending: Vec::new(),
             then: None,
             bookmarks: options.bookmarks,
             next_bookmark: now + BOOKMARK_EVERY,
@@ -158,6 +161,9 @@ impl Registry {
             watch.read = snapshot.revision();
             if initial != Some(false) {
                 let bucket = snapshot.bucket(&info.storage.bucket);
+                if watch.filter.needs_conversion() {
+                    watch.filter.convert(bucket.iter().cloned().collect()).await?;
+                }
                 watch.initial = bucket.iter().filter(|o| watch.filter.matches(o)).cloned().collect();
             }
             if initial == Some(true) && options.bookmarks {
@@ -189,6 +195,11 @@ impl Watch {
             return Some(vec![change.into()]);
         }
         loop {
+            let notices = self.notices().await;
+            if !notices.is_empty() {
+                return Some(notices);
+            }
+            self.handed_out();
             let retirement = self.retirement.clone();
             let watcher = self.watcher.as_mut()?;
             let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
@@ -231,12 +242,33 @@ impl Watch {
                     return Some(vec![Change::Bookmark { revision, initial_end: false }.into()]);
                 }
             };
-            let notices = self.notices(events);
-            if !notices.is_empty() {
-                return Some(notices);
-            }
-            self.handed_out();
+            self.pending = events;
         }
+    }
+
+    /// The changes that have come since the last ones. None is no end: [`next`](Self::next) finds that.
+    pub async fn try_next(&mut self) -> Vec<Notice> {
+        let is_present = self.initial.is_empty() && self.then.is_none();
+        let watcher = self.watcher.as_mut().filter(|_| is_present && self.pending.is_empty());
+        if let Some(events) = watcher.and_then(|watcher| watcher.try_next().ok()) {
+            self.pending = events;
+        }
+        self.notices().await
+    }
+
+    /// What the pending events mean. Safe to drop while waiting.
+    async fn notices(&mut self) -> Vec<Notice> {
+        if !self.pending.is_empty() && self.filter.needs_conversion() {
+            let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);
+            let objects = objects.flatten().cloned().collect();
+            // What cannot be converted is not selected.
+            if let Err(error) = self.filter.convert(objects).await {
+                tracing::warn!(%error, "a watch cannot select by fields");
+            }
+        }
+        let events = std::mem::take(&mut self.pending);
+        self.read = events.last().map_or(self.read, |event| event.revision);
+        events.into_iter().filter_map(|event| notice(event, &self.filter)).collect()
     }
 
     /// Its position, which shows others how far it has come.
@@ -247,19 +279,6 @@ impl Watch {
     /// Notes that all changes so far have been handed out.
     pub fn handed_out(&self) {
         self.position.advance(self.read);
-    }
-
-    /// The changes that have come since the last ones. None is no end: [`next`](Self::next) finds that.
-    pub fn try_next(&mut self) -> Vec<Notice> {
-        let is_present = self.initial.is_empty() && self.then.is_none();
-        let watcher = self.watcher.as_mut().filter(|_| is_present);
-        let events = watcher.and_then(|watcher| watcher.try_next().ok());
-        self.notices(events.unwrap_or_default())
-    }
-
-    fn notices(&mut self, events: Vec<Arc<Event<ObjectIndex>>>) -> Vec<Notice> {
-        self.read = events.last().map_or(self.read, |event| event.revision);
-        events.into_iter().filter_map(|event| notice(event, &self.filter)).collect()
     }
 }
 

@@ -118,7 +118,7 @@ impl EventStream {
             && let Some(time) = self.not_before.filter(|time| *time > Instant::now())
         {
             sleep_until(time).await;
-            self.held.extend(self.watch.try_next());
+            self.held.extend(self.watch.try_next().await);
         }
     }
 

@@ -5,6 +5,8 @@
 //! listener.rs   stack.rs  router.rs verbs.rs respond.rs body.rs
 //! ```
 //!
+//! `route.rs` decides which verb a path and a method name.
+//!
 //! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It serves connections of the
 //! [`listener`], and embedders and controllers in the same process without any socket. Start at `stack.rs`, which has all layers
 //! in their order; `layers/` has a file for each.
@@ -42,6 +44,7 @@ mod order;
 mod proxy;
 mod rarely;
 mod respond;
+mod route;
 mod router;
 mod shares;
 mod stack;

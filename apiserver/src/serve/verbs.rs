@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::api::Shared;
 use super::event_stream::EventStream;
+use super::route::Route;
 use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
@@ -48,34 +49,6 @@ pub(super) struct Call<'a> {
     pub lasting: Option<GaugeGuard>,
     /// The request's body, or why it could not be read: that matters where the body does.
     pub body: Result<Bytes>,
-}
-
-/// What a path leads to.
-struct Route {
-    info: Arc<ResourceInfo>,
-    /// The place of the subresource among those of the resource.
-    subresource: Option<usize>,
-}
-
-impl Route {
-    fn subresource(&self) -> Option<&Subresource> {
-        self.info.subresources.get(self.subresource?)
-    }
-
-    fn connection(&self) -> Option<(&Subresource, Connection)> {
-        let subresource = self.subresource()?;
-        match subresource.endpoint {
-            Endpoint::Connect(connection) => Some((subresource, connection)),
-            _ => None,
-        }
-    }
-
-    /// Whether the response can be a Table. What is created only to be answered (reviews, evictions, bindings, tokens)
-    /// has no columns.
-    fn has_tables(&self, verb: Verb) -> bool {
-        let is_stored = self.subresource.is_none() && self.info.has_verb("get");
-        verb != Verb::Create || is_stored
-    }
 }
 
 impl Call<'_> {
@@ -170,69 +143,6 @@ impl Call<'_> {
         }
     }
 
-    /// Finds the resource, and refuses paths whose shape does not fit it.
-    fn route(&self) -> Result<Route> {
-        let request = self.request;
-        let table = self.shared.registry.resources.load();
-        if request.verb == Verb::Proxy {
-            // The paths of old under which everything could be proxied.
-            return Err(Error::UnknownResource);
-        }
-        let group = table.group(&request.group).ok_or(Error::PageNotFound)?;
-        let unknown = || if group.custom { Error::PageNotFound } else { Error::UnknownResource };
-        let info =
-            table.find(&request.group, &request.version, &request.resource).ok_or_else(unknown)?.clone();
-        let fits = if info.namespaced {
-            request.in_namespace && !request.namespace.is_empty() || !request.named
-        } else {
-            !request.in_namespace
-        };
-        let empty_segment = request.named && request.name.is_empty();
-        let extra = request.extra_segments > 0 && request.subresource != "proxy";
-        if !fits || extra || empty_segment {
-            return Err(Error::UnknownResource);
-        }
-        let subresource = match request.subresource.as_str() {
-            "" => None,
-            name => {
-                let position = info.subresources.iter().position(|subresource| subresource.name == name);
-                Some(position.ok_or(Error::UnknownResource)?)
-            }
-        };
-        Ok(Route { info, subresource })
-    }
-
-    /// The verb, if the path has it.
-    fn verb(&self, route: &Route) -> Result<Verb> {
-        let request = self.request;
-        if *self.method == Method::HEAD || (request.watch_prefix && *self.method != Method::GET) {
-            return Err(Error::MethodNotAllowed);
-        }
-        let verb = request.verb;
-        let everywhere = route.info.namespaced && !request.in_namespace;
-        let wanted = match (verb, request.named) {
-            (Verb::Create, false) | (Verb::List | Verb::DeleteCollection, _) => verb,
-            (Verb::Watch, _) => verb,
-            (Verb::Create, true) if route.subresource.is_some() => verb,
-            (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, true) => verb,
-            _ => return Err(Error::MethodNotAllowed),
-        };
-        if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.info.has_verb("list") {
-            return Err(Error::MethodNotAllowed);
-        }
-        let known = match route.subresource() {
-            Some(subresource) => subresource.has_verb(wanted.as_str()),
-            None if wanted == Verb::Watch && !route.info.has_verb("watch") && route.info.has_verb("list") => {
-                return Err(Error::MethodNotSupported {
-                    resource: route.info.group_resource.clone(),
-                    action: "watch".to_owned(),
-                });
-            }
-            None => route.info.has_verb(wanted.as_str()),
-        };
-        if known { Ok(wanted) } else { Err(Error::MethodNotAllowed) }
-    }
-
     fn target(&self, info: &Arc<ResourceInfo>) -> Result<Target> {
         let name = if self.request.named { self.request.name.clone() } else { String::new() };
         let errors = content::path_segment(&name);
@@ -289,7 +199,7 @@ impl Call<'_> {
     async fn create(&self, route: &Route) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Create)?;
         let body = self.object()?;
-        let target = self.target(&route.info)?;
+        let mut target = self.target(&route.info)?;
         let registry = &self.shared.registry;
         let resource = &route.info.group_resource;
         if let Some(subresource) = route.subresource() {
@@ -303,6 +213,8 @@ impl Call<'_> {
                 _ => Err(Error::MethodNotAllowed),
             };
         }
+        // What is created has its own name.
+        target.name.clear();
         match (resource.group.as_str(), resource.resource.as_str()) {
             ("", "bindings") => {
                 let pods = registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;

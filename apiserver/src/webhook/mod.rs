@@ -35,4 +35,5 @@ pub(crate) use dial::keep_alive;
 pub(crate) use error::excerpt;
 pub use error::{CallError, ConfigError, TransportError};
 pub use metrics::{ConversionFailure, ConversionMetrics};
+pub(crate) use service::is_slice_of;
 pub use service::{ServiceUrl, ServiceUrlError};

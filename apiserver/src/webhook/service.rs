@@ -183,12 +183,16 @@ impl Endpoint {
     }
 }
 
+/// Whether an EndpointSlice is one of a service.
+pub(crate) fn is_slice_of(slice: &Value, service: &str) -> bool {
+    slice["metadata"]["labels"][SERVICE_NAME] == service
+}
+
 /// The ready endpoints of a service at a port of that name, in the order of the slices.
 fn endpoints(slices: &[Value], service: &str, port_name: &str) -> Vec<Endpoint> {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let of_service = |slice: &&Value| slice["metadata"]["labels"][SERVICE_NAME] == service;
     let mut found = Vec::new();
-    for slice in slices.iter().filter(of_service) {
+    for slice in slices.iter().filter(|slice| is_slice_of(slice, service)) {
         let ports = items(&slice["ports"]);
         let port = ports.iter().find(|port| port["name"].as_str().unwrap_or_default() == port_name);
         let number = port.and_then(|port| port["port"].as_u64()).and_then(|port| u16::try_from(port).ok());

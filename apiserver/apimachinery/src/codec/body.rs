@@ -161,9 +161,6 @@ pub fn decode_custom(
             expected.kind, expected.version, expected.kind
         ))
     };
-    let missing = |member: &str| {
-        refuse(&format!("Object '{member}' is missing in '{}'", String::from_utf8_lossy(body)))
-    };
     if split_api_version(&meta.api_version).is_none() {
         return Err(unrecognized(&format!("unexpected GroupVersion string: {}", meta.api_version)));
     }
@@ -173,11 +170,12 @@ pub fn decode_custom(
         let text = String::from_utf8_lossy(body);
         return Err(unrecognized(&format!("Object 'Kind' is missing in '{text}'")));
     };
-    if meta.api_version.is_empty() {
-        return Err(missing("apiVersion"));
-    }
-    let decoded =
-        decoded.and_then(|decoded| structural::conform(decoded, schema)).map_err(|error| refuse(&error))?;
+    let conform = |mut decoded: Decoded| match meta.kind == expected.kind {
+        true => structural::conform(decoded, schema),
+        // Nothing is known of another kind, which validation refuses.
+        false => structural::coerce_root(&mut decoded).map(|()| decoded),
+    };
+    let decoded = decoded.and_then(conform).map_err(|error| refuse(&error))?;
     Ok(Body { value: decoded.value, strict: decoded.strict, group, version })
 }
 

@@ -5,31 +5,46 @@
 //!
 //! Source: apiextensions-apiserver's `schema/pruning` and `schema/defaulting`; "Specifying a structural schema".
 
+use std::fmt::Write;
+
 use serde_json::{Map, Value};
 
 use super::{DecodeError, Decoded, json};
-use crate::schema::structural::object_meta;
+use crate::schema::structural::{ENVELOPE, object_meta};
 use crate::schema::{Structural, StructuralSchema};
 
-/// The members that every object has, whatever its schema says of them.
-const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
-
-/// Gives an object the types of its schema: coerces metadata, and prunes what has no type. `strict` gets the unknown fields.
+/// Gives an object the types of its schema: coerces metadata, prunes what has no type, and drops nulls that are no values.
+/// `strict` gets the unknown fields.
 ///
 /// # Errors
 /// [`DecodeError::TypeMismatch`] for what is no object, and for metadata that is none.
 pub fn conform(mut decoded: Decoded, schema: &StructuralSchema) -> Result<Decoded, DecodeError> {
+    coerce_root(&mut decoded)?;
+    let mut unknown = Vec::new();
+    prune(&mut decoded.value, schema, &mut unknown);
+    unknown.sort_unstable();
+    decoded.strict.append(&mut unknown);
+    drop_nulls(&mut decoded.value, schema.root());
+    if schema.has_embedded_resources() {
+        let mut unknown = Vec::new();
+        coerce(&mut decoded.value, schema.root(), "", &mut unknown)?;
+        unknown.sort_unstable();
+        decoded.strict.append(&mut unknown);
+    }
+    Ok(decoded)
+}
+
+/// Gives an object's own metadata their type. `strict` gets the unknown fields.
+///
+/// # Errors
+/// [`DecodeError::TypeMismatch`] for what is no object, and for metadata that is none.
+pub fn coerce_root(decoded: &mut Decoded) -> Result<(), DecodeError> {
     let Some(object) = decoded.value.as_object_mut() else {
         let message =
             "json: cannot unmarshal a value that is no object into Go value of type map[string]interface {}";
         return Err(DecodeError::TypeMismatch(message.to_owned()));
     };
-    coerce_metadata(object, "metadata", &mut decoded.strict)?;
-    let mut unknown = Vec::new();
-    prune_object(object, schema.root(), &ENVELOPE, "", &mut unknown)?;
-    unknown.sort_unstable();
-    decoded.strict.append(&mut unknown);
-    Ok(decoded)
+    coerce_metadata(object, "metadata", &mut decoded.strict)
 }
 
 fn coerce_metadata(
@@ -38,10 +53,55 @@ fn coerce_metadata(
     strict: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(()) };
-    let typed = json::normalize(metadata, object_meta())?;
+    let typed = typed_metadata(metadata)?;
     *metadata = typed.value;
     // The messages end in a quoted path.
     strict.extend(typed.strict.iter().map(|text| text.replacen('"', &format!("\"{path}."), 1)));
+    Ok(())
+}
+
+/// The metadata of any object, with their type.
+///
+/// # Errors
+/// [`DecodeError::TypeMismatch`] for what is none.
+pub fn typed_metadata(metadata: &Value) -> Result<Decoded, DecodeError> {
+    let got = match metadata {
+        Value::Object(_) | Value::Null => return json::normalize(metadata, object_meta()),
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+    };
+    let text = format!("json: cannot unmarshal {got} into Go value of type v1.ObjectMeta");
+    Err(DecodeError::TypeMismatch(text))
+}
+
+/// Gives embedded objects their types.
+fn coerce(
+    value: &mut Value,
+    structural: &Structural,
+    path: &str,
+    strict: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    match value {
+        Value::Object(object) => {
+            if structural.embedded_resource {
+                coerce_embedded(object, path, strict)?;
+            }
+            for (name, value) in object.iter_mut() {
+                if let Some(member) = structural.specified_member(name) {
+                    coerce(value, member, &child(path, name), strict)?;
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(item_type) = structural.items.as_deref() else { return Ok(()) };
+            for (index, item) in items.iter_mut().enumerate() {
+                coerce(item, item_type, &format!("{path}[{index}]"), strict)?;
+            }
+        }
+        _ => {}
+    }
     Ok(())
 }
 
@@ -59,77 +119,86 @@ fn coerce_embedded(
             return Err(mismatch(member, value, &"must be a string"));
         }
     }
-    if let Some(metadata) =
-        object.get("metadata").filter(|metadata| !metadata.is_object() && !metadata.is_null())
-    {
-        let got = match metadata {
-            Value::Array(_) => "array",
-            Value::String(_) => "string",
-            Value::Bool(_) => "bool",
-            _ => "number",
-        };
-        let text = format!("json: cannot unmarshal {got} into Go value of type v1.ObjectMeta");
-        return Err(mismatch("metadata", metadata, &text));
-    }
     coerce_metadata(object, &child(path, "metadata"), strict)
         .map_err(|error| mismatch("metadata", object.get("metadata").unwrap_or(&Value::Null), &error))
 }
 
-fn prune(
-    value: &mut Value,
-    structural: &Structural,
-    path: &str,
-    strict: &mut Vec<String>,
-) -> Result<(), DecodeError> {
-    match value {
-        Value::Object(object) => {
-            let mut known: &[&str] = &[];
-            if structural.embedded_resource {
-                coerce_embedded(object, path, strict)?;
-                known = &ENVELOPE;
-            }
-            prune_object(object, structural, known, path, strict)
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter_mut().enumerate() {
-                let Some(item_type) =
-                    structural.items.as_deref().or(structural.unspecified.then_some(structural))
-                else {
-                    return Ok(());
-                };
-                prune(item, item_type, &format!("{path}[{index}]"), strict)?;
-            }
-            Ok(())
-        }
-        _ => Ok(()),
+/// Removes the members of an object that have no type. `unknown` gets their paths as errors.
+fn prune(object: &mut Value, schema: &StructuralSchema, unknown: &mut Vec<String>) {
+    if let Value::Object(object) = object {
+        let root = schema.root();
+        let mut pruner = Pruner { path: String::new(), unknown };
+        pruner.prune_members(object, Some(root), root.preserve_unknown_fields, true);
     }
 }
 
-/// `kept` are members that stay whatever the schema says.
-fn prune_object(
-    object: &mut Map<String, Value>,
-    structural: &Structural,
-    kept: &[&str],
-    path: &str,
-    strict: &mut Vec<String>,
-) -> Result<(), DecodeError> {
-    let mut failed = Ok(());
-    object.retain(|name, value| {
-        if kept.contains(&name.as_str()) || failed.is_err() {
-            return true;
-        }
-        match structural.member(name) {
-            Some(member) => failed = prune(value, member, &child(path, name), strict),
-            None if structural.preserve_unknown_fields && !structural.unspecified => {}
-            None => {
-                let path = crate::field::quote(&child(path, name));
-                strict.push(format!("unknown field {path}"));
-                return false;
+/// Removes members without a type.
+struct Pruner<'a> {
+    /// The path of the value.
+    path: String,
+    /// An error for each member that was removed.
+    unknown: &'a mut Vec<String>,
+}
+
+impl Pruner<'_> {
+    /// Prunes a value. Nothing is known of its members where there is no type.
+    fn prune(&mut self, value: &mut Value, structural: Option<&Structural>, preserves: bool) {
+        match value {
+            Value::Object(members) => {
+                let embedded = structural.is_some_and(|structural| structural.embedded_resource);
+                self.prune_members(members, structural, preserves, embedded);
             }
+            Value::Array(items) => {
+                let item_type = structural.and_then(|structural| structural.items.as_deref());
+                if preserves && item_type.is_none() {
+                    return;
+                }
+                // A list that preserves unknown fields preserves those of its items.
+                let preserves = preserves || item_type.is_some_and(|item| item.preserve_unknown_fields);
+                for (index, item) in items.iter_mut().enumerate() {
+                    let length = self.path.len();
+                    // Writing to a String does not fail.
+                    _ = write!(self.path, "[{index}]");
+                    self.prune(item, item_type, preserves);
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
         }
-        true
-    });
-    failed
+    }
+
+    /// `preserves`: members without a type stay. `embedded`: the envelope stays as it is.
+    fn prune_members(
+        &mut self,
+        members: &mut Map<String, Value>,
+        structural: Option<&Structural>,
+        preserves: bool,
+        embedded: bool,
+    ) {
+        members.retain(|name, value| {
+            if embedded && ENVELOPE.contains(&name.as_str()) {
+                return true;
+            }
+            let member = structural.and_then(|structural| structural.member(name));
+            if member.is_none() && preserves {
+                return true;
+            }
+            let length = self.path.len();
+            if length > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(name);
+            match member {
+                Some(member) => {
+                    let member = member.specified();
+                    self.prune(value, member, member.is_some_and(|member| member.preserve_unknown_fields));
+                }
+                None => self.unknown.push(format!("unknown field {}", crate::field::quote(&self.path))),
+            }
+            self.path.truncate(length);
+            member.is_some()
+        });
+    }
 }
 
 fn child(path: &str, name: &str) -> String {
@@ -139,10 +208,9 @@ fn child(path: &str, name: &str) -> String {
 /// The bytes of defaults that an object may get. Where they would exceed it, the rest of them is left out.
 pub const MAX_DEFAULT_BYTES: usize = 3 << 20;
 
-/// Fills in the defaults of an object, after nulls that are no values were dropped. Returns false if there are more than
-/// [`MAX_DEFAULT_BYTES`]: defaults inside of the items of lists multiply.
+/// Fills in the defaults of an object. Returns false if there are more than [`MAX_DEFAULT_BYTES`]: defaults inside of the
+/// items of lists multiply.
 pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
-    drop_nulls(object, schema.root());
     if !schema.has_defaults() {
         return true;
     }
@@ -151,45 +219,45 @@ pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
     budget > 0
 }
 
-/// Makes a stored object what its version shows today: with the defaults of the version in which it is stored, without
-/// the members that this one does not know.
-pub fn restore(object: &mut Value, stored: Option<&StructuralSchema>, shown: &StructuralSchema) {
-    if let Some(stored) = stored {
-        default(object, stored);
-    }
-    prune_stored(object, shown);
-}
-
-/// Removes the members that a version does not know.
+/// Makes an object of another time or version what a version says of it: without the members that it does not know, and
+/// without nulls that are no values.
 pub fn prune_stored(object: &mut Value, schema: &StructuralSchema) {
-    if let Some(object) = object.as_object_mut() {
-        // Embedded objects were read before, so that nothing fails.
-        let _ = prune_object(object, schema.root(), &ENVELOPE, "", &mut Vec::new());
-    }
+    prune(object, schema, &mut Vec::new());
+    drop_nulls(object, schema.root());
 }
 
 /// Whether pruning a value leaves it as it is. `is_root` is of a whole object.
 pub fn is_pruned(value: &Value, structural: &Structural, is_root: bool) -> bool {
     let mut pruned = value.clone();
-    let kept: &[&str] = if is_root || structural.embedded_resource { &ENVELOPE } else { &[] };
-    let outcome = match &mut pruned {
-        Value::Object(object) => prune_object(object, structural, kept, "", &mut Vec::new()),
-        other => prune(other, structural, "", &mut Vec::new()),
-    };
-    outcome.is_ok() && pruned == *value
+    let mut unknown = Vec::new();
+    let mut pruner = Pruner { path: String::new(), unknown: &mut unknown };
+    let preserves = structural.preserve_unknown_fields;
+    match &mut pruned {
+        Value::Object(members) => {
+            let embedded = is_root || structural.embedded_resource;
+            pruner.prune_members(members, Some(structural), preserves, embedded);
+        }
+        other => pruner.prune(other, Some(structural), preserves),
+    }
+    unknown.is_empty()
 }
 
-/// A null where none may be counts as nothing: it is dropped, or replaced by the default.
+/// Drops the members that are null where null is no value, unless a default replaces them.
 fn drop_nulls(value: &mut Value, structural: &Structural) {
     match value {
-        Value::Object(object) => {
-            object.retain(|name, value| match structural.member(name) {
-                Some(member) if value.is_null() => member.nullable || member.default.is_some(),
-                _ => true,
-            });
-            each_member(object, structural, drop_nulls);
+        Value::Object(object) => object.retain(|name, value| match structural.specified_member(name) {
+            Some(member) if value.is_null() => member.nullable || member.default.is_some(),
+            Some(member) => {
+                drop_nulls(value, member);
+                true
+            }
+            None => true,
+        }),
+        Value::Array(items) => {
+            if let Some(item_type) = &structural.items {
+                items.iter_mut().for_each(|item| drop_nulls(item, item_type));
+            }
         }
-        Value::Array(items) => each_item(items, structural, drop_nulls),
         _ => {}
     }
 }
@@ -207,31 +275,33 @@ fn default_value(value: &mut Value, structural: &Structural, budget: &mut usize)
                     object.insert(name.clone(), default.value.clone());
                 }
             }
-            each_member(object, structural, |value, member| default_value(value, member, budget));
+            for (name, value) in object.iter_mut() {
+                if let Some(member) = structural.specified_member(name) {
+                    default_inside(value, member, budget);
+                }
+            }
         }
         Value::Array(items) => {
-            each_item(items, structural, |item, item_type| default_value(item, item_type, budget));
+            if let Some(item_type) = &structural.items {
+                items.iter_mut().for_each(|item| default_inside(item, item_type, budget));
+            }
         }
         _ => {}
     }
 }
 
-fn each_member(
-    object: &mut Map<String, Value>,
-    structural: &Structural,
-    mut work: impl FnMut(&mut Value, &Structural),
-) {
-    for (name, value) in object.iter_mut() {
-        if let Some(member) = structural.member(name) {
-            work(value, member);
+/// Fills in the defaults of an item or of the value of a map, and those inside of it.
+fn default_inside(value: &mut Value, structural: &Structural, budget: &mut usize) {
+    if let Some(default) = &structural.default
+        && value.is_null()
+        && !structural.nullable
+    {
+        *budget = budget.saturating_sub(default.bytes);
+        if *budget > 0 {
+            *value = default.value.clone();
         }
     }
-}
-
-fn each_item(items: &mut [Value], structural: &Structural, mut work: impl FnMut(&mut Value, &Structural)) {
-    if let Some(item_type) = &structural.items {
-        items.iter_mut().for_each(|item| work(item, item_type));
-    }
+    default_value(value, structural, budget);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::codec::body::is_same_internal_kind;
 use crate::codec::json as codec;
 use crate::field::quote;
 use crate::names::GroupVersion;
-use crate::schema::schema;
+use crate::schema::{StructId, schema};
 
 /// The kind and apiVersion of an object.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,12 @@ impl Identity {
     pub fn of(object: &Value) -> Identity {
         let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         Identity { api_version: text("apiVersion"), kind: text("kind") }
+    }
+
+    /// The type of a built-in kind; None for other kinds.
+    pub fn struct_id(&self) -> Option<StructId> {
+        let version = GroupVersion::parse(&self.api_version)?;
+        schema().kind(&version.group, &version.version, &self.kind)
     }
 
     /// The kind of an object of the same version, if it is another one.

@@ -27,6 +27,9 @@ const MAX_WORK: usize = 32_000_000;
 /// The cost of visiting a value, relative to moving one.
 const VISIT_COST: usize = 4;
 
+/// The end of the text of [`apply_or_explain`] for a `test` that does not hold.
+pub const TEST_FAILED: &str = "test failed";
+
 const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 
 /// Applies the operations of `patch` to `target`, one after the other.
@@ -165,11 +168,16 @@ impl Document {
             ("replace", None) => {
                 format!("replace operation does not apply: doc is missing path: {path}: missing value")
             }
-            ("test", None) => format!("test operation does not apply: is missing path {path}: missing value"),
+            ("test", None) => {
+                format!("test operation does not apply: is missing path: {path}: missing value")
+            }
+            ("test", Some(true)) if self.get(path).is_none() => {
+                format!("{at}: Unable to access invalid index: {key}: invalid index referenced")
+            }
             ("move" | "copy", None) => {
                 format!("{op} operation does not apply: doc is missing from path: {path}: missing value")
             }
-            ("test", Some(_)) => format!("testing value {path} failed: test failed"),
+            ("test", Some(_)) => format!("testing value {path} failed: {TEST_FAILED}"),
             ("replace", Some(_)) => {
                 format!("replace operation does not apply: doc is missing key: {path}: missing value")
             }

@@ -185,16 +185,28 @@ impl Accept {
     }
 }
 
-/// The media ranges of the `Accept` headers, by descending quality. An empty list accepts everything.
+/// The media ranges of the first `Accept` header, as the real server orders them: those of higher quality, and those that
+/// are more specific, move forward past their neighbours. An empty list accepts everything.
+///
+/// Source: `ParseAccept` of goautoneg, whose order of media ranges is none in the strict sense.
 pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
-    let values = headers.get_all(header::ACCEPT).into_iter().map(|value| value.to_str().unwrap_or(""));
-    let texts = values.flat_map(|value| value.split(',')).map(str::trim).filter(|text| !text.is_empty());
-    let mut clauses: Vec<Clause<'_>> = texts.map(Clause::parse).collect();
-    if clauses.len() > 1 {
-        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    let value = headers.get(header::ACCEPT).map(|value| value.to_str().unwrap_or("?").trim());
+    let given = value.filter(|value| !value.is_empty());
+    let mut clauses: Vec<Clause<'_>> =
+        given.into_iter().flat_map(|value| value.split(',')).map(Clause::parse).collect();
+    clauses.truncate(MAX_CLAUSES);
+    for end in 1..clauses.len() {
+        let mut at = end;
+        while at > 0 && clauses[at].precedes(&clauses[at - 1]) {
+            clauses.swap(at, at - 1);
+            at -= 1;
+        }
     }
     clauses
 }
+
+/// No more media ranges than this are looked at.
+const MAX_CLAUSES: usize = 100;
 
 /// Checks as upstream's router does, without parameters, that some media range names one of the formats. `more` are further
 /// media types, only listed in the error.
@@ -263,8 +275,8 @@ impl<'a> Clause<'a> {
             let Some((key, value)) = part.split_once('=') else { continue };
             let (key, value) = (key.trim(), value.trim());
             if key == "q" {
-                clause.quality = value.parse().unwrap_or(1.0);
-            } else {
+                clause.quality = value.parse().unwrap_or(0.0);
+            } else if !value.contains('=') {
                 clause.params.push((key, value));
             }
         }
@@ -290,12 +302,28 @@ impl<'a> Clause<'a> {
     }
 
     fn matches(&self, format: Format) -> bool {
-        matches!(self.media_type, "*/*" | "application/*") || self.media_type == format.media_type()
+        matches!(self.media_type, "*" | "*/*" | "application/*") || self.media_type == format.media_type()
+    }
+
+    /// Whether it moves forward past another one.
+    fn precedes(&self, other: &Clause<'_>) -> bool {
+        let is_any_type = |clause: &Clause<'_>| clause.media_type.starts_with('*');
+        let is_any_subtype = |clause: &Clause<'_>| clause.media_type.ends_with('*');
+        self.quality > other.quality
+            || !is_any_type(self) && is_any_type(other)
+            || !is_any_subtype(self) && is_any_subtype(other)
+    }
+
+    /// Whether the format can be streamed as the media range says, and no version of the server is asked for.
+    pub fn allows(&self, format: Format) -> bool {
+        let stream = self.param("stream").unwrap_or_default();
+        (stream.is_empty() || stream == "watch" && format != Format::Yaml)
+            && self.param("sv").is_none_or(str::is_empty)
     }
 
     /// The requested transformation; None if this format does not have it.
     fn transform(&self, format: Format) -> Option<Transform> {
-        if self.param("stream").is_some_and(|s| !s.is_empty() && (s != "watch" || format == Format::Yaml)) {
+        if !self.allows(format) {
             return None;
         }
         let Some((group, version, kind)) = self.shape() else { return Some(Transform::None) };
@@ -332,6 +360,11 @@ mod tests {
             ("text/html, application/json;q=0.5", Format::Json, Transform::None),
             ("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf, Transform::None),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Format::Json, table),
+            ("*/*,application/yaml", Format::Yaml, Transform::None),
+            ("*/*;q=0.9,application/yaml;q=0.5", Format::Yaml, Transform::None),
+            ("application/yaml;q=0.5,*/*;q=0.9", Format::Json, Transform::None),
+            ("application/json;q=x,application/yaml;q=0.1", Format::Yaml, Transform::None),
+            ("application/json;sv=v2,application/yaml", Format::Yaml, Transform::None),
             ("application/json;as=Table;g=meta.k8s.io;v=v9,application/json", Format::Json, Transform::None),
         ] {
             let got = accept(header).expect(header);
@@ -381,7 +414,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, "application/yaml".parse().expect("a header value"));
         assert!(yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).is_err());
+        // No other header counts.
         headers.append(header::ACCEPT, "application/json".parse().expect("a header value"));
+        assert!(yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).is_err());
+        headers.insert(header::ACCEPT, "application/yaml, application/json".parse().expect("a header value"));
         assert_eq!(
             yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).expect("JSON").format,
             Format::Json

@@ -95,9 +95,12 @@ impl ResourceInfo {
     /// # Errors
     /// Those of the conversion.
     pub async fn load(&self, mut stored: Value) -> Result<Value> {
-        self.default_stored(&mut stored);
+        self.restore(&mut stored);
+        let is_converted = stored["apiVersion"] != self.internal_version();
         let mut loaded = self.convert_one(stored, self.internal_version()).await?;
-        self.prune(&mut loaded, &self.type_ref);
+        if is_converted {
+            prune(&mut loaded, &self.type_ref);
+        }
         Ok(loaded)
     }
 
@@ -109,7 +112,7 @@ impl ResourceInfo {
         let is_converted = !self.is_storage_version();
         let mut stored = self.convert_one(object, &self.storage.api_version).await?;
         if is_converted {
-            self.prune(&mut stored, &self.storage.type_ref);
+            prune(&mut stored, &self.storage.type_ref);
         }
         Ok(stored)
     }
@@ -123,21 +126,20 @@ impl ResourceInfo {
             }
     }
 
-    /// Fills in the defaults of the version in which a custom resource is stored.
-    fn default_stored(&self, stored: &mut Value) {
-        let stored_version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let known = self.versions.iter().find(|(version, _)| version == stored_version);
-        if let Some((_, TypeRef::Structural(schema))) = known {
-            codec::structural::default(stored, schema);
-        }
+    /// Makes an object in the version of the request what it will be once it has been stored.
+    pub fn prune(&self, object: &mut Value) {
+        prune(object, &self.type_ref);
     }
 
-    /// Removes what a version of a custom resource does not know.
-    fn prune(&self, object: &mut Value, type_ref: &TypeRef) {
-        if let TypeRef::Structural(schema) = type_ref
-            && !schema.is_open()
-        {
-            codec::structural::prune_stored(object, schema);
+    /// Makes a stored custom resource what the version in which it is stored says of it today.
+    fn restore(&self, stored: &mut Value) {
+        let stored_version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let known = self.versions.iter().find(|(version, _)| version == stored_version);
+        if let Some((_, type_ref)) = known {
+            prune(stored, type_ref);
+            if let TypeRef::Structural(schema) = type_ref {
+                codec::structural::default(stored, schema);
+            }
         }
     }
 
@@ -152,13 +154,13 @@ impl ResourceInfo {
     /// A stored object for a response, where its conversion takes no one else.
     pub fn show_now(&self, mut stored: Value) -> Option<Shown> {
         if self.is_custom() {
-            self.default_stored(&mut stored);
-            let mut shown = match &self.conversion {
-                _ if stored["apiVersion"] == self.api_version => stored,
-                Conversion::Local(convert) => convert(&self.group_kind, &self.api_version, stored),
-                Conversion::Remote(_) => return None,
-            };
-            self.prune(&mut shown, &self.type_ref);
+            self.restore(&mut stored);
+            if stored["apiVersion"] == self.api_version {
+                return Some(Shown::of(stored));
+            }
+            let Conversion::Local(convert) = &self.conversion else { return None };
+            let mut shown = convert(&self.group_kind, &self.api_version, stored);
+            prune(&mut shown, &self.type_ref);
             return Some(Shown::of(shown));
         }
         match &self.conversion {
@@ -193,24 +195,35 @@ impl ResourceInfo {
     /// Custom resources that others convert.
     async fn show_converted(&self, mut stored: Vec<Value>) -> Result<Vec<Shown>> {
         let count = stored.len();
-        stored.iter_mut().for_each(|object| self.default_stored(object));
+        stored.iter_mut().for_each(|object| self.restore(object));
         let mut shown = self.convert(stored, &self.api_version).await?;
         if shown.len() != count {
             return Err(Error::Internal(format!("the conversion to {} lost an object", self.api_version)));
         }
-        shown.iter_mut().for_each(|object| self.prune(object, &self.type_ref));
+        shown.iter_mut().for_each(|object| prune(object, &self.type_ref));
         Ok(shown.into_iter().map(Shown::of).collect())
     }
 
-    /// The object in another version of the kind, with its type there; None if there is no such version. What only others
-    /// can convert has the same fields in all versions here.
-    pub fn in_version(&self, api_version: &str, object: &Value) -> Option<(Value, &TypeRef)> {
-        let (_, type_ref) = self.versions.iter().find(|(known, _)| known == api_version)?;
-        let object = match &self.conversion {
-            Conversion::Local(convert) => convert(&self.group_kind, api_version, object.clone()),
-            Conversion::Remote(_) => rename(&self.group_kind, api_version, object.clone()),
-        };
-        Some((object, type_ref))
+    /// An object in another version of the kind, where its conversion takes no one else.
+    pub fn convert_locally(&self, object: &Value, to: &str) -> Option<Value> {
+        match &self.conversion {
+            Conversion::Local(convert) => Some(convert(&self.group_kind, to, object.clone())),
+            Conversion::Remote(_) => None,
+        }
+    }
+
+    /// An object in another version, with everything that its conversion gave it.
+    ///
+    /// # Errors
+    /// Those of the conversion.
+    pub async fn convert_unpruned(&self, object: Value, to: &str) -> Result<Value> {
+        match &self.conversion {
+            Conversion::Local(convert) => Ok(convert(&self.group_kind, to, object)),
+            Conversion::Remote(converter) => {
+                let lost = || Error::Internal(format!("the conversion to {to} lost an object"));
+                converter.convert(vec![object], to).await?.pop().ok_or_else(lost)
+            }
+        }
     }
 
     fn convert_built_in(&self, object: Value, to: &str) -> Value {
@@ -248,5 +261,14 @@ impl ResourceInfo {
                 Ok(converted.into_iter().map(|object| self.conform(object, to)).collect())
             }
         }
+    }
+}
+
+/// Makes a custom resource what a version says of it, as far as that takes something away.
+fn prune(object: &mut Value, type_ref: &TypeRef) {
+    if let TypeRef::Structural(schema) = type_ref
+        && !schema.is_open()
+    {
+        codec::structural::prune_stored(object, schema);
     }
 }

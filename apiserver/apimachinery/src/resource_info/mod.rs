@@ -31,7 +31,7 @@ pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
 
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::schema::{TypeRef, schema};
-use crate::strategy::Behaviour;
+use crate::strategy::{Behaviour, FieldPath};
 
 /// A resource in one version.
 pub struct ResourceInfo {
@@ -115,6 +115,15 @@ impl ResourceInfo {
     /// Whether the status has an endpoint of its own.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
+    }
+
+    /// The fields that an endpoint does not write, in a version of the kind. The endpoint of custom resources themselves
+    /// has such fields in its own version only.
+    pub fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
+        if self.is_custom() && subresource.is_empty() && api_version != self.api_version {
+            return &[];
+        }
+        self.behaviour.reset_fields.of(subresource, self.has_status())
     }
 
     /// The key that an object would have in the real server's store; some messages show it.

@@ -25,6 +25,7 @@ pub(super) const MAX_DEPTH: usize = 100;
 pub struct StructuralSchema {
     root: Structural,
     has_defaults: bool,
+    has_embedded_resources: bool,
     document: Arc<str>,
 }
 
@@ -50,6 +51,8 @@ pub struct Structural {
     pub int_or_string: bool,
     /// Members without a type of their own stay: `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown_fields: bool,
+    /// Apply accepts members without a type: this type or one around it preserves unknown fields, or nothing is specified.
+    pub accepts_unknown_fields: bool,
     /// A whole object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
     /// What apply takes an array for: `x-kubernetes-list-type`.
@@ -114,9 +117,15 @@ impl StructuralSchema {
     /// # Errors
     /// [`StructuralError`] for what is no structural schema.
     pub fn read(document: Value) -> Result<StructuralSchema, StructuralError> {
-        let root = Structural::read(&document, 0)?;
+        let mut root = Structural::read(&document, 0)?;
+        root.inherit(false);
+        // Each object has an envelope, so that something is specified.
+        root.accepts_unknown_fields &= root.preserve_unknown_fields
+            || !root.properties.is_empty()
+            || root.additional_properties.is_some();
         Ok(StructuralSchema {
-            has_defaults: root.has_defaults(),
+            has_defaults: root.any(&|inner| inner.default.is_some()),
+            has_embedded_resources: root.any(&|inner| inner.embedded_resource),
             root,
             document: document.to_string().into(),
         })
@@ -135,6 +144,11 @@ impl StructuralSchema {
     /// Whether there is a default anywhere in it.
     pub fn has_defaults(&self) -> bool {
         self.has_defaults
+    }
+
+    /// Whether there is a whole object anywhere inside of the objects.
+    pub fn has_embedded_resources(&self) -> bool {
+        self.has_embedded_resources
     }
 
     /// The schema as it was read, for OpenAPI documents. It is kept as text, which takes a tenth of the memory.
@@ -182,6 +196,7 @@ impl Structural {
             nullable: flag("nullable"),
             int_or_string: flag("x-kubernetes-int-or-string"),
             preserve_unknown_fields: flag("x-kubernetes-preserve-unknown-fields"),
+            accepts_unknown_fields: false,
             embedded_resource: flag("x-kubernetes-embedded-resource"),
             list: match text("x-kubernetes-list-type") {
                 "set" => List::Set,
@@ -196,14 +211,40 @@ impl Structural {
         })
     }
 
-    fn has_defaults(&self) -> bool {
+    /// Says of this type and those inside of it whether apply accepts unknown fields. `preserves`: one around them
+    /// preserves them.
+    ///
+    /// Source: kube-openapi's `schemaconv`, where preserving is inherited.
+    fn inherit(&mut self, preserves: bool) {
+        let preserves = preserves || self.preserve_unknown_fields;
+        let is_free = self.properties.is_empty() && !self.embedded_resource;
+        self.accepts_unknown_fields = match self.additional_properties {
+            Some(_) => !self.closed,
+            None => preserves || is_free,
+        };
+        let inner = self.properties.values_mut().chain(self.additional_properties.as_deref_mut());
+        inner.chain(self.items.as_deref_mut()).for_each(|inner| inner.inherit(preserves));
+    }
+
+    /// Whether something is true of this type, or of one inside of it.
+    fn any(&self, is: &impl Fn(&Structural) -> bool) -> bool {
         let inner = self.properties.values().chain(self.additional_properties.as_deref());
-        self.default.is_some() || inner.chain(self.items.as_deref()).any(Structural::has_defaults)
+        is(self) || inner.chain(self.items.as_deref()).any(|inner| inner.any(is))
     }
 
     /// The type of values of which nothing is specified.
     fn unspecified() -> Structural {
         Structural { preserve_unknown_fields: true, unspecified: true, ..Structural::default() }
+    }
+
+    /// The type, unless nothing is specified of it.
+    pub fn specified(&self) -> Option<&Structural> {
+        (!self.unspecified).then_some(self)
+    }
+
+    /// The type of a member; None for one without a type, and for one of any type.
+    pub fn specified_member(&self, name: &str) -> Option<&Structural> {
+        self.member(name).and_then(Structural::specified)
     }
 
     /// The type of a member; None for one that is not specified.
@@ -237,6 +278,9 @@ impl StructuralType {
         }
     }
 }
+
+/// The members that every object has, whatever its schema says of them.
+pub const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The struct of `metadata`, which custom resources share with all others.
 pub fn object_meta() -> StructId {

@@ -200,6 +200,11 @@ impl Selection {
         self.terms.is_empty()
     }
 
+    /// Whether it selects by more than name and namespace.
+    pub fn has_own_fields(&self) -> bool {
+        self.terms.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
+    }
+
     /// Narrows the selection to one name.
     pub fn require_name(&mut self, name: &str) {
         self.terms.push((Place::Name, name.to_owned(), true));

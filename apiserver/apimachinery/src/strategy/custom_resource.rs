@@ -41,7 +41,9 @@ impl Strategy for CustomResourceStrategy {
     /// An update of the status changes nothing else, and of metadata only who manages the fields.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         let managed_fields = object.meta("managedFields").cloned().unwrap_or(Value::Null);
-        object["metadata"] = old["metadata"].clone();
+        for member in ["apiVersion", "kind", "metadata"] {
+            object[member] = old[member].clone();
+        }
         object.set_meta("managedFields", managed_fields);
     }
 
@@ -80,6 +82,10 @@ impl Strategy for CustomResourceStrategy {
         }
     }
 
+    fn is_kind(&self, object: &Field<'_>) -> bool {
+        object.get("kind").str() == self.kind
+    }
+
     fn has_expressions(&self) -> bool {
         self.rules.get().is_none_or(|rules| !rules.is_empty())
     }
@@ -91,7 +97,7 @@ impl Strategy for CustomResourceStrategy {
         meter: &Meter,
         errors: &mut Errors,
     ) {
-        if object.get("kind").str() != self.kind {
+        if !self.is_kind(object) {
             return;
         }
         // Compiling takes long, and nobody waits for it in the background.
@@ -110,7 +116,7 @@ impl Strategy for CustomResourceStrategy {
 impl CustomResourceStrategy {
     fn validate_kind(&self, object: &Field<'_>, errors: &mut Errors) -> bool {
         let kind = object.get("kind");
-        let is_right = kind.str() == self.kind;
+        let is_right = self.is_kind(object);
         errors.push_if(!is_right, || kind.invalid(format!("must be {}", self.kind)));
         is_right
     }

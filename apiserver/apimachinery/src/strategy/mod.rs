@@ -126,6 +126,12 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, features, errors);
     }
 
+    /// Whether an object is of the kind. A custom resource may come with another one, of which nothing else is validated.
+    fn is_kind(&self, object: &Field<'_>) -> bool {
+        let _ = object;
+        true
+    }
+
     /// Whether there are rules in CEL.
     fn has_expressions(&self) -> bool {
         false

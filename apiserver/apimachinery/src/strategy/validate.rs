@@ -20,11 +20,16 @@ pub fn create(
 ) -> Errors {
     let (object, mut errors) = (Field::root(object), Errors::new());
     let identity = Identity { namespaced, name: behaviour.name };
-    metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+    let is_kind = behaviour.strategy.is_kind(&object);
+    if is_kind {
+        metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+    }
     behaviour.strategy.validate_gated(&object, None, features, &mut errors);
     behaviour.strategy.validate(&object, &mut errors);
     behaviour.strategy.validate_expressions(&object, None, meter, &mut errors);
-    metadata::validate_create_generic(&object, namespaced, &behaviour.metadata, &mut errors);
+    if is_kind {
+        metadata::validate_create_generic(&object, namespaced, &behaviour.metadata, &mut errors);
+    }
     errors
 }
 
@@ -84,6 +89,9 @@ pub fn changed(
     let mut errors = Errors::new();
     let identity = Identity { namespaced, name: behaviour.name };
     let (new, old) = (Field::root(new), Field::root(old));
+    if !behaviour.strategy.is_kind(&new) {
+        return errors;
+    }
     metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, checks, &mut errors);
     errors
 }

@@ -268,7 +268,9 @@ fn validate_schema_rules(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     };
     let versions = spec.get("versions").items().map(|version| version.walk("schema.openAPIV3Schema"));
     for schema in versions.chain([spec.walk("validation.openAPIV3Schema")]) {
-        if schema.exists() && !is_old(&schema) {
+        // Where a schema is wrong, its rules are not looked at.
+        let is_sound = || errors.is_empty() || custom_resource_schema::is_sound(&schema);
+        if schema.exists() && !is_old(&schema) && is_sound() {
             super::rules::validate_rules(&schema, errors);
         }
     }

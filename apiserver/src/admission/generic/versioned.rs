@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use super::Invocation;
 use crate::admission::AdmissionAttributes;
 use crate::codec::{self, Decoded, structural};
-use crate::names::Text;
+use crate::field::quote;
+use crate::names::{GroupVersion, Text};
+use crate::object_meta::ObjectMeta;
 use crate::patch::Identity;
 use crate::resource_info::{Endpoint, ResourceInfo, api_version};
+use crate::schema::structural::object_meta;
 use crate::schema::{StructId, TypeRef};
 use crate::{Error, Result};
 
@@ -97,24 +100,56 @@ impl VersionedObjects {
     /// A changed object as one of its kind, with defaults, in this version.
     ///
     /// # Errors
-    /// The text of what is malformed.
-    pub fn decode(&self, changed: Value) -> Result<Value, String> {
+    /// 500 with the text of what is malformed.
+    pub fn decode(&self, mut changed: Value) -> Result<Value> {
+        // A list without entries is no reset here, as one with an empty entry is none.
+        if changed.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            changed.set_meta("managedFields", Value::Null);
+        }
         let mut object = match &self.type_ref {
-            TypeRef::Struct(id) => self.decode_typed(&changed, *id)?,
-            TypeRef::Structural(schema) => {
-                self.check_version(&changed)?;
-                let decoded = structural::conform(Decoded { value: changed, strict: Vec::new() }, schema);
-                decoded.map_err(|error| error.to_string())?.value
+            TypeRef::Struct(id) => self.decode_typed(&changed, *id).map_err(Error::Internal)?,
+            // Unknown fields and nulls are validated, and not kept.
+            TypeRef::Structural(_) => {
+                self.check_identity(&changed)?;
+                self.coerce_metadata(&mut changed)?;
+                let mut decoded = Decoded { value: changed, strict: Vec::new() };
+                structural::coerce_root(&mut decoded).map_err(|error| Error::Internal(error.to_string()))?;
+                decoded.value
             }
         };
         if self.is_resource {
             let strategy = &self.info.behaviour.strategy;
             strategy.default(&mut object);
             if let Some(error) = strategy.conversion_error(&object) {
-                return Err(error);
+                return Err(Error::Internal(error));
             }
         }
         Ok(object)
+    }
+
+    /// A changed object as one of its kind, with defaults, in this version, if it has no unknown fields.
+    ///
+    /// # Errors
+    /// 500 with the text of what is malformed or unknown.
+    pub fn decode_strictly(&self, changed: Value) -> Result<Value> {
+        if let TypeRef::Struct(id) = self.type_ref {
+            let unknown = self.unknown_fields(&changed, id).map_err(Error::Internal)?;
+            if !unknown.is_empty() {
+                return Err(Error::Internal(format!("strict decoding error: {}", unknown.join(", "))));
+            }
+        }
+        self.decode(changed)
+    }
+
+    /// The unknown fields of a changed object, whatever kind it says that it is.
+    fn unknown_fields(&self, changed: &Value, id: StructId) -> Result<Vec<String>, String> {
+        let now = Identity::of(changed);
+        let decoded = match now.struct_id() {
+            // In the order of the fields that it had.
+            Some(other) if other != id => codec::json::decode(&self.to_json(changed), other),
+            _ => codec::json::normalize(changed, id),
+        };
+        decoded.map(|decoded| decoded.strict).map_err(|error| error.to_string())
     }
 
     /// A change may leave out kind and version, but not name others that do not convert to these.
@@ -129,12 +164,44 @@ impl VersionedObjects {
     }
 
     /// A custom resource may come in another version of its kind; validation checks the kind.
-    fn check_version(&self, changed: &Value) -> Result<(), String> {
-        let version = changed.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        match self.info.versions.iter().any(|(known, _)| known == version) {
-            true => Ok(()),
-            false => Err(format!("request to convert CR from an invalid group/version: {version}")),
+    fn check_identity(&self, changed: &Value) -> Result<()> {
+        let text = |member: &str| changed.get(member).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        if kind.is_empty() {
+            return Err(Error::Internal(format!("Object 'Kind' is missing in '{changed}'")));
         }
+        if self.info.versions.iter().any(|(known, _)| known == api_version) {
+            return Ok(());
+        }
+        let version = GroupVersion::parse(api_version).unwrap_or_else(|| GroupVersion::new("", ""));
+        Err(Error::Unclassified(match version.group == *self.info.group {
+            true => format!("request to convert CR from an invalid group/version: {api_version}"),
+            false => format!(
+                "{}/{}, Kind={kind} is unstructured and is not suitable for converting to {}",
+                version.group,
+                version.version,
+                quote(&self.info.api_version)
+            ),
+        }))
+    }
+
+    /// Leaves out of the metadata of a custom resource what has not its type. The real server does so when it reads what it
+    /// has stored, and fails where it must convert before.
+    fn coerce_metadata(&self, changed: &mut Value) -> Result<()> {
+        let Some(Value::Object(metadata)) = changed.get_mut("metadata") else {
+            if self.old_object.is_none() {
+                return Err(Error::Internal("system metadata was not initialized".to_owned()));
+            }
+            changed["metadata"] = json!({});
+            return Ok(());
+        };
+        let mistake = codec::json::normalize(&Value::Object(metadata.clone()), object_meta()).err();
+        let Some(mistake) = mistake else { return Ok(()) };
+        if !self.info.is_storage_version() {
+            return Err(Error::Unclassified(mistake.to_string()));
+        }
+        metadata.retain(|name, value| codec::json::normalize(&json!({name: value}), object_meta()).is_ok());
+        Ok(())
     }
 
     /// An object of this version in that in which the pipeline works for a request in the version of `requested`.
@@ -192,9 +259,10 @@ mod tests {
                 &config_maps,
                 "v1",
                 "Secret",
-                Err("converting (v1.Secret) to (core.ConfigMap): unknown conversion".to_owned()),
+                Err("Internal error occurred: converting (v1.Secret) to (core.ConfigMap): unknown conversion"
+                    .to_owned()),
             ),
-            (&config_maps, "v1", "Nope", Err(format!("no kind \"Nope\" {of_scheme}"))),
+            (&config_maps, "v1", "Nope", Err(format!("Internal error occurred: no kind \"Nope\" {of_scheme}"))),
             (&widgets, "g/v2", "Widget", Ok(("g/v2", "Widget"))),
             // Validation refuses it.
             (&widgets, "g/v1", "Gadget", Ok(("g/v1", "Gadget"))),
@@ -204,6 +272,18 @@ mod tests {
                 "Widget",
                 Err("request to convert CR from an invalid group/version: g/v9".to_owned()),
             ),
+            (
+                &widgets,
+                "v1",
+                "Widget",
+                Err("/v1, Kind=Widget is unstructured and is not suitable for converting to \"g/v1\"".to_owned()),
+            ),
+            (
+                &widgets,
+                "g/v1",
+                "",
+                Err("Internal error occurred: Object 'Kind' is missing in '{\"apiVersion\":\"g/v1\",\"kind\":\"\",\"metadata\":{\"name\":\"a\"}}'".to_owned()),
+            ),
         ] {
             let changed = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
             let decoded = objects.decode(changed);
@@ -211,7 +291,7 @@ mod tests {
                 let text = |member: &str| object[member].as_str().unwrap_or_default();
                 (text("apiVersion"), text("kind"))
             });
-            assert_eq!(said.map_err(Clone::clone), want, "{api_version} {kind}");
+            assert_eq!(said.map_err(ToString::to_string), want, "{api_version} {kind}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions`.
 
 use coracle_apimachinery::validation::expressions::PolicyEnv;
-use coracle_cel::{Activation, Meter, Value as CelValue};
+use coracle_cel::{Activation, EvalError, Meter, Value as CelValue};
 use serde_json::Value;
 
 use super::CONDITIONS_BUDGET;
@@ -26,13 +26,14 @@ impl MatchConditions {
         MatchConditions(items(conditions).iter().filter_map(read).collect())
     }
 
-    /// Whether all conditions hold. One that is false decides, whatever others fail with.
+    /// Whether all conditions hold. One that is false decides, whatever others fail with. Conditions see no namespace.
     ///
     /// # Errors
-    /// The text of the first condition that cannot be evaluated, if none is false.
+    /// The texts of the conditions that cannot be evaluated, if none is false.
     pub fn match_request<'a>(&self, variables: &dyn Activation<'a>, meter: &Meter) -> Result<bool, String> {
+        let variables = &WithoutNamespace(variables);
         let mut budget = CONDITIONS_BUDGET;
-        let mut failed = None;
+        let mut failed = Vec::new();
         for condition in &self.0 {
             let outcome = match &condition.program {
                 Ok(program) => {
@@ -42,17 +43,33 @@ impl MatchConditions {
                 }
                 Err(error) => Err(error.clone()),
             };
-            match outcome {
-                Ok(CelValue::Bool(true)) => {}
+            let error = match outcome {
+                Ok(CelValue::Bool(true)) => continue,
                 Ok(CelValue::Bool(false)) => return Ok(false),
-                Ok(_) => _ = failed.get_or_insert_with(|| "match condition is not a bool".to_owned()),
-                Err(error) => {
-                    failed.get_or_insert_with(|| {
-                        format!("expression '{}' resulted in error: {error}", condition.text)
-                    });
-                }
+                Ok(_) => "match condition is not a bool".to_owned(),
+                Err(error) => format!("expression '{}' resulted in error: {error}", condition.text),
+            };
+            if !failed.contains(&error) {
+                failed.push(error);
             }
         }
-        failed.map_or(Ok(true), Err)
+        match failed.as_slice() {
+            [] => Ok(true),
+            [one] => Err(one.clone()),
+            several => Err(format!("[{}]", several.join(", "))),
+        }
+    }
+}
+
+/// The variables of a request, but for its namespace.
+struct WithoutNamespace<'v, 'a>(&'v dyn Activation<'a>);
+
+impl<'a> Activation<'a> for WithoutNamespace<'_, 'a> {
+    fn resolve(&self, name: &str) -> Option<Result<CelValue<'a>, EvalError>> {
+        if name == "namespaceObject" { Some(Ok(CelValue::Null)) } else { self.0.resolve(name) }
+    }
+
+    fn resolve_member(&self, name: &str, member: &str) -> Option<Result<CelValue<'a>, EvalError>> {
+        self.0.resolve_member(name, member)
     }
 }

@@ -12,14 +12,16 @@ use super::definition::{Binding, Expressions, Mutation, Policy};
 use super::validating::Budget;
 use super::variables::PolicyVariables;
 use super::{PolicyContext, RequestVariables, params};
-use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
 use crate::background;
 use crate::cluster::Cluster;
+use crate::field::quote;
 use crate::fields::atomics::atomics;
 use crate::fields::merge::merge;
 use crate::fields::typed::{self, Duplicates};
+use crate::object_meta::ObjectMeta;
 use crate::patch::json as json_patch;
 use crate::schema::TypeRef;
 use crate::{Error, Result};
@@ -48,107 +50,192 @@ impl MutatingAdmissionPolicy {
         if is_reinvoke {
             attributes.reinvocation.of_plugin(NAME).resume(attributes.object);
         }
+        let mut failures = Failures::default();
+        // What matches is decided before any policy changes the object.
+        let due = self.due(&policies, &bindings, attributes, cluster, &mut failures).await?;
         let mut invoked = false;
-        for policy in policies.iter() {
-            let bound = |binding: &&Binding| binding.policy == policy.name;
-            for binding in bindings.iter().filter(bound) {
-                let key = format!("{}/{}", policy.name, binding.name);
-                // What was not invoked in the first pass is not in the second.
-                if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&key) {
-                    continue;
-                }
-                let began = Instant::now();
-                let outcome = self.invoke(policy, binding, attributes, cluster).await?;
-                self.observe(policy, binding, began, &outcome);
-                let changed = match outcome {
-                    Outcome::NotMatched => continue,
-                    Outcome::Done { changed } => changed,
-                    Outcome::Failed(message) if policy.fails => {
-                        return Err(attributes.forbidden(format!(
-                            "policy '{}' with binding '{}' denied request: {message}",
-                            policy.name, binding.name
-                        )));
-                    }
-                    Outcome::Failed(_) => false,
-                };
-                invoked = true;
-                if changed {
-                    attributes.reinvocation.of_plugin(NAME).require_all();
-                    attributes.reinvocation.require();
-                }
-                if policy.reinvoke_if_needed {
-                    attributes.reinvocation.of_plugin(NAME).add_invoked(&key);
-                }
+        for invocation in &due {
+            let key = invocation.key();
+            // What was not invoked in the first pass is not in the second.
+            if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&key) {
+                continue;
+            }
+            let Some(changed) = self.invoke(invocation, attributes, cluster, &mut failures).await? else {
+                continue;
+            };
+            invoked = true;
+            if changed {
+                attributes.reinvocation.of_plugin(NAME).require_all();
+                attributes.reinvocation.require();
+            }
+            if invocation.policy.reinvoke_if_needed {
+                attributes.reinvocation.of_plugin(NAME).add_invoked(&key);
             }
         }
         if invoked {
             attributes.reinvocation.of_plugin(NAME).finish(attributes.object);
         }
-        Ok(())
+        failures.refuse(attributes)
     }
 
-    /// Counts an invocation.
-    fn observe(&self, policy: &Policy, binding: &Binding, began: Instant, outcome: &Outcome) {
-        let error_type = match outcome {
-            Outcome::NotMatched => return,
-            Outcome::Done { .. } => "no_error",
-            Outcome::Failed(message) => error_type(message),
-        };
-        let labels = PolicyLabels { policy: &policy.name, binding: &binding.name, error_type };
+    /// The policies that match, once for each of their bindings and parameters.
+    async fn due<'p>(
+        &self,
+        policies: &'p [Policy],
+        bindings: &'p [Binding],
+        attributes: &AdmissionAttributes<'_>,
+        cluster: &dyn Cluster,
+        failures: &mut Failures,
+    ) -> Result<Vec<Due<'p>>> {
+        let resources = self.context.resources.load_full();
+        let mut due = Vec::new();
+        for policy in policies {
+            let Some(matched) = policy.criteria.matches(attributes, &resources, cluster)? else { continue };
+            for binding in bindings.iter().filter(|binding| binding.policy == policy.name) {
+                if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
+                    continue;
+                }
+                match params::collect(policy, binding, attributes, &resources, cluster).await {
+                    Ok(params) => due.extend(params.into_iter().map(|params| {
+                        let matched = matched.clone();
+                        Due { policy, binding, matched, params }
+                    })),
+                    Err(message) if message.starts_with("failed to configure policy") => {
+                        failures.of_policy(policy, &message);
+                        break;
+                    }
+                    Err(message) => failures.of_binding(policy, binding, &message, "Forbidden"),
+                }
+            }
+        }
+        Ok(due)
+    }
+
+    /// Counts a mutation.
+    fn observe(&self, due: &Due<'_>, began: Instant, error_type: &'static str) {
+        let labels = PolicyLabels { policy: &due.policy.name, binding: &due.binding.name, error_type };
         self.context.metrics.mutating_policy(labels, began.elapsed());
     }
 
+    /// Does the mutations of a policy, and returns whether they change the object; None if its conditions do not hold.
     async fn invoke(
         &self,
-        policy: &Policy,
-        binding: &Binding,
+        due: &Due<'_>,
         attributes: &mut AdmissionAttributes<'_>,
         cluster: &dyn Cluster,
-    ) -> Result<Outcome> {
+        failures: &mut Failures,
+    ) -> Result<Option<bool>> {
         let resources = self.context.resources.load_full();
-        let Some(invocation) = policy.criteria.matches(attributes, &resources, cluster)? else {
-            return Ok(Outcome::NotMatched);
-        };
-        if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
-            return Ok(Outcome::NotMatched);
-        }
-        let params = match params::collect(policy, binding, attributes, &resources, cluster).await {
-            Ok(params) => params,
-            Err(message) => return Ok(Outcome::Failed(message)),
-        };
         let resource = attributes.resource;
         let requested = resources.find(&resource.group, attributes.version, &resource.resource);
         let requested = requested.ok_or(Error::UnknownResource)?;
+        let expressions = due.policy.expressions.get().await?;
+        let mut objects = VersionedObjects::new(&due.matched, attributes).await?;
+        let request = RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
+        let matches = |meter: &Meter| {
+            let variables = PolicyVariables::new(&request, &due.params, &expressions.variables, meter);
+            expressions.conditions.match_request(&variables, meter)
+        };
+        match background::evaluate(matches).await? {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(message) => {
+                failures.of_binding(due.policy, due.binding, &message, "Invalid");
+                return Ok(None);
+            }
+        }
         let mut changed = false;
-        let expressions = policy.expressions.get().await?;
-        for params in &params {
-            let mut objects = VersionedObjects::new(&invocation, attributes).await?;
-            for mutation in &expressions.mutations {
-                let request = RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
-                let mutate = |meter: &Meter| mutate(expressions, mutation, &request, params, &objects, meter);
-                let mutated = background::evaluate(mutate).await?;
-                match mutated {
-                    Ok(Some(object)) if Some(&object) != objects.object.as_ref() => {
+        for mutation in &expressions.mutations {
+            let began = Instant::now();
+            let request = RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
+            let mutate =
+                |meter: &Meter| mutate(expressions, mutation, &request, &due.params, &objects, meter);
+            match background::evaluate(mutate).await? {
+                Ok(mutated) => {
+                    self.observe(due, began, "no_error");
+                    if let Some(object) = mutated.filter(|mutated| Some(mutated) != objects.object.as_ref()) {
                         attributes.replace_object(objects.to_internal(requested, object).await?);
                         objects.update(attributes).await?;
                         changed = true;
                     }
-                    Ok(_) => {}
-                    Err(message) => return Ok(Outcome::Failed(message)),
+                }
+                Err(Failed::Request(error)) => {
+                    self.observe(due, began, error_type(&error.to_string()));
+                    return Err(error);
+                }
+                Err(Failed::Policy(message)) => {
+                    self.observe(due, began, error_type(&message));
+                    failures.of_binding(due.policy, due.binding, &message, "Invalid");
                 }
             }
         }
-        Ok(Outcome::Done { changed })
+        Ok(Some(changed))
     }
 }
 
-enum Outcome {
-    NotMatched,
-    Done { changed: bool },
-    Failed(String),
+/// A policy that is to be invoked.
+struct Due<'p> {
+    policy: &'p Policy,
+    binding: &'p Binding,
+    matched: Invocation,
+    params: Value,
 }
 
-/// The object with one mutation; None if the conditions do not hold.
+impl Due<'_> {
+    /// A name that is unique among the invocations for a request.
+    fn key(&self) -> String {
+        let (policy, binding) = (&self.policy.name, &self.binding.name);
+        format!("{policy}/{binding}/{}/{}", self.params.namespace(), self.params.name())
+    }
+}
+
+/// What failed by policies whose `failurePolicy` is Fail: full messages, and their reasons.
+#[derive(Default)]
+struct Failures(Vec<(String, &'static str)>);
+
+impl Failures {
+    fn of_policy(&mut self, policy: &Policy, message: &str) {
+        if policy.fails {
+            self.0.push((format!("policy {} denied request: {message}", quote(&policy.name)), "Forbidden"));
+        }
+    }
+
+    fn of_binding(&mut self, policy: &Policy, binding: &Binding, message: &str, reason: &'static str) {
+        if policy.fails {
+            let (policy, binding) = (&policy.name, &binding.name);
+            let text = format!("policy '{policy}' with binding '{binding}' denied request: {message}");
+            self.0.push((text, reason));
+        }
+    }
+
+    /// The error of the request, with the first message, and all of them as causes.
+    fn refuse(self, attributes: &AdmissionAttributes<'_>) -> Result<()> {
+        let Some((message, reason)) = self.0.first() else { return Ok(()) };
+        let mut status = attributes.forbidden("").status();
+        (status.message, status.reason) = (message.clone(), (*reason).into());
+        let causes: Value = self.0.iter().map(|(message, _)| json!({"message": message})).collect();
+        if let Some(details) = &mut status.details {
+            details["causes"] = causes;
+        }
+        Err(Error::Status(Box::new(status)))
+    }
+}
+
+/// The reason why a mutation is not done.
+enum Failed {
+    /// An error of the request, whatever the failure policy says.
+    Request(Error),
+    /// A matter of the failure policy.
+    Policy(String),
+}
+
+impl From<String> for Failed {
+    fn from(message: String) -> Failed {
+        Failed::Policy(message)
+    }
+}
+
+/// The object with one mutation; None if there is no object, or if a test of a JSON patch does not hold.
 fn mutate(
     expressions: &Expressions,
     mutation: &Mutation,
@@ -156,11 +243,8 @@ fn mutate(
     params: &Value,
     objects: &VersionedObjects,
     meter: &Meter,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, Failed> {
     let variables = PolicyVariables::new(request, params, &expressions.variables, meter);
-    if !expressions.conditions.match_request(&variables, meter)? {
-        return Ok(None);
-    }
     let Some(object) = &objects.object else { return Ok(None) };
     let text = &mutation.expression.text;
     let value = Budget { spent: 0, meter }
@@ -168,30 +252,41 @@ fn mutate(
         .map_err(|error| format!("expression '{text}' resulted in error: {error}"))?;
     let current: Value =
         serde_json::from_slice(&objects.to_json(object)).map_err(|error| error.to_string())?;
-    let patched = if mutation.is_json_patch {
-        let patch = operations(&value, meter)?;
-        json_patch::apply(current, &patch).map_err(|error| format!("JSON Patch: {error}"))?.object
-    } else {
-        let CelValue::Object(literal) = &value else {
-            return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
+    if mutation.is_json_patch {
+        return match json_patch::apply_or_explain(current, &operations(&value, meter)?) {
+            Ok(patched) => objects.decode_strictly(patched).map(Some).map_err(not_decoded),
+            Err(error) if error.ends_with(json_patch::TEST_FAILED) => Ok(None),
+            Err(error) => Err(Failed::Policy(format!("JSON Patch: {error}"))),
         };
-        // What JSON has room for is visited soon, too.
-        let configuration = value.to_json(meter).map_err(|error| error.to_string())?;
-        check_names(literal, "Object").map_err(|error| format!("type mismatch: {error}"))?;
-        let mut configuration = configuration.ok_or("ApplyConfiguration has a value that JSON has not")?;
-        for name in ["apiVersion", "kind"] {
-            configuration[name] = current[name].clone();
-        }
-        for name in ["apiVersion", "kind", "metadata"] {
-            let given = matches!(&value, CelValue::Object(literal) if literal.fields.contains_key(name));
-            if name != "metadata" && given {
-                return Err(format!("ApplyConfiguration may not set {name}"));
-            }
-        }
-        apply(&current, &configuration, &objects.type_ref)
-            .map_err(|error| format!("error applying patch: {error}"))?
+    }
+    let configuration = configuration(&value, &current, meter)?;
+    let applied = apply(&current, &configuration, &objects.type_ref)
+        .map_err(|error| format!("error applying patch: {error}"))?;
+    objects.decode(applied).map(Some).map_err(not_decoded)
+}
+
+/// The error of an object that is no longer one of its kind.
+fn not_decoded(error: Error) -> Failed {
+    Failed::Request(match error {
+        Error::Unclassified(text) => Error::Internal(format!("failed to convert object: {text}")),
+        other => other,
+    })
+}
+
+/// The configuration that an expression makes, with the kind of the object.
+fn configuration(value: &CelValue<'_>, current: &Value, meter: &Meter) -> Result<Value, String> {
+    let CelValue::Object(literal) = value else {
+        return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
     };
-    objects.decode(patched).map(Some)
+    // What JSON has room for is visited soon, too.
+    let configuration = value.to_json(meter).map_err(|error| error.to_string())?;
+    check_names(literal, "Object").map_err(|error| format!("type mismatch: {error}"))?;
+    let mut configuration = configuration.ok_or("ApplyConfiguration has a value that JSON has not")?;
+    // Whatever it says of them.
+    for name in ["apiVersion", "kind"] {
+        configuration[name] = current[name].clone();
+    }
+    Ok(configuration)
 }
 
 /// Merges an apply configuration into an object, if it has the types of its kind and replaces nothing as a whole.

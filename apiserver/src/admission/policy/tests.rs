@@ -184,7 +184,14 @@ fn mutations_are_applied_in_order() {
     assert_eq!(object["data"], json!({"a": "1", "b": "by c", "c": "by c"}));
     assert_eq!(object["metadata"]["labels"], json!({"touched": "yes"}));
     for (mutation, want) in [
-        (patch("[JSONPatch{op: 'test', path: '/data/a', value: 'x'}]"), "denied request: "),
+        (
+            patch("[JSONPatch{op: 'remove', path: '/data/x'}]"),
+            "denied request: JSON Patch: error in remove for path: '/data/x': Unable to remove nonexistent key: x: missing value",
+        ),
+        (
+            patch("[JSONPatch{op: 'test', path: '/spec/x', value: 'x'}]"),
+            "denied request: JSON Patch: test operation does not apply: is missing path: /spec/x: missing value",
+        ),
         (
             apply("Object{metadata: Object.other{name: 'x'}}"),
             "type mismatch: unexpected type name \"Object.other\", expected \"Object.metadata\"",
@@ -206,6 +213,46 @@ fn mutations_are_applied_in_order() {
     ] {
         let error = mutated(json!([mutation]), json!({"a": "1"})).expect_err("denied");
         assert!(error.contains("policy 'p' with binding 'b'") && error.contains(want), "{error}");
+    }
+}
+
+#[test]
+fn a_test_that_does_not_hold_skips_its_mutation_alone() {
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let add = "JSONPatch{op: 'add', path: '/data/b', value: '2'}";
+    for test in ["path: '/data/a', value: 'x'", "path: '/data/x', value: 'x'", "path: '/data', value: {}"] {
+        let skipped = format!("[{add}, JSONPatch{{op: 'test', {test}}}]");
+        let done = "[JSONPatch{op: 'add', path: '/data/c', value: '3'}]";
+        let object = mutated(json!([patch(&skipped), patch(done)]), json!({"a": "1"})).expect(test);
+        assert_eq!(object["data"], json!({"a": "1", "c": "3"}), "{test}");
+    }
+}
+
+#[test]
+fn a_failing_mutation_that_is_ignored_keeps_no_other_from_being_done() {
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let mutations = json!([
+        patch("[JSONPatch{op: 'remove', path: '/data/x'}]"),
+        patch("[JSONPatch{op: 'add', path: '/data/b', value: '2'}]"),
+    ]);
+    let ignoring = json!({"failurePolicy": "Ignore", "mutations": mutations});
+    let object = mutated_by(ignoring, json!({"a": "1"})).expect("ignored");
+    assert_eq!(object["data"], json!({"a": "1", "b": "2"}));
+}
+
+#[test]
+fn conditions_are_evaluated_once_before_the_mutations_and_see_no_namespace() {
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let add = |key: &str| patch(&format!("[JSONPatch{{op: 'add', path: '/data/{key}', value: 'x'}}]"));
+    for (condition, want) in [
+        ("!('b' in object.data)", json!({"a": "1", "b": "x", "c": "x"})),
+        ("namespaceObject == null", json!({"a": "1", "b": "x", "c": "x"})),
+        ("has(namespaceObject.metadata)", json!({"a": "1"})),
+    ] {
+        let spec = json!({
+            "matchConditions": [{"name": "c", "expression": condition}], "mutations": [add("b"), add("c")],
+        });
+        assert_eq!(mutated_by(spec, json!({"a": "1"})).expect(condition)["data"], want, "{condition}");
     }
 }
 

@@ -138,7 +138,7 @@ impl MutatingAdmissionWebhook {
         let sent =
             serde_json::from_slice(&objects.to_json(object)).map_err(|error| internal(error.to_string()))?;
         let patched = json_patch::apply_or_explain(sent, &patch).map_err(internal)?;
-        let changed = objects.decode(patched).map_err(internal)?;
+        let changed = objects.decode(patched).map_err(Failure::Request)?;
         if changed == *object {
             return Ok(false);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::custom::REQUIRED_OF_EMBEDDED;
 use crate::aggregator::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 
 /// Collects parts into one document. Of several definitions of one name the first counts.
@@ -28,6 +29,7 @@ pub(super) fn part_of(mut document: Value) -> SwaggerPart {
         definitions: definitions
             .into_iter()
             .map(|(name, mut definition)| {
+                definition = free_form(definition);
                 schema(&mut definition);
                 (name, Definition::new(definition))
             })
@@ -243,6 +245,35 @@ fn parameters(mut parameters: Value) -> Value {
     parameters
 }
 
+/// The definition of a kind of any form: clients would take what is said of its members for all that it may have.
+fn free_form(mut definition: Value) -> Value {
+    match definition.get(PRESERVES) {
+        Some(Value::Bool(true)) => json!({"type": "object", KINDS: definition[KINDS].take()}),
+        _ => definition,
+    }
+}
+
+const PRESERVES: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Leaves out of what is required the members that may be null, and those that only version 3 requires.
+fn drop_required(members: &mut Map<String, Value>) {
+    let is_nullable = |schema: Option<&Value>| schema.is_some_and(|schema| schema["nullable"] == true);
+    if is_nullable(members.get("additionalProperties")) {
+        members.remove("required");
+    }
+    let preserves_embedded = members.get(PRESERVES).is_some_and(|flag| flag == true)
+        && members.get("x-kubernetes-embedded-resource").is_some_and(|flag| flag == true);
+    let properties = members.get("properties").cloned().unwrap_or_default();
+    let Some(Value::Array(required)) = members.get_mut("required") else { return };
+    if preserves_embedded && required.ends_with(&REQUIRED_OF_EMBEDDED.map(Value::from)) {
+        required.truncate(required.len() - REQUIRED_OF_EMBEDDED.len());
+    }
+    required.retain(|name| !is_nullable(name.as_str().and_then(|name| properties.get(name))));
+    if required.is_empty() {
+        members.remove("required");
+    }
+}
+
 /// Converts a schema: what version 2 cannot express is dropped, with the type if that would be wrong alone.
 fn schema(value: &mut Value) {
     let Some(members) = value.as_object_mut() else { return };
@@ -260,19 +291,19 @@ fn schema(value: &mut Value) {
         schema(value);
         return;
     }
+    drop_required(members);
     if members.remove("oneOf").is_some() && !members.contains_key("type") {
         members.insert("type".into(), "string".into());
     }
     let mark = |members: &Map<String, Value>, name: &str| members.get(name) == Some(&Value::Bool(true));
-    let untyped = mark(members, "nullable")
-        || mark(members, "x-kubernetes-int-or-string")
-        || mark(members, "x-kubernetes-preserve-unknown-fields");
+    let untyped =
+        mark(members, "nullable") || mark(members, "x-kubernetes-int-or-string") || mark(members, PRESERVES);
     if untyped {
         for name in ["type", "nullable", "properties", "items"] {
             members.remove(name);
         }
     }
-    for name in ["anyOf", "not"] {
+    for name in ["allOf", "anyOf", "not"] {
         members.remove(name);
     }
     for name in ["items", "additionalProperties"] {

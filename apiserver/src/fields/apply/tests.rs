@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::super::entry;
 use super::*;
+use crate::resource_info::ResourceInfo;
 use crate::schema::{StructuralSchema, schema};
 
 const NOW: &str = "2026-01-01T00:00:01Z";
@@ -47,7 +48,7 @@ impl Applying {
     }
 
     fn to(&self) -> ApplyTo<'_> {
-        ApplyTo { type_ref: &self.type_ref, kind: self.kind, reset_fields: &[], info: None }
+        ApplyTo { type_ref: &self.type_ref, kind: self.kind, versions: None }
     }
 
     fn try_apply(&self, manager: &str, fields: &Value, force: bool) -> Result<Applied> {
@@ -288,7 +289,8 @@ fn managed_sets_follow_their_objects_to_other_versions() {
     let v2 = table.find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
     let v1 = table.find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
     let apply = |info: &ResourceInfo, live: &Value, entries: &[Entry], spec: Value, manager: &str| {
-        let to = ApplyTo { type_ref: &info.type_ref, kind: &info.kind, reset_fields: &[], info: Some(info) };
+        let versions = Versions::of(info);
+        let to = ApplyTo { type_ref: &info.type_ref, kind: &info.kind, versions: Some(&versions) };
         let configuration = json!({"kind": &*info.kind, "apiVersion": &info.api_version, "metadata": {"name": "a"}, "spec": spec});
         let applier = FieldManager { manager, api_version: &info.api_version, subresource: "", now: NOW };
         to.apply(live, entries, &configuration, applier, false)
@@ -304,7 +306,7 @@ fn managed_sets_follow_their_objects_to_other_versions() {
     )
     .unwrap();
     // In the other version the same manager drops a field and changes another.
-    let live = v2.in_version(&v1.api_version, &first.object).unwrap().0;
+    let live = v2.convert_locally(&first.object, &v1.api_version).unwrap();
     let second =
         apply(v1, &live, &first.entries, json!({"maxReplicas": 4, "scaleTargetRef": target}), "one").unwrap();
     let spec = without_nulls(second.object.clone())["spec"].clone();
@@ -315,7 +317,7 @@ fn managed_sets_follow_their_objects_to_other_versions() {
     assert_eq!(second.entries.len(), 1);
     assert_eq!(second.entries[0].api_version, "autoscaling/v1");
     // And another manager conflicts with it across versions.
-    let live = v1.in_version(&v2.api_version, &second.object).unwrap().0;
+    let live = v1.convert_locally(&second.object, &v2.api_version).unwrap();
     let error =
         apply(v2, &live, &second.entries, json!({"maxReplicas": 5}), "two").err().expect("a conflict");
     assert_eq!(error.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.maxReplicas");

@@ -12,7 +12,7 @@ fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> FieldMana
 fn write(kind: &str, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
     let table = coracle_resources::built_in();
     let info = table.iter().find(|info| info.kind == kind).expect(kind);
-    let entries = update(info, writer, live, new);
+    let entries = update(&Versions::of(info), writer, live, new).expect("built in");
     let lines = shown(&entries);
     let mut object = new.clone();
     object["metadata"]["managedFields"] = entries;

@@ -98,7 +98,7 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let api_version = format!("{}/{}", scale.group, scale.version);
-        let to = ApplyTo { type_ref: &scale.type_ref, kind: &scale.kind, reset_fields: &[], info: None };
+        let to = ApplyTo { type_ref: &scale.type_ref, kind: &scale.kind, versions: None };
         self.rescale(target, scale, options, caller, |current| {
             let now = rfc3339(self.now());
             let applier = FieldManager {
@@ -172,7 +172,7 @@ impl Registry {
             field_manager: None,
         };
         let outcome = self
-            .modify(writing, None, |current| {
+            .modify(writing, None, |current, _| {
                 let Rescaled { scale: new, managed_fields } = make(current)?;
                 fit_name(target, &new)?;
                 let wanted = replicas(&new, "/spec/replicas");

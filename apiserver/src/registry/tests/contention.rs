@@ -165,7 +165,7 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
                 projection: None,
                 field_manager: None,
             };
-            let changed = server.registry.modify(writing, None, |current| {
+            let changed = server.registry.modify(writing, None, |current, _| {
                 edits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 // Long enough that others start meanwhile.
                 std::thread::sleep(Duration::from_millis(1));

@@ -112,6 +112,7 @@ async fn managed_fields_that_cannot_be_read_remain_as_they_were() {
     object["data"] = json!({"k": "v"});
     for (entries, want) in [
         (json!([{"manager": "m"}]), "operation must be `Apply` or `Update`"),
+        (json!([{}]), "operation must be `Apply` or `Update`"),
         (
             json!([{"manager": "m", "operation": "Update", "apiVersion": "v1"}]),
             "missing fieldsType in managed fields entry 0",
@@ -131,7 +132,7 @@ async fn managed_fields_that_cannot_be_read_remain_as_they_were() {
         );
         assert!(warnings.contains(&text), "{warnings:?}");
     }
-    server.mutate(json!({"metadata": {"managedFields": [{}]}}));
+    server.mutate(json!({"metadata": {"managedFields": null}}));
     let (stored, warnings) = server.write("configmaps", true, &object).await.expect("written");
     assert_eq!((stored["metadata"].get("managedFields"), warnings), (None, vec![]));
 }

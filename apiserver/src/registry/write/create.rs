@@ -12,6 +12,7 @@ use crate::access::authorize;
 use crate::access::authorize::{RequestAttributes, ResourceTarget};
 use crate::admission::{Operation, OperationOptions};
 use crate::field::Field;
+use crate::fields::versions::Versions;
 use crate::names::random_suffix;
 use crate::object_meta::ObjectMeta;
 use crate::registry::allocate::Allocation;
@@ -32,6 +33,8 @@ pub(super) enum CreatedBy {
     Post,
     /// A PUT of a kind with `AllowCreateOnUpdate`. The resourceVersion of its body is ignored.
     Put,
+    /// An apply to an object that is not there. Mutating admission may give it another name.
+    Apply,
 }
 
 /// Makes the object that is to be created, in the form of its version.
@@ -119,9 +122,9 @@ impl Registry {
         by: CreatedBy,
     ) -> Result<std::result::Result<Payload, Retry>> {
         let info = &*writing.target.info;
-        self.track(writing, None, &mut object);
+        self.track(writing, &Versions::of(info), None, &mut object).await?;
         self.admit(writing, Operation::Create, &mut object, None).await?;
-        if by == CreatedBy::Put {
+        if by != CreatedBy::Post {
             resource_version_of(&object)?;
         }
         let base = object.meta_str("generateName");
@@ -182,7 +185,7 @@ impl Registry {
         });
         self.refuse_invalid(info, object, errors.await?)?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
-        if by == CreatedBy::Put {
+        if by != CreatedBy::Post {
             self.authorize_create(writing)?;
         }
         self.validate_admission(writing, Operation::Create, object, None).await

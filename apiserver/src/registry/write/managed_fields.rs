@@ -4,23 +4,35 @@ use serde_json::Value;
 
 use super::Writing;
 use crate::fields::manage;
+use crate::fields::versions::{Unconvertible, Versions};
 use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Caller, Registry};
 use crate::resource_info::ResourceInfo;
+use crate::{Error, Result};
 
 impl Registry {
     /// Updates the managers of fields. Comes before anything that the server itself decides, which nobody manages.
-    pub(in crate::registry) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, new: &mut Value) {
-        let Some(field_manager) = writing.field_manager else { return };
-        let info = &*writing.target.info;
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for more conversions than a write may take.
+    pub(in crate::registry) async fn track(
+        &self,
+        writing: &Writing<'_>,
+        versions: &Versions<'_>,
+        old: Option<&Value>,
+        new: &mut Value,
+    ) -> Result<()> {
+        let Some(field_manager) = writing.field_manager else { return Ok(()) };
         let writer = manage::FieldManager {
             manager: &manage::manager(field_manager, writing.caller.user_agent),
-            api_version: &info.api_version,
+            api_version: &writing.target.info.api_version,
             subresource: writing.part.name(),
             now: &rfc3339(self.now()),
         };
-        track(info, writer, old, new);
+        let entries = versions.resolve(|| updated(versions, writer, old, new)).await?;
+        new.set_meta("managedFields", entries);
+        Ok(())
     }
 
     /// Records who manages the fields of an object that is not stored.
@@ -31,22 +43,33 @@ impl Registry {
             subresource: "",
             now: &rfc3339(self.now()),
         };
-        track(info, writer, None, new);
+        track(info, writer, new);
     }
 }
 
-/// Gives the fields that a write changes to who writes; both objects are in the internal version.
-pub(in crate::registry) fn track(
-    info: &ResourceInfo,
+/// Gives the fields of a new object of a built-in kind, in the internal version, to who writes.
+pub(in crate::registry) fn track(info: &ResourceInfo, writer: manage::FieldManager<'_>, new: &mut Value) {
+    let entries = updated(&Versions::of(info), writer, None, new).unwrap_or_default();
+    new.set_meta("managedFields", entries);
+}
+
+/// The entries after a write gave the fields that it changes to who writes; both objects are in the internal version. Where
+/// one cannot be converted to the version of an entry, nobody manages anything any more.
+fn updated(
+    versions: &Versions<'_>,
     writer: manage::FieldManager<'_>,
     old: Option<&Value>,
-    new: &mut Value,
-) {
+    new: &Value,
+) -> Result<Value> {
+    let info = versions.info();
     let entries = if info.internal_version() == info.api_version {
-        manage::update(info, writer, old, new)
+        manage::update(versions, writer, old, new)
     } else {
         let shown = |object: &Value| info.from_internal(object.clone());
-        manage::update(info, writer, old.map(shown).as_ref(), &shown(new))
+        manage::update(versions, writer, old.map(shown).as_ref(), &shown(new))
     };
-    new.set_meta("managedFields", entries);
+    match entries {
+        Err(error @ Unconvertible::Pending) => Err(Error::Internal(error.to_string())),
+        entries => Ok(entries.unwrap_or_default()),
+    }
 }

@@ -105,7 +105,9 @@ impl Registry {
 
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
     pub(super) fn dry(&self, info: &ResourceInfo, object: Value) -> Payload {
-        self.loose(info, info.from_internal(object))
+        let mut value = info.from_internal(object);
+        info.prune(&mut value);
+        self.loose(info, value)
     }
 
     pub(super) fn loose(&self, info: &ResourceInfo, value: Value) -> Payload {

@@ -12,6 +12,7 @@ use super::{Writing, context, default_within_limits, validated};
 use crate::admission::{Operation, OperationOptions};
 use crate::field::Field;
 use crate::fields::manage;
+use crate::fields::versions::Versions;
 use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::registry::allocate::Allocation;
@@ -69,7 +70,7 @@ impl Registry {
         if let Some(object) = &decoded {
             caller.audit.log_request_object(object, &target.info.type_ref);
         }
-        self.modify(writing, creates.then_some(&create), |current| {
+        self.modify(writing, creates.then_some(&create), |current, _| {
             let object = decoded.take().map_or_else(decode, Ok)?;
             same_uid(target, &object, current)?;
             Ok(target.info.to_internal(object))
@@ -96,7 +97,7 @@ impl Registry {
             projection: None,
             field_manager: Some(&options.field_manager),
         };
-        self.modify(writing, None, |current| {
+        self.modify(writing, None, |current, _| {
             let shown = info.from_internal(current.clone());
             let mut object = patch.apply(shown, &info.type_ref, options.field_validation, caller.warnings)?;
             let strategy = &info.behaviour.strategy;
@@ -113,15 +114,17 @@ impl Registry {
     }
 
     /// Changes the object that is there. `edit` makes the new one, in the internal version, from the present one; it may be
-    /// asked again if another write came first. Where nothing is there, `create` is created instead, if given.
+    /// asked again if another write came first, or once others have converted what it needs. Where nothing is there,
+    /// `create` is created instead, if given.
     pub(in crate::registry) async fn modify(
         &self,
         writing: Writing<'_>,
         create: Option<Make<'_>>,
-        mut edit: impl FnMut(&Value) -> Result<Value>,
+        mut edit: impl FnMut(&Value, &Versions<'_>) -> Result<Value>,
     ) -> Result<Outcome> {
         let target = writing.target;
         let info = &*target.info;
+        let versions = Versions::of(info);
         let mut turn = None;
         let mut waits = false;
         for attempt in 0..=RETRIES {
@@ -131,13 +134,20 @@ impl Registry {
             let Some(current) = self.current(info, &target.namespace, &target.name) else {
                 drop(turn);
                 return match create {
-                    Some(make) => self.create_object(writing, make, CreatedBy::Put).await,
+                    Some(make) => {
+                        // Only an apply tracks the managers of fields by itself.
+                        let by = match writing.field_manager {
+                            None => CreatedBy::Apply,
+                            Some(_) => CreatedBy::Put,
+                        };
+                        self.create_object(writing, make, by).await
+                    }
                     None => Err(Error::not_found(&info.group_resource, &target.name)),
                 };
             };
             let old = info.load(parse(&current)?).await?;
-            let mut new = edit(&old)?;
-            self.track(&writing, Some(&old), &mut new);
+            let mut new = versions.resolve(|| edit(&old, &versions)).await?;
+            self.track(&writing, &versions, Some(&old), &mut new).await?;
             waits = self.waits(&writing, Operation::Update, &mut new, Some(&old));
             self.admit(&writing, Operation::Update, &mut new, Some(&old)).await?;
             writing.check_version(&new, &old)?;

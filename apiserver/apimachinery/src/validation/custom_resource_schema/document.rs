@@ -147,6 +147,10 @@ fn validate_list_type(schema: &Field<'_>, errors: &mut Errors) {
         if is_list && list_type.str() == "set" {
             validate_set_items(&items, errors);
         }
+        let nullable = items.get("nullable");
+        errors.push_if(nullable.bool() && matches!(list_type.str(), "set" | "map"), || {
+            nullable.forbidden(format!("cannot be nullable when {LIST_TYPE} is {}", list_type.str()))
+        });
         let known = ["atomic", "set", "map"];
         errors.push_if(!known.contains(&list_type.str()), || list_type.not_supported(&known));
     }

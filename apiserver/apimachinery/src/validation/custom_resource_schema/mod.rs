@@ -58,15 +58,24 @@ pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
     let nullable = schema.get("nullable");
     errors.push_if(nullable.bool(), || nullable.forbidden("nullable cannot be true at the root"));
     if !schema.value().is_some_and(document::is_unsupported) {
-        let mut found = structural_errors(schema);
-        if found.is_empty()
-            && let Ok(structural) = StructuralSchema::read(schema.value().cloned().unwrap_or_default())
-        {
-            defaults::validate(schema, structural.root(), &mut found);
-        }
-        errors.extend(found);
+        errors.extend(structure_and_defaults(schema));
     }
     document::validate(schema, errors);
+}
+
+/// Whether a schema is structural, with defaults that are valid.
+pub fn is_sound(schema: &Field<'_>) -> bool {
+    structure_and_defaults(schema).is_empty()
+}
+
+fn structure_and_defaults(schema: &Field<'_>) -> Errors {
+    let mut found = structural_errors(schema);
+    if found.is_empty()
+        && let Ok(structural) = StructuralSchema::read(schema.value().cloned().unwrap_or_default())
+    {
+        defaults::validate(schema, &structural, &mut found);
+    }
+    found
 }
 
 /// Why a schema is not structural, sorted.

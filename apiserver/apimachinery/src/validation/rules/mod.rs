@@ -25,7 +25,12 @@ impl RuleSet {
     /// Compiles the rules of the OpenAPI v3 schema of a custom resource. What does not compile is reported when it is
     /// evaluated; a definition with such a rule is refused.
     pub fn read(schema: &Value) -> RuleSet {
-        RuleSet { root: RuleNode::read(schema, true, 0) }
+        RuleSet::of_value(schema, true)
+    }
+
+    /// Compiles the rules of the schema of any value. `is_object`: of a whole object, with a type and metadata.
+    pub fn of_value(schema: &Value, is_object: bool) -> RuleSet {
+        RuleSet { root: RuleNode::read(schema, is_object, 0) }
     }
 
     /// Whether nothing is validated by rules.

@@ -4,17 +4,14 @@
 
 use serde_json::Value;
 
+use crate::codec::structural::typed_metadata;
 use crate::field::{Errors, Field, Path};
 use crate::schema::Structural;
 use crate::validation::content;
 use crate::validation::metadata::{self, Finalizers, Identity, NameRule};
 
-/// Validates the type and the metadata of embedded objects.
-pub(super) fn validate(object: &Value, structural: &Structural, errors: &mut Errors) {
-    validate_inside(object, &Path::root(), structural, errors);
-}
-
-fn validate_inside(value: &Value, path: &Path, structural: &Structural, errors: &mut Errors) {
+/// Validates the types and the metadata of embedded objects in a value at a path.
+pub(super) fn validate(value: &Value, path: &Path, structural: &Structural, errors: &mut Errors) {
     if errors.is_full() {
         return;
     }
@@ -24,15 +21,17 @@ fn validate_inside(value: &Value, path: &Path, structural: &Structural, errors: 
                 validate_object(value, path, errors);
             }
             for (name, value) in members {
-                if let Some(member) = structural.member(name) {
-                    validate_inside(value, &path.child(name), member, errors);
+                if let Some(property) = structural.properties.get(name) {
+                    validate(value, &path.child(name), property, errors);
+                } else if let Some(entry) = structural.specified_member(name) {
+                    validate(value, &path.key(name), entry, errors);
                 }
             }
         }
         Value::Array(items) => {
             let Some(item_type) = &structural.items else { return };
             for (index, item) in items.iter().enumerate() {
-                validate_inside(item, &path.index(index), item_type, errors);
+                validate(item, &path.index(index), item_type, errors);
             }
         }
         _ => {}
@@ -60,7 +59,10 @@ fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
             kind.invalid(detail)
         });
     }
-    if field.get("metadata").exists() {
+    let metadata = field.get("metadata");
+    if let Some(Err(error)) = metadata.value().map(typed_metadata) {
+        errors.push(metadata.invalid(error.to_string()));
+    } else if metadata.exists() {
         let mut found = Errors::new();
         let namespaced = !field.walk("metadata.namespace").is_empty();
         let identity = Identity { namespaced, name: NameRule::PathSegment };

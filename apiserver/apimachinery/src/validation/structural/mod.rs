@@ -29,7 +29,7 @@ use value::Validator;
 pub fn validate(object: &Field<'_>, schema: &StructuralSchema, errors: &mut Errors) {
     let Some(object) = object.value() else { return };
     Validator::new(Path::root()).validate(object, schema.root(), None, errors);
-    embedded::validate(object, schema.root(), errors);
+    embedded::validate(object, &Path::root(), schema.root(), errors);
     list_type::validate(&Field::root(object), schema.root(), errors);
 }
 
@@ -37,7 +37,7 @@ pub fn validate(object: &Field<'_>, schema: &StructuralSchema, errors: &mut Erro
 pub fn validate_update(object: &Field<'_>, old: &Field<'_>, schema: &StructuralSchema, errors: &mut Errors) {
     let (Some(new), old) = (object.value(), old.value()) else { return };
     Validator::new(Path::root()).validate(new, schema.root(), old, errors);
-    embedded::validate(new, schema.root(), errors);
+    embedded::validate(new, &Path::root(), schema.root(), errors);
     validate_changed_lists(new, old, schema.root(), errors);
 }
 
@@ -53,14 +53,19 @@ pub fn validate_status_update(
         let old = old.value().and_then(|old| old.get("status"));
         Validator::new(Path::of("status")).validate(status, structural, old, errors);
     }
-    embedded::validate(object, schema.root(), errors);
+    embedded::validate(object, &Path::root(), schema.root(), errors);
     validate_changed_lists(object, old.value(), schema.root(), errors);
 }
 
 /// Validates a value on its own, as a default in a schema is. The paths of errors begin with `path`; their texts do not.
+/// Items may come twice.
 pub fn validate_value(value: &Value, structural: &Structural, path: &Path, errors: &mut Errors) {
-    Validator::new(path.clone()).validate(value, structural, None, errors);
-    list_type::validate(&Field::at(Some(value), path.clone()), structural, errors);
+    let mut found = Errors::new();
+    embedded::validate(value, path, structural, &mut found);
+    if found.is_empty() {
+        Validator::new(path.clone()).of_default().validate(value, structural, None, &mut found);
+    }
+    errors.extend(found);
 }
 
 /// Where lists had duplicates before, they may have others.

@@ -21,11 +21,18 @@ pub(super) struct Validator {
     root: Path,
     /// How many more values may be looked at.
     steps: usize,
+    /// Whether an int-or-string is one of these: in a default it is not looked at.
+    checks_either: bool,
 }
 
 impl Validator {
     pub(super) fn new(root: Path) -> Validator {
-        Validator { root, steps: MAX_STEPS }
+        Validator { root, steps: MAX_STEPS, checks_either: true }
+    }
+
+    /// The same for a default.
+    pub(super) fn of_default(self) -> Validator {
+        Validator { checks_either: false, ..self }
     }
 
     /// The same with fewer steps.
@@ -78,7 +85,7 @@ impl Validator {
         errors: &mut Errors,
     ) -> usize {
         let rules = &structural.rules;
-        let wrong = wrong_type(value, structural);
+        let wrong = wrong_type(value, structural).filter(|_| self.checks_either || !structural.int_or_string);
         let mut checks = 3 + usize::from(structural.ty.is_some());
         if let Some((wanted, got)) = wrong {
             let detail = format!("{path} in body must be of type {wanted}: \"{got}\"");

@@ -1,99 +1,24 @@
 //! A custom kind, made at run time from a structural schema, passes the same pipeline as built-in ones: over HTTP, from
 //! authentication to the bytes of the response.
 
+mod ownership;
+mod routes;
+mod schemas;
+mod server;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use coracle_apimachinery::clock::Clock;
-use coracle_apimachinery::resource_info::{
-    Conversion, Converter, CustomKind, CustomVersion, ResourceTable, SharedResourceTable,
-};
+use coracle_apimachinery::resource_info::{Conversion, Converter, CustomKind, CustomVersion, ResourceTable};
 use coracle_apimachinery::{Error, Result};
-use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
-use coracle_apiserver::access::authorize::{Authorizer, Mode};
-use coracle_apiserver::access::jwt::SigningKey;
-use coracle_apiserver::access::tls::Peer;
-use coracle_apiserver::discovery::Discovery;
-use coracle_apiserver::registry::{ObjectIndex, Registry};
-use coracle_apiserver::serve::{Api, Body, Config};
-use coracle_storage::log::EphemeralLog;
-use coracle_storage::{Options, Store};
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, header};
-use http_body_util::{BodyExt, Full};
+use http::{Method, header};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
-const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+use server::{Server, WIDGETS, message, read, widget};
+
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-
-struct Server {
-    api: Api,
-    resources: Arc<SharedResourceTable>,
-}
-
-impl Server {
-    async fn start() -> Server {
-        let resources = SharedResourceTable::new(coracle_resources::built_in());
-        let index = ObjectIndex::new(resources.clone());
-        let store =
-            Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
-        let clock: Clock = Arc::new(jiff::Timestamp::now);
-        let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-        let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
-        registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
-        let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
-        let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
-        let authenticator = Authenticator::new(Vec::new(), clock);
-        let config = Config::new(registry, authenticator, authorizer, signing_key, discovery);
-        let user = UserInfo::new("admin", &[MASTERS]).authenticated();
-        let api = Api::new(config).for_peer(Peer::Known(Arc::new(user)));
-        Server { api, resources }
-    }
-
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: Bytes,
-    ) -> Response<Body> {
-        let mut request = Request::builder().method(method).uri(path);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(body)).expect("a request");
-        self.api.clone().oneshot(request).await.expect("infallible")
-    }
-
-    async fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
-        let headers = [(header::CONTENT_TYPE.as_str(), "application/json")];
-        let response = self.call(method, path, &headers, body.to_string().into()).await;
-        let code = response.status().as_u16();
-        (code, read(response).await)
-    }
-
-    async fn get(&self, path: &str) -> (u16, Value) {
-        self.send(Method::GET, path, &Value::Null).await
-    }
-
-    async fn patch(&self, path: &str, media_type: &str, body: &Value) -> (u16, Value) {
-        let headers = [(header::CONTENT_TYPE.as_str(), media_type)];
-        let response = self.call(Method::PATCH, path, &headers, body.to_string().into()).await;
-        let code = response.status().as_u16();
-        (code, read(response).await)
-    }
-}
-
-/// A response's JSON, or its text.
-async fn read(response: Response<Body>) -> Value {
-    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
-    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into())
-}
-
-fn message(answer: &(u16, Value)) -> (u16, &str) {
-    (answer.0, answer.1["message"].as_str().unwrap_or(""))
-}
 
 /// Widgets of two versions, the older of which is stored.
 fn widgets() -> ResourceTable {
@@ -123,10 +48,6 @@ fn widgets() -> ResourceTable {
     };
     let resources = kind.resources(vec![version("v1"), version("v1beta1").stored()]);
     coracle_resources::built_in().with_custom(resources.expect("structural schemas"))
-}
-
-fn widget(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
 #[tokio::test]

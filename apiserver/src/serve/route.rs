@@ -1,0 +1,160 @@
+//! Routing: the resource, subresource and verb that a path and a method name.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use super::verbs::Call;
+use crate::request::Verb;
+use crate::resource_info::{Connection, Endpoint, ResourceInfo, Subresource};
+use crate::{Error, Result};
+
+/// What a path leads to.
+pub(super) struct Route {
+    pub info: Arc<ResourceInfo>,
+    /// The place of the subresource among those of the resource.
+    subresource: Option<usize>,
+}
+
+impl Route {
+    pub fn subresource(&self) -> Option<&Subresource> {
+        self.info.subresources.get(self.subresource?)
+    }
+
+    pub fn connection(&self) -> Option<(&Subresource, Connection)> {
+        let subresource = self.subresource()?;
+        match subresource.endpoint {
+            Endpoint::Connect(connection) => Some((subresource, connection)),
+            _ => None,
+        }
+    }
+
+    /// Whether the response can be a Table. What is created only to be answered (reviews, evictions, bindings, tokens)
+    /// has no columns.
+    pub fn has_tables(&self, verb: Verb) -> bool {
+        let is_stored = self.subresource.is_none() && self.info.has_verb("get");
+        verb != Verb::Create || is_stored
+    }
+}
+
+impl Call<'_> {
+    /// Finds the resource, and refuses paths whose shape does not fit it.
+    pub(super) fn route(&self) -> Result<Route> {
+        let request = self.request;
+        let table = self.shared.registry.resources.load();
+        let group = table.group(&request.group);
+        let is_custom = group.is_some_and(|group| group.custom);
+        if request.verb == Verb::Proxy && !is_custom {
+            // The paths of old under which everything could be proxied.
+            return Err(Error::UnknownResource);
+        }
+        let unknown = if is_custom || group.is_none() { Error::PageNotFound } else { Error::UnknownResource };
+        let found = table.find(&request.group, &request.version, &request.resource);
+        let info = found.ok_or(unknown)?.clone();
+        if info.is_custom() {
+            return self.custom_route(info);
+        }
+        let fits = if info.namespaced {
+            request.in_namespace && !request.namespace.is_empty() || !request.named
+        } else {
+            !request.in_namespace
+        };
+        let empty_segment = request.named && request.name.is_empty();
+        let extra = request.extra_segments > 0 && request.subresource != "proxy";
+        if !fits || extra || empty_segment {
+            return Err(Error::UnknownResource);
+        }
+        let subresource = match request.subresource.as_str() {
+            "" => None,
+            name => {
+                let position = info.subresources.iter().position(|subresource| subresource.name == name);
+                Some(position.ok_or(Error::UnknownResource)?)
+            }
+        };
+        Ok(Route { info, subresource })
+    }
+
+    /// The verb, if the path has it.
+    pub(super) fn verb(&self, route: &Route) -> Result<Verb> {
+        if route.info.is_custom() {
+            return self.custom_verb(route);
+        }
+        let request = self.request;
+        if *self.method == Method::HEAD || (request.watch_prefix && *self.method != Method::GET) {
+            return Err(Error::MethodNotAllowed);
+        }
+        let verb = request.verb;
+        let everywhere = route.info.namespaced && !request.in_namespace;
+        let wanted = match (verb, request.named) {
+            (Verb::Create, false) | (Verb::List | Verb::DeleteCollection, _) => verb,
+            (Verb::Watch, _) => verb,
+            (Verb::Create, true) if route.subresource.is_some() => verb,
+            (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, true) => verb,
+            _ => return Err(Error::MethodNotAllowed),
+        };
+        if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.info.has_verb("list") {
+            return Err(Error::MethodNotAllowed);
+        }
+        let known = match route.subresource() {
+            Some(subresource) => subresource.has_verb(wanted.as_str()),
+            None if wanted == Verb::Watch && !route.info.has_verb("watch") && route.info.has_verb("list") => {
+                return Err(Error::MethodNotSupported {
+                    resource: route.info.group_resource.clone(),
+                    action: "watch".to_owned(),
+                });
+            }
+            None => route.info.has_verb(wanted.as_str()),
+        };
+        if known { Ok(wanted) } else { Err(Error::MethodNotAllowed) }
+    }
+
+    /// The route of a custom resource. Its paths have no router: a scope that does not fit is no page, and segments after the
+    /// subresource do not matter.
+    ///
+    /// Source: `crdHandler` of apiextensions-apiserver.
+    fn custom_route(&self, info: Arc<ResourceInfo>) -> Result<Route> {
+        let request = self.request;
+        let in_namespace = request.in_namespace && !request.namespace.is_empty();
+        let fits = match info.namespaced {
+            true => in_namespace || matches!(request.verb, Verb::List | Verb::Watch),
+            false => !in_namespace,
+        };
+        if !fits {
+            return Err(Error::PageNotFound);
+        }
+        let subresource = match request.subresource.as_str() {
+            "" => None,
+            name => {
+                let place = info.subresources.iter().position(|subresource| subresource.name == name);
+                Some(place.ok_or_else(|| Error::not_found(&info.group_resource, &request.name))?)
+            }
+        };
+        Ok(Route { info, subresource })
+    }
+
+    /// The verb on a custom resource, whatever the method was that led to it.
+    fn custom_verb(&self, route: &Route) -> Result<Verb> {
+        let request = self.request;
+        let verb = match request.verb {
+            // Slashes after a collection name no object.
+            Verb::Get if request.name.is_empty() && self.query.flag("watch") == Some(true) => Verb::Watch,
+            Verb::Get if request.name.is_empty() => Verb::List,
+            Verb::Delete if request.name.is_empty() => Verb::DeleteCollection,
+            verb => verb,
+        };
+        let is_supported = match route.subresource() {
+            Some(subresource) => subresource.has_verb(verb.as_str()),
+            None => route.info.has_verb(verb.as_str()),
+        };
+        if !is_supported {
+            return Err(Error::MethodNotSupported {
+                resource: route.info.group_resource.clone(),
+                action: verb.as_str().to_owned(),
+            });
+        }
+        if matches!(verb, Verb::Update | Verb::Patch) && request.name.is_empty() {
+            return Err(Error::bad_request("name must be provided"));
+        }
+        Ok(verb)
+    }
+}

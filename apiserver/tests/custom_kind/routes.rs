@@ -1,0 +1,93 @@
+//! Paths and methods of custom resources, which have no router of their own.
+
+use bytes::Bytes;
+use coracle_apimachinery::resource_info::{CustomKind, CustomVersion};
+use http::{Method, header};
+use serde_json::{Value, json};
+
+use super::server::{MERGE, Server, WIDGETS, read, widget};
+
+#[tokio::test]
+async fn paths_and_methods_are_answered_as_those_without_a_router() {
+    let server = Server::start().await;
+    let version = |name: &str| CustomVersion { status: name == "v1", ..CustomVersion::new(name) };
+    let hidden = CustomVersion { served: false, ..version("v3") };
+    let kind = CustomKind::new("example.com", "Widget", "widgets", true);
+    server.serve(&kind, vec![version("v1").stored(), version("v2"), hidden]);
+    assert_eq!(server.send(Method::POST, WIDGETS, &widget("a", json!({}))).await.0, 201);
+    let (page, root) = ("404 page not found\n", "/apis/example.com");
+    let not_found = "widgets.example.com \"a\" not found";
+    let unsupported =
+        |verb: &str| format!("{verb} is not supported on resources of kind \"widgets.example.com\"");
+    for (method, path, code, text) in [
+        ("GET", format!("{root}/v1/widgets"), 200, String::new()),
+        ("GET", format!("{root}/v1/widgets/a"), 404, page.to_owned()),
+        ("POST", format!("{root}/v1/widgets"), 404, page.to_owned()),
+        ("DELETE", format!("{root}/v1/widgets"), 404, page.to_owned()),
+        ("GET", format!("{root}/v3/namespaces/default/widgets/a"), 404, page.to_owned()),
+        ("GET", format!("{root}/v1/namespaces/default/gadgets/a"), 404, page.to_owned()),
+        ("GET", format!("{WIDGETS}/a/scale"), 404, not_found.to_owned()),
+        ("POST", format!("{WIDGETS}/a/foo"), 404, not_found.to_owned()),
+        ("GET", format!("{root}/v2/namespaces/default/widgets/a/status"), 404, not_found.to_owned()),
+        ("GET", format!("{WIDGETS}/a/status"), 200, String::new()),
+        ("GET", format!("{WIDGETS}/a/status/more"), 200, String::new()),
+        ("GET", format!("{WIDGETS}//"), 200, String::new()),
+        ("HEAD", format!("{WIDGETS}/a"), 200, String::new()),
+        ("POST", format!("{WIDGETS}/a/status"), 405, unsupported("create")),
+        ("DELETE", format!("{WIDGETS}/none/status"), 405, unsupported("delete")),
+        ("OPTIONS", WIDGETS.to_owned(), 405, unsupported("")),
+        ("GET", format!("{root}/v1/proxy/namespaces/default/widgets/a"), 405, unsupported("proxy")),
+        ("PUT", WIDGETS.to_owned(), 400, "name must be provided".to_owned()),
+        ("PATCH", WIDGETS.to_owned(), 400, "name must be provided".to_owned()),
+        ("POST", format!("{WIDGETS}/path"), 201, String::new()),
+    ] {
+        let body = match method {
+            "POST" | "PUT" => widget("body", json!({})).to_string(),
+            "PATCH" => "{}".to_owned(),
+            _ => String::new(),
+        };
+        let media_type = if method == "PATCH" { MERGE } else { "application/json" };
+        let headers = [(header::CONTENT_TYPE.as_str(), media_type)];
+        let response =
+            server.call(method.parse().expect("a method"), &path, &headers, Bytes::from(body)).await;
+        assert_eq!(response.status().as_u16(), code, "{method} {path}");
+        let answer = read(response).await;
+        let said = answer.as_str().or(answer["message"].as_str()).unwrap_or_default();
+        if code >= 400 {
+            assert_eq!(said, text, "{method} {path}");
+        }
+    }
+    assert_eq!(server.get(&format!("{WIDGETS}/body")).await.0, 200, "the name in the path does not matter");
+}
+
+#[tokio::test]
+async fn bodies_that_are_no_widgets_are_refused() {
+    let server = Server::start().await;
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
+    let version = CustomVersion { schema, ..CustomVersion::new("v1").stored() };
+    server.serve(&CustomKind::new("example.com", "Widget", "widgets", true), vec![version]);
+    for (body, code, text) in [
+        (
+            json!({"kind": "Widget", "metadata": {"name": "a"}}),
+            400,
+            "the API version in the data () does not match the expected API version (example.com/v1)",
+        ),
+        (
+            json!({"apiVersion": "example.com/v1", "kind": "WidgetList", "items": []}),
+            422,
+            "WidgetList.example.com \"\" is invalid: kind: Invalid value: \"WidgetList\": must be Widget",
+        ),
+        (
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": "x"}),
+            400,
+            "Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal string into Go value of type v1.ObjectMeta",
+        ),
+    ] {
+        let headers = [(header::CONTENT_TYPE.as_str(), "application/json")];
+        let response = server.call(Method::POST, WIDGETS, &headers, body.to_string().into()).await;
+        let warnings = response.headers().get(header::WARNING).cloned();
+        let status = response.status().as_u16();
+        let answer: Value = read(response).await;
+        assert_eq!((status, &answer["message"], warnings), (code, &json!(text), None), "{body}");
+    }
+}
