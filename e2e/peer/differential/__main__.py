@@ -79,10 +79,12 @@ def compare(arguments: argparse.Namespace) -> int:
     """Sends the same requests to both servers."""
     peer = Server(arguments.peer, arguments.token)
     server = Server(arguments.server, arguments.token)
-    setup, cases = prepare(arguments, peer)
-    setup.apply(server)
+    setup, cases = prepare(arguments, peer, server)
     time.sleep(REST_SECONDS)
     report = Report()
+    for request, expected, actual in setup.refused_requests:
+        case = Case(-1, request.body.get("kind", ""), "setup", [request])
+        report.add(case, [view(expected)], [view(actual)])
 
     def play(index: int) -> None:
         if (case := cases.case(index)) is not None:
@@ -90,7 +92,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
     in_threads(arguments.jobs, play, indexes(arguments))
     if not arguments.no_shrink:
-        firsts = [findings[0] for findings in list(report.groups().values())[:SHRUNK_GROUPS]]
+        firsts = [group[0] for group in list(report.groups().values())[:SHRUNK_GROUPS] if group[0].case.index >= 0]
         by_case = {finding.case.index: shrink.shrink(finding, peer, server) for finding in firsts}
         report.findings = [by_case.get(finding.case.index, finding) for finding in report.findings]
     return conclude(arguments, report, seed=arguments.seed, count=arguments.count)
@@ -99,7 +101,7 @@ def compare(arguments: argparse.Namespace) -> int:
 def record(arguments: argparse.Namespace) -> int:
     """Keeps the peer's responses."""
     peer = Server(arguments.peer, arguments.token)
-    setup, cases = prepare(arguments, peer)
+    setup, cases = prepare(arguments, peer, None)
     time.sleep(REST_SECONDS)
     kept: list[tuple[Case, list[View]]] = []
 
@@ -128,11 +130,11 @@ def replay(arguments: argparse.Namespace) -> int:
     return conclude(arguments, report, sample=str(arguments.sample))
 
 
-def prepare(arguments: argparse.Namespace, peer: Server) -> tuple[Setup, Cases]:
-    """The state on the peer, and the cases that start from it."""
+def prepare(arguments: argparse.Namespace, peer: Server, server: Server | None) -> tuple[Setup, Cases]:
+    """The state on the servers, and the cases that start from it."""
     chosen = split(arguments.kinds)
     catalog = Catalog(peer)
-    builder = Builder(peer, catalog, arguments.seed)
+    builder = Builder(peer, server, catalog, arguments.seed)
     setup = builder.build(chosen)
     kinds = {key[1] for key, bodies in setup.accepted.items() if bodies}
     missing = {resource.kind for resource in catalog.resources.values()} - kinds

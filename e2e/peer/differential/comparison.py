@@ -21,6 +21,8 @@ INVENTED = {
 NOT_INVENTED: list[Any] = [None, "", "None", ["None"]]
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"20(2[5-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+# Go names a scheme after the file that made it, whose path depends on how the server was built.
+SCHEME = re.compile(r'(in scheme \\*")[^"\\]*')
 TOKEN_VOLUME = re.compile(r"kube-api-access-[a-z0-9]{5}")
 # The same members in objects that messages print, as JSON or as Go prints maps.
 PRINTED = re.compile(
@@ -59,15 +61,19 @@ def view(response: Response) -> View:
 def normal(value: Any) -> Any:
     """A value without what a server invents."""
     if isinstance(value, dict):
-        return {
+        members = {
             name: "*" if name in INVENTED and member not in NOT_INVENTED else normal(member)
             for name, member in value.items()
         }
+        if isinstance(members.get("managedFields"), list):
+            # Servers order them by whole seconds.
+            members["managedFields"].sort(key=lambda entry: json.dumps(entry, sort_keys=True))
+        return members
     if isinstance(value, list):
         return [normal(item) for item in value]
     if isinstance(value, str):
         value = UID.sub("UID", TIME.sub("TIME", value))
-        value = TOKEN_VOLUME.sub("kube-api-access-R", value)
+        value = SCHEME.sub(r"\1*", TOKEN_VOLUME.sub("kube-api-access-R", value))
         return PRINTED.sub(lambda match: next(group for group in match.groups() if group) + "*", value)
     return value
 

@@ -71,13 +71,9 @@ def policies(seed: int, count: int) -> Policies:
         name = f"differential-s{seed}-p{index}"
         namespaces.append(name)
         setup += namespace(name)
-        setup.append(
-            Request(
-                "POST",
-                f"/api/v1/namespaces/{name}/configmaps",
-                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "params"}, "data": {"limit": "3"}},
-            )
-        )
+        # Not in the namespace that the policy governs, so that it can be created again.
+        params = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"limit": "3"}}
+        setup.append(Request("POST", "/api/v1/namespaces/default/configmaps", params))
         if chance.random() < 0.7:
             setup += bound("ValidatingAdmissionPolicy", name, *validating(chance, name))
         else:
@@ -143,10 +139,9 @@ def common(chance: random.Random, name: str) -> tuple[dict, dict]:
     binding: dict = {}
     if chance.random() < 0.6:
         policy["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}
-        found = chance.choice(["params", "params", "params", "missing"])
         binding["paramRef"] = {
-            "name": found,
-            "namespace": name,
+            "name": chance.choice([name, name, name, "missing"]),
+            "namespace": "default",
             "parameterNotFoundAction": chance.choice(["Deny", "Allow"]),
         }
     return policy, binding

@@ -94,7 +94,8 @@ class Server:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON}
         data = None
         if body is not None:
-            data = json.dumps(body).encode()
+            # As most clients do, without white space.
+            data = json.dumps(body, separators=(",", ":")).encode()
             headers["Content-Type"] = content_type
         for attempt in range(ATTEMPTS):
             connection = self._connection()

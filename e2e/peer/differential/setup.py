@@ -10,7 +10,7 @@ import custom
 import policies
 from bases import BOUNDED_NAMESPACE, NAMESPACE, Bases, collection_of
 from catalog import Catalog, Resource
-from servers import Request, Server
+from servers import Request, Response, Server
 
 # Objects of these kinds change how other requests are handled, or do not rest.
 NOT_STORED = {
@@ -54,22 +54,28 @@ class Setup:
     refused: Bases = field(default_factory=lambda: defaultdict(list))
     stored: list[Stored] = field(default_factory=list)
     policy_namespaces: list[str] = field(default_factory=list)
+    # What only the reference server accepts: the request, and both responses.
+    refused_requests: list[tuple[Request, Response, Response]] = field(default_factory=list)
 
     def apply(self, server: Server) -> None:
-        """Brings another server into the state."""
+        """Brings a server into the state."""
         for request in self.requests:
             response = server.send(request)
-            if response.code not in (200, 201, 409, 422):
-                raise SystemExit(f"{server.url}: {request.method} {request.path}: {response}")
-            if response.code == 422 and request.until != 422:
-                raise SystemExit(f"{server.url}: {request.method} {request.path}: {response.body.get('message')}")
+            if not has_succeeded(request, response):
+                raise SystemExit(f"{server.url} refuses {request.body}: {response.body}")
+
+
+def has_succeeded(request: Request, response: Response) -> bool:
+    """Whether the part of the state is there after a request."""
+    return response.code in (200, 201, 409, request.until)
 
 
 class Builder:
-    """Makes the state on the reference server, which decides what is accepted."""
+    """Makes the state on the reference server, which decides what is accepted, and on the one that is compared with it."""
 
-    def __init__(self, server: Server, catalog: Catalog, seed: int) -> None:
+    def __init__(self, server: Server, subject: Server | None, catalog: Catalog, seed: int) -> None:
         self._server = server
+        self._subject = subject
         self._catalog = catalog
         self._seed = seed
         self.setup = Setup()
@@ -95,12 +101,17 @@ class Builder:
     def _create(self, request: Request, must_succeed: bool = False) -> bool:
         """Sends a request that makes a part of the state; false if it is refused."""
         response = self._server.send(request)
-        if response.code in (200, 201, 409, request.until):
-            self.setup.requests.append(request)
-            return True
-        if must_succeed:
-            raise SystemExit(f"{self._server.url} refuses {request.body}: {response.body}")
-        return False
+        if not has_succeeded(request, response):
+            if must_succeed:
+                raise SystemExit(f"{self._server.url} refuses {request.body}: {response.body}")
+            return False
+        if self._subject is not None:
+            other = self._subject.send(request)
+            if not has_succeeded(request, other):
+                self.setup.refused_requests.append((request, response, other))
+                return False
+        self.setup.requests.append(request)
+        return True
 
     def _define(self, bases: Bases) -> None:
         """Creates random custom kinds, with objects to start from."""
