@@ -49,6 +49,13 @@ pub struct Applied {
     pub changed: bool,
 }
 
+/// Why a configuration cannot be merged into an object.
+enum Refusal {
+    Conflicts(Conflicts),
+    /// The object does not have the type of another version in which it has owners.
+    Unconvertible(String),
+}
+
 impl ApplyTo<'_> {
     /// Applies a configuration to an object that has these entries.
     ///
@@ -68,14 +75,19 @@ impl ApplyTo<'_> {
         let merge = |force| self.merge(live, entries.to_vec(), configuration, applier, force);
         let is_kubectl = applier.manager == last_applied::KUBECTL;
         let applied = match merge(force) {
-            Err(conflicts) if is_kubectl => match last_applied::remaining(&conflicts, self, live) {
-                Some(remaining) if remaining.is_empty() => merge(true),
-                Some(remaining) => Err(remaining),
-                None => Err(conflicts),
-            },
+            Err(Refusal::Conflicts(conflicts)) if is_kubectl => {
+                match last_applied::remaining(&conflicts, self, live) {
+                    Some(remaining) if remaining.is_empty() => merge(true),
+                    Some(remaining) => Err(Refusal::Conflicts(remaining)),
+                    None => Err(Refusal::Conflicts(conflicts)),
+                }
+            }
             applied => applied,
         };
-        let mut applied = applied.map_err(|conflicts| conflict::error(&conflicts))?;
+        let mut applied = applied.map_err(|refusal| match refusal {
+            Refusal::Conflicts(conflicts) => conflict::error(&conflicts),
+            Refusal::Unconvertible(text) => Error::Unclassified(text),
+        })?;
         if is_kubectl {
             applied.changed |= last_applied::update(&mut applied.object, configuration);
         }
@@ -89,7 +101,7 @@ impl ApplyTo<'_> {
         configuration: &Value,
         applier: FieldManager<'_>,
         force: bool,
-    ) -> std::result::Result<Applied, Conflicts> {
+    ) -> std::result::Result<Applied, Refusal> {
         if entries.is_empty() {
             let comparison = self.compare(self.type_ref, &Value::Object(Default::default()), live);
             let first = FieldManager { manager: BEFORE_FIRST_APPLY, ..applier };
@@ -112,11 +124,12 @@ impl ApplyTo<'_> {
         let last = place.map(|place| entries.remove(place));
         let merged = merge(live, configuration, self.type_ref);
         let object = match &last {
-            Some(last) if !last.fields.is_empty() => self.prune(merged, last, &mine, &entries),
+            Some(last) if !last.fields.is_empty() => self
+                .prune(merged, last, &mine, &entries)
+                .map_err(|text| Refusal::Unconvertible(format!("failed to prune fields: {text}")))?,
             _ => merged,
         };
-        self.take_over(&mut entries, live, &object, applier.api_version, force)?;
-        let changed = object != *live;
+        let changed = self.take_over(&mut entries, live, &object, applier.api_version, force)?;
         let time = match last {
             _ if changed => applier.now.to_owned(),
             last => last.map_or_else(String::new, |last| last.time),
@@ -160,7 +173,7 @@ impl ApplyTo<'_> {
         comparison
     }
 
-    /// Takes the changed fields from the other managers.
+    /// Takes the changed fields from the other managers. Whether there are any: a list in another order is the same.
     fn take_over(
         &self,
         others: &mut Vec<Entry>,
@@ -168,15 +181,21 @@ impl ApplyTo<'_> {
         new: &Value,
         api_version: &str,
         force: bool,
-    ) -> std::result::Result<(), Conflicts> {
+    ) -> std::result::Result<bool, Refusal> {
         let comparison = self.compare(self.type_ref, live, new);
+        let is_changed = !comparison.is_empty();
         let mut comparisons = BTreeMap::from([(api_version.to_owned(), Some(comparison))]);
         for entry in &*others {
             if !comparisons.contains_key(&entry.api_version) {
-                let comparison = self.in_version(&entry.api_version, live).and_then(|(live, type_ref)| {
-                    let (new, _) = self.in_version(&entry.api_version, new)?;
-                    Some(self.compare(type_ref, &live, &new))
-                });
+                let convert = |what: &str, object| {
+                    let failed = |error| format!("failed to convert {what} object: {error}");
+                    let converted = self.in_version(&entry.api_version, object).map_err(failed);
+                    converted.map_err(Refusal::Unconvertible)
+                };
+                let comparison = match (convert("old", live)?, convert("new", new)?) {
+                    (Some((live, type_ref)), Some((new, _))) => Some(self.compare(type_ref, &live, &new)),
+                    _ => None,
+                };
                 comparisons.insert(entry.api_version.clone(), comparison);
             }
         }
@@ -189,25 +208,43 @@ impl ApplyTo<'_> {
             })
             .collect();
         if !force && !conflicts.is_empty() {
-            return Err(conflicts);
+            return Err(Refusal::Conflicts(conflicts));
         }
         manage::remove_fields(others, comparison_of);
-        Ok(())
+        Ok(is_changed)
     }
 
-    fn in_version<'s>(&'s self, api_version: &str, object: &Value) -> Option<(Value, &'s TypeRef)> {
+    /// The object in another version; None if there is no such version.
+    ///
+    /// # Errors
+    /// The text about a custom resource that does not have the type of that version.
+    fn in_version<'s>(
+        &'s self,
+        api_version: &str,
+        object: &Value,
+    ) -> std::result::Result<Option<(Value, &'s TypeRef)>, String> {
         match self.info {
-            Some(info) => info.in_version(api_version, object),
-            None => None,
+            Some(info) => manage::in_version(info, api_version, object),
+            None => Ok(None),
         }
     }
 
     /// Removes from a merged object what the manager applied the last time, and nobody owns any more.
-    fn prune(&self, merged: Value, last: &Entry, mine: &Entry, others: &[Entry]) -> Value {
-        let convert = |object: &Value, from: &str, to: &str| match from == to {
-            true => Some(object.clone()),
-            false => self.in_version(to, object).map(|(object, _)| object),
+    fn prune(
+        &self,
+        merged: Value,
+        last: &Entry,
+        mine: &Entry,
+        others: &[Entry],
+    ) -> std::result::Result<Value, String> {
+        let convert = |what: &str, object: &Value, from: &str, to: &str| match from == to {
+            true => Ok(Some(object.clone())),
+            false => match self.in_version(to, object) {
+                Ok(converted) => Ok(converted.map(|(object, _)| object)),
+                Err(error) => Err(format!("failed to convert {what}: {error}")),
+            },
         };
+        let failed = |error: String| format!("failed add back owned items: {error}");
         let type_of = |version: &str| match self.info {
             _ if version == mine.api_version => Some(self.type_ref),
             Some(info) => {
@@ -215,8 +252,11 @@ impl ApplyTo<'_> {
             }
             None => None,
         };
-        let Some(last_type) = type_of(&last.api_version) else { return merged };
-        let Some(merged_then) = convert(&merged, &mine.api_version, &last.api_version) else { return merged };
+        let Some(last_type) = type_of(&last.api_version) else { return Ok(merged) };
+        let then = "merged object to last applied version";
+        let Some(merged_then) = convert(then, &merged, &mine.api_version, &last.api_version)? else {
+            return Ok(merged);
+        };
         let mut managed: BTreeMap<&str, FieldPathSet> = BTreeMap::new();
         for entry in others.iter().chain([mine]) {
             managed.entry(&entry.api_version).or_default().union_with(entry.fields.clone());
@@ -227,30 +267,38 @@ impl ApplyTo<'_> {
         let first = managed.remove_entry(last.api_version.as_str());
         for (version, owned) in first.into_iter().chain(managed) {
             let Some(type_ref) = type_of(version) else { continue };
-            let Some(merged) = convert(&merged, &mine.api_version, version) else { continue };
-            let Some(here) = convert(&pruned, &last.api_version, version) else { continue };
+            let at = |what: &str| format!("{what} object at version {version}");
+            let merged = convert(&at("merged"), &merged, &mine.api_version, version).map_err(failed)?;
+            let here = convert(&at("pruned"), &pruned, &last.api_version, version).map_err(failed)?;
+            let (Some(merged), Some(here)) = (merged, here) else { continue };
             let mut kept = with_named_fields(&fields(&here, type_ref), type_ref);
             kept.union_with(with_named_fields(&owned, type_ref));
             let mut unowned = with_named_fields(&fields(&merged, type_ref), type_ref);
             unowned.difference_with(&kept);
-            let Some(here) = convert(&remove(&merged, type_ref, &unowned), version, &last.api_version) else {
-                continue;
-            };
-            pruned = here;
+            let kept = remove(&merged, type_ref, &unowned);
+            let then = "pruned object to last applied version";
+            if let Some(here) = convert(then, &kept, version, &last.api_version).map_err(failed)? {
+                pruned = here;
+            }
         }
         // What the manager never applied stays, though nobody owns it.
         let mut dropped = with_named_fields(&fields(&merged_then, last_type), last_type);
         dropped.difference_with(&with_named_fields(&fields(&pruned, last_type), last_type));
         let pruned = remove(&merged_then, last_type, &dropped.intersection(&last_fields));
-        convert(&pruned, &last.api_version, &mine.api_version).unwrap_or(merged)
+        let pruned = convert("pruned object", &pruned, &last.api_version, &mine.api_version)?;
+        Ok(pruned.unwrap_or(merged))
     }
 }
 
 /// An object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
 pub fn describe(object: &Value) -> String {
+    format!("{}/{}; {}", object.namespace(), object.name(), kind_of(object))
+}
+
+/// The version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
+pub fn kind_of(object: &Value) -> String {
     let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
-    let kind = group_version_kind(text("apiVersion"), text("kind"));
-    format!("{}/{}; {kind}", object.namespace(), object.name())
+    group_version_kind(text("apiVersion"), text("kind"))
 }
 
 /// As Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
+use super::typed::{self, Duplicates};
 use super::walk::{self, Comparison};
 use crate::object_meta::ObjectMeta;
-use crate::resource_info::ResourceInfo;
+use crate::resource_info::{Conversion, ResourceInfo};
 use crate::schema::TypeRef;
 use crate::strategy::FieldPath;
 
@@ -72,6 +73,10 @@ pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value
         return Value::Null;
     }
     let comparison = compare(info, &info.type_ref, writer, live, new);
+    if comparison.is_malformed {
+        // Nobody manages what has no fields.
+        return Value::Null;
+    }
     if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
         if sent.is_null() || sent == kept {
             return kept.clone();
@@ -83,6 +88,9 @@ pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value
     for entry in &entries {
         if !comparisons.contains_key(&entry.api_version) {
             let comparison = compare_in(&entry.api_version, info, writer, live, new);
+            if comparison.as_ref().is_some_and(|comparison| comparison.is_malformed) {
+                return Value::Null;
+            }
             comparisons.insert(entry.api_version.clone(), comparison);
         }
     }
@@ -90,6 +98,18 @@ pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value
     let comparison = comparisons.remove(writer.api_version).flatten().unwrap_or_default();
     add_fields(&mut entries, writer, comparison.written);
     cap_update_managers(&mut entries);
+    entry::write(entries)
+}
+
+/// The entries of an object that is created through a subresource, and stored nowhere.
+pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Value {
+    let mut comparison = walk::compare(None, new, type_ref);
+    if comparison.is_malformed {
+        return Value::Null;
+    }
+    ignore(&mut comparison.written, &[]);
+    let mut entries = Vec::new();
+    add_fields(&mut entries, writer, comparison.written);
     entry::write(entries)
 }
 
@@ -215,6 +235,23 @@ pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
     fields.difference_with(&UNTRACKED);
 }
 
+/// The object in another version; None if the kind has no such version.
+///
+/// # Errors
+/// The text about a custom resource that does not have the type of that version.
+pub(super) fn in_version<'i>(
+    info: &'i ResourceInfo,
+    api_version: &str,
+    object: &Value,
+) -> Result<Option<(Value, &'i TypeRef)>, String> {
+    let Some((object, type_ref)) = info.in_version(api_version, object) else { return Ok(None) };
+    // What a webhook would convert has the fields of its own version here.
+    if let (TypeRef::Structural(_), Conversion::Local(_)) = (type_ref, &info.conversion) {
+        typed::check(&object, type_ref, Duplicates::Allowed)?;
+    }
+    Ok(Some((object, type_ref)))
+}
+
 /// The same in another version; None if the kind has no such version.
 fn compare_in(
     api_version: &str,
@@ -223,8 +260,13 @@ fn compare_in(
     live: Option<&Value>,
     new: &Value,
 ) -> Option<Comparison> {
-    let (new, type_ref) = info.in_version(api_version, new)?;
-    let live = live.and_then(|live| info.in_version(api_version, live)).map(|(live, _)| live);
+    let malformed = Comparison { is_malformed: true, ..Comparison::default() };
+    let Ok(new) = in_version(info, api_version, new) else { return Some(malformed) };
+    let Ok(live) = live.map(|live| in_version(info, api_version, live)).transpose() else {
+        return Some(malformed);
+    };
+    let (new, type_ref) = new?;
+    let live = live.flatten().map(|(live, _)| live);
     Some(compare(info, type_ref, writer, live.as_ref(), &new))
 }
 

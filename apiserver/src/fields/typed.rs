@@ -221,8 +221,10 @@ impl<'s> Atom<'s> {
             Type::String | Type::Bytes | Type::Duration => Scalar::String,
             Type::Bool => Scalar::Boolean,
             Type::Int32 | Type::Int64 | Type::Double => Scalar::Numeric,
-            Type::Quantity | Type::IntOrString | Type::Time | Type::MicroTime => Scalar::Untyped,
-            Type::RawExtension
+            Type::Quantity | Type::Time | Type::MicroTime => Scalar::Untyped,
+            // An alternative of types has none for the real server.
+            Type::IntOrString
+            | Type::RawExtension
             | Type::FieldsV1
             | Type::Json
             | Type::SchemaOrBool
@@ -243,7 +245,6 @@ impl<'s> Atom<'s> {
             Some(StructuralType::String) => Scalar::String,
             Some(StructuralType::Integer | StructuralType::Number) => Scalar::Numeric,
             Some(StructuralType::Boolean) => Scalar::Boolean,
-            None if structural.int_or_string => Scalar::Untyped,
             None => return Atom::Any,
         })
     }

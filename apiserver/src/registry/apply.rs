@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::deletion::rfc3339;
-use super::write::{Writing, dedup_owners, default_within_limits, fit_name, fit_namespace};
+use super::write::{Writing, check_defaults, dedup_owners, default_within_limits, fit_name, fit_namespace};
 use super::{Caller, Outcome, Registry, Target};
 use crate::admission::OperationOptions;
-use crate::codec::{Decoded, json, structural};
+use crate::codec::{Decoded, json, structural, unstructured};
 use crate::fields::apply::{self, ApplyTo};
 use crate::fields::entry;
 use crate::fields::manage::FieldManager;
@@ -14,7 +14,7 @@ use crate::object_meta::ObjectMeta;
 use crate::patch::Configuration;
 use crate::request::options::WriteOptions;
 use crate::resource_info::{Part, ResourceInfo};
-use crate::schema::TypeRef;
+use crate::schema::{StructId, TypeRef};
 use crate::{Error, Result};
 
 impl Registry {
@@ -99,7 +99,7 @@ impl Registry {
         let force = options.force == Some(true);
         let applied = to.apply(&live, &entries, &configuration.object, applier, force)?;
         let mut object = match applied.changed {
-            true => decode(info, &applied.object)?,
+            true => decode(info, applied.object, &configuration.object)?,
             false => live,
         };
         object.set_meta("managedFields", entry::write(applied.entries));
@@ -108,24 +108,41 @@ impl Registry {
 }
 
 /// The merged object as one of its kind, with defaults.
-fn decode(info: &ResourceInfo, merged: &Value) -> Result<Value> {
-    let failed = |error: String| {
-        Error::Unclassified(format!(
-            "failed to convert new object ({}) to proper version: {error}",
-            apply::describe(merged)
-        ))
-    };
-    let decoded = match &info.type_ref {
-        TypeRef::Struct(id) => json::normalize(merged, *id),
+fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<Value> {
+    let strategy = &info.behaviour.strategy;
+    let object = match &info.type_ref {
+        TypeRef::Struct(id) => {
+            let mut object = decode_struct(*id, merged, configuration)?;
+            default_within_limits(&**strategy, &mut object)?;
+            object
+        }
         TypeRef::Structural(schema) => {
-            structural::conform(Decoded { value: merged.clone(), strict: Vec::new() }, schema)
+            let conformed = structural::conform(Decoded { value: merged, strict: Vec::new() }, schema);
+            let mut object =
+                conformed.map_err(|error| unconvertible(configuration, &error.to_string()))?.value;
+            check_defaults(structural::fill_defaults(&mut object, schema), &object)?;
+            object
         }
     };
-    let mut object = decoded.map_err(|error| failed(error.to_string()))?.value;
-    let strategy = &info.behaviour.strategy;
-    default_within_limits(&**strategy, &mut object)?;
     match strategy.conversion_error(&object) {
-        Some(error) => Err(failed(error)),
+        Some(error) => Err(unconvertible(configuration, &error)),
         None => Ok(object),
     }
+}
+
+/// What an apply has merged, as an object of a built-in type.
+pub(super) fn decode_struct(id: StructId, mut merged: Value, configuration: &Value) -> Result<Value> {
+    let restored = unstructured::restore_object(&mut merged, id);
+    let decoded = restored.and_then(|()| json::normalize(&merged, id).map_err(|error| error.to_string()));
+    decoded.map(|decoded| decoded.value).map_err(|error| {
+        let kind = apply::kind_of(configuration);
+        let error = format!("unable to convert unstructured object to {kind}: {error}");
+        unconvertible(configuration, &error)
+    })
+}
+
+/// The error about a merged object that cannot be what the configuration says it is.
+pub(super) fn unconvertible(configuration: &Value, error: &str) -> Error {
+    let described = apply::describe(configuration);
+    Error::Unclassified(format!("failed to convert new object ({described}) to proper version: {error}"))
 }

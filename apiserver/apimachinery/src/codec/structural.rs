@@ -143,6 +143,12 @@ pub const MAX_DEFAULT_BYTES: usize = 3 << 20;
 /// [`MAX_DEFAULT_BYTES`]: defaults inside of the items of lists multiply.
 pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
     drop_nulls(object, schema.root());
+    fill_defaults(object, schema)
+}
+
+/// Fills in the defaults of an object that was merged by an apply: nulls that are no values stay, and are invalid. Returns as
+/// [`default`].
+pub fn fill_defaults(object: &mut Value, schema: &StructuralSchema) -> bool {
     if !schema.has_defaults() {
         return true;
     }

@@ -11,7 +11,7 @@ use crate::render::table::Printer;
 use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
 use crate::selector::SelectableFields;
 use crate::strategy::custom_resource::CustomResourceStrategy;
-use crate::strategy::{Behaviour, ScalePaths};
+use crate::strategy::{Behaviour, ResetFields, ScalePaths};
 use crate::validation::metadata::MetadataValidation;
 
 /// The names of a custom kind: `spec.group`, `spec.names` and `spec.scope`.
@@ -133,6 +133,7 @@ impl CustomKind {
         .generation()
         .conditional_update()
         .selectable_fields(selectable)
+        .reset_fields(ResetFields::STATUS_ALONE)
         .printer(Printer::of_custom_resource(version.columns.as_ref()));
         behaviour.create_refusal =
             self.terminating.then_some("create not allowed while custom resource definition is terminating");

@@ -17,6 +17,7 @@ use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
 use crate::background;
 use crate::cluster::Cluster;
+use crate::error::{self, Cause};
 use crate::fields::atomics::atomics;
 use crate::fields::merge::merge;
 use crate::fields::typed::{self, Duplicates};
@@ -49,6 +50,7 @@ impl MutatingAdmissionPolicy {
             attributes.reinvocation.of_plugin(NAME).resume(attributes.object);
         }
         let mut invoked = false;
+        let mut denial = Denial::default();
         for policy in policies.iter() {
             let bound = |binding: &&Binding| binding.policy == policy.name;
             for binding in bindings.iter().filter(bound) {
@@ -62,14 +64,15 @@ impl MutatingAdmissionPolicy {
                 self.observe(policy, binding, began, &outcome);
                 let changed = match outcome {
                     Outcome::NotMatched => continue,
-                    Outcome::Done { changed } => changed,
-                    Outcome::Failed(message) if policy.fails => {
-                        return Err(attributes.forbidden(format!(
-                            "policy '{}' with binding '{}' denied request: {message}",
-                            policy.name, binding.name
-                        )));
+                    Outcome::Misconfigured(message) => {
+                        denial.misconfigured.extend(denied(policy, binding, &message));
+                        continue;
                     }
-                    Outcome::Failed(_) => false,
+                    Outcome::Done { changed, failures } => {
+                        let denied = failures.iter().filter_map(|message| denied(policy, binding, message));
+                        denial.failures.extend(denied);
+                        changed
+                    }
                 };
                 invoked = true;
                 if changed {
@@ -84,15 +87,15 @@ impl MutatingAdmissionPolicy {
         if invoked {
             attributes.reinvocation.of_plugin(NAME).finish(attributes.object);
         }
-        Ok(())
+        denial.into_result(attributes)
     }
 
     /// Counts an invocation.
     fn observe(&self, policy: &Policy, binding: &Binding, began: Instant, outcome: &Outcome) {
         let error_type = match outcome {
             Outcome::NotMatched => return,
-            Outcome::Done { .. } => "no_error",
-            Outcome::Failed(message) => error_type(message),
+            Outcome::Done { failures, .. } => failures.first().map_or("no_error", |text| error_type(text)),
+            Outcome::Misconfigured(message) => error_type(message),
         };
         let labels = PolicyLabels { policy: &policy.name, binding: &binding.name, error_type };
         self.context.metrics.mutating_policy(labels, began.elapsed());
@@ -114,12 +117,12 @@ impl MutatingAdmissionPolicy {
         }
         let params = match params::collect(policy, binding, attributes, &resources, cluster).await {
             Ok(params) => params,
-            Err(message) => return Ok(Outcome::Failed(message)),
+            Err(message) => return Ok(Outcome::Misconfigured(message)),
         };
         let resource = attributes.resource;
         let requested = resources.find(&resource.group, attributes.version, &resource.resource);
         let requested = requested.ok_or(Error::UnknownResource)?;
-        let mut changed = false;
+        let (mut changed, mut failures) = (false, Vec::new());
         let expressions = policy.expressions.get().await?;
         for params in &params {
             let mut objects = VersionedObjects::new(&invocation, attributes).await?;
@@ -134,18 +137,80 @@ impl MutatingAdmissionPolicy {
                         changed = true;
                     }
                     Ok(_) => {}
-                    Err(message) => return Ok(Outcome::Failed(message)),
+                    Err(Refusal::Conditions(message)) => {
+                        failures.push(message);
+                        break;
+                    }
+                    Err(Refusal::Mutation(message)) => failures.push(message),
                 }
             }
         }
-        Ok(Outcome::Done { changed })
+        Ok(Outcome::Done { changed, failures })
     }
 }
 
 enum Outcome {
     NotMatched,
-    Done { changed: bool },
-    Failed(String),
+    /// The parameters cannot be found.
+    Misconfigured(String),
+    Done {
+        changed: bool,
+        /// The texts of what could not be evaluated.
+        failures: Vec<String>,
+    },
+}
+
+/// What could not be evaluated.
+enum Refusal {
+    /// The conditions, without which there are no mutations.
+    Conditions(String),
+    /// One mutation. The next ones are tried.
+    Mutation(String),
+}
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Refusal {
+        Refusal::Mutation(message)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(message: &str) -> Refusal {
+        Refusal::Mutation(message.to_owned())
+    }
+}
+
+/// The texts of the policies that deny a request.
+#[derive(Default)]
+struct Denial {
+    misconfigured: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Denial {
+    fn into_result(self, attributes: &AdmissionAttributes<'_>) -> Result<()> {
+        // The message is that of the first text, in which wrong configurations come before failures.
+        let reason = if self.misconfigured.is_empty() { "Invalid" } else { "Forbidden" };
+        let messages: Vec<String> = self.misconfigured.into_iter().chain(self.failures).collect();
+        let Some(first) = messages.first().cloned() else { return Ok(()) };
+        let forbidden = match attributes.forbidden(first.as_str()) {
+            Error::Forbidden { resource, name, detail, .. } => {
+                let cause = |message| Cause { message, ..Cause::default() };
+                Error::Forbidden { resource, name, detail, causes: messages.into_iter().map(cause).collect() }
+            }
+            other => other,
+        };
+        let status = error::Status { reason: reason.into(), message: first, ..forbidden.status() };
+        Err(Error::Status(Box::new(status)))
+    }
+}
+
+/// The text of a denial, if the policy denies what it cannot evaluate.
+fn denied(policy: &Policy, binding: &Binding, message: &str) -> Option<String> {
+    let (policy_name, binding_name) = (&policy.name, &binding.name);
+    policy
+        .fails
+        .then(|| format!("policy '{policy_name}' with binding '{binding_name}' denied request: {message}"))
 }
 
 /// The object with one mutation; None if the conditions do not hold.
@@ -156,9 +221,9 @@ fn mutate(
     params: &Value,
     objects: &VersionedObjects,
     meter: &Meter,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, Refusal> {
     let variables = PolicyVariables::new(request, params, &expressions.variables, meter);
-    if !expressions.conditions.match_request(&variables, meter)? {
+    if !expressions.conditions.match_request(&variables, meter).map_err(Refusal::Conditions)? {
         return Ok(None);
     }
     let Some(object) = &objects.object else { return Ok(None) };
@@ -170,10 +235,10 @@ fn mutate(
         serde_json::from_slice(&objects.to_json(object)).map_err(|error| error.to_string())?;
     let patched = if mutation.is_json_patch {
         let patch = operations(&value, meter)?;
-        json_patch::apply(current, &patch).map_err(|error| format!("JSON Patch: {error}"))?.object
+        json_patch::apply(current, &patch).map_err(|error| format!("JSON Patch: {error}"))?
     } else {
         let CelValue::Object(literal) = &value else {
-            return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
+            return Err("ApplyConfiguration expression must evaluate to an Object".into());
         };
         // What JSON has room for is visited soon, too.
         let configuration = value.to_json(meter).map_err(|error| error.to_string())?;
@@ -185,13 +250,13 @@ fn mutate(
         for name in ["apiVersion", "kind", "metadata"] {
             let given = matches!(&value, CelValue::Object(literal) if literal.fields.contains_key(name));
             if name != "metadata" && given {
-                return Err(format!("ApplyConfiguration may not set {name}"));
+                return Err(format!("ApplyConfiguration may not set {name}").into());
             }
         }
         apply(&current, &configuration, &objects.type_ref)
             .map_err(|error| format!("error applying patch: {error}"))?
     };
-    objects.decode(patched).map(Some)
+    objects.decode(patched).map(Some).map_err(Refusal::from)
 }
 
 /// Merges an apply configuration into an object, if it has the types of its kind and replaces nothing as a whole.

@@ -42,11 +42,13 @@ pub(in crate::registry) fn track(
     old: Option<&Value>,
     new: &mut Value,
 ) {
+    let view = info.behaviour.strategy.managed_view(new);
+    let managed = view.as_ref().unwrap_or(&*new);
     let entries = if info.internal_version() == info.api_version {
-        manage::update(info, writer, old, new)
+        manage::update(info, writer, old, managed)
     } else {
         let shown = |object: &Value| info.from_internal(object.clone());
-        manage::update(info, writer, old.map(shown).as_ref(), &shown(new))
+        manage::update(info, writer, old.map(shown).as_ref(), &shown(managed))
     };
     new.set_meta("managedFields", entries);
 }
