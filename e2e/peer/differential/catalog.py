@@ -7,7 +7,7 @@ from servers import Server
 
 Schema = dict[str, Any]
 
-# Fields that list their values in the description, as in `- `"Always"` means ...`.
+# The description of a field whose type is a reference: it may list values, as in `- `"Always"` means ...`.
 DESCRIPTION = "x-coracle-description"
 
 
@@ -21,7 +21,6 @@ class Resource:
     namespaced: bool
     schema: Schema
     subresources: set[str] = field(default_factory=set)
-    # Fields of an object of a custom kind that have a type of their own.
     is_custom: bool = False
 
     def collection(self, namespace: str) -> str:
