@@ -16,6 +16,7 @@ pub mod bootstrap;
 pub mod discovery;
 pub mod fields;
 pub mod flow_control;
+pub mod flow_schema_status;
 pub mod policy_status;
 pub mod registry;
 pub mod serve;

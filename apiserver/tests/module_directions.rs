@@ -87,6 +87,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "registry",
             "apiextensions",
             "policy_status",
+            "flow_schema_status",
             "aggregator",
             "advertise",
             "answer",

@@ -25,6 +25,7 @@ use coracle_apiserver::aggregator::{
 use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::flow_schema_status::FlowSchemaStatus;
 use coracle_apiserver::policy_status::PolicyStatus;
 use coracle_apiserver::registry::{ObjectIndex, Registry, open_store};
 use coracle_apiserver::serve::listener::Listener;
@@ -143,6 +144,7 @@ impl Options {
             tasks.spawn(advertisement.keep_identity());
         }
         tasks.spawn(CustomResources::new(registry.clone()).run());
+        tasks.spawn(FlowSchemaStatus::new(registry.clone()).run());
         // It needs the types that are served, so it is no client as the other controllers are; it is selected as they are.
         if is_selected(POLICY_STATUS_CONTROLLER) {
             tasks.spawn(PolicyStatus::new(registry.clone()).run());

@@ -452,9 +452,49 @@ pub fn quote(text: &str) -> String {
     out
 }
 
+/// The text that [`quote`] has quoted.
+fn unquote(quoted: &str) -> String {
+    let inner = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(quoted);
+    let mut text = String::with_capacity(inner.len());
+    let mut rest = inner.chars();
+    while let Some(c) = rest.next() {
+        let code = match c {
+            '\\' => rest.next(),
+            _ => None,
+        };
+        let mut digits = |count: usize| {
+            let hex: String = rest.by_ref().take(count).collect();
+            u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
+        };
+        text.push(match code {
+            None => c,
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('a') => '\u{7}',
+            Some('b') => '\u{8}',
+            Some('v') => '\u{b}',
+            Some('f') => '\u{c}',
+            Some('x') => digits(2),
+            Some('u') => digits(4),
+            Some(other) => other,
+        });
+    }
+    text
+}
+
 /// The maximum size of the errors of one object in bytes: a hostile object can have a million errors, and no response
 /// needs all of them. (The real server reports them all, and gives up after half a minute.)
 const MAX_BYTES: usize = 1 << 20;
+
+/// How Go declares a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeclaredString {
+    /// It has a type of its own, such as `v1.Protocol`.
+    pub is_named: bool,
+    /// It is a pointer, so that it can be absent.
+    pub is_pointer: bool,
+}
 
 /// The errors of one object in the order in which they were found, up to a total size.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -487,6 +527,27 @@ impl Errors {
     /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` return them.
     pub fn invalid_each(&mut self, field: &Field<'_>, messages: Vec<String>) {
         self.extend(messages.into_iter().map(|message| field.invalid(message)));
+    }
+
+    /// Prints values of strings as Go prints their types: those of a type with a name as JSON, and one that is no pointer as
+    /// empty rather than absent.
+    ///
+    /// - `string_at`: how Go declares the string at a path.
+    pub fn print_strings(&mut self, string_at: impl Fn(&str) -> Option<DeclaredString>) {
+        for error in &mut self.found {
+            let Some(text) = &mut error.bad_value else { continue };
+            let is_quoted = text.starts_with('"') && text.contains(['\\', '<', '>', '&']);
+            if !is_quoted && text != "null" {
+                continue;
+            }
+            match string_at(&error.field) {
+                Some(string) if is_quoted && string.is_named => {
+                    *text = escape_html(&Value::from(unquote(text)).to_string());
+                }
+                Some(string) if !is_quoted && !string.is_pointer => "\"\"".clone_into(text),
+                _ => {}
+            }
+        }
     }
 
     /// Whether the maximum size is reached, so that further validation is useless.
@@ -553,6 +614,29 @@ mod tests {
         assert_eq!(first.get("image").required("").to_string(), "spec.containers[0].image: Required value");
         let (key, label) = root.walk("metadata.labels").entries().next().expect("one label");
         assert_eq!((key, label.path().to_string().as_str()), ("a.b/c", "metadata.labels[a.b/c]"));
+    }
+
+    #[test]
+    fn strings_print_as_go_declares_them() {
+        let object = json!({"named": "<\u{0}\"\\é", "plain": "<\u{0}"});
+        let root = Field::root(&object);
+        let mut errors = Errors::new();
+        for name in ["named", "plain", "absent", "pointer"] {
+            errors.push(root.get(name).invalid_or_null("bad"));
+        }
+        errors.print_strings(|path| {
+            Some(DeclaredString { is_named: path == "named", is_pointer: path == "pointer" })
+        });
+        let texts: Vec<String> = errors.iter().map(FieldError::body).collect();
+        assert_eq!(
+            texts,
+            [
+                r#"Invalid value: "\u003c\u0000\"\\é": bad"#,
+                r#"Invalid value: "<\x00": bad"#,
+                r#"Invalid value: "": bad"#,
+                "Invalid value: null: bad",
+            ]
+        );
     }
 
     #[test]

@@ -83,6 +83,19 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
+/// The error about a document of the wrong shape, with the message of Go's JSON decoder.
+pub fn cannot_unmarshal(value: &Value, into: &str) -> String {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    format!("json: cannot unmarshal {kind} into Go {into}")
+}
+
 /// A value as Go's `%#v` prints it.
 pub fn go_syntax(value: &Value) -> String {
     match value {

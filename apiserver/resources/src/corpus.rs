@@ -70,6 +70,7 @@ impl<'a> Kind<'a> {
         let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
         object["kind"] = self.name.into();
         self.behaviour.strategy.default(&mut object);
+        codec::zero::drop_empty_lists(&mut object, self.shape);
         object
     }
 }

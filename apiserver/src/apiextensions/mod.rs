@@ -31,7 +31,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use crate::fields::manage::{self, FieldManager};
+use crate::fields::versions::Versions;
 use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Stored, Target, parse};
 use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
@@ -42,6 +45,9 @@ use webhook_converter::WebhookConverter;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
+
+/// The manager of what the server itself writes.
+const MANAGER: &str = "kube-apiserver";
 
 /// How long what failed waits for its next try.
 const RETRY: Duration = Duration::from_secs(1);
@@ -161,14 +167,24 @@ impl CustomResources {
         }
     }
 
-    /// Changes a stored definition.
+    /// Changes a stored definition, through its status.
     async fn change(&self, name: &str, edit: impl Fn(&mut Value)) -> Result<()> {
+        let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
         let changed = |current: &Value| {
             let mut definition = current.clone();
             edit(&mut definition);
+            let writer = FieldManager {
+                manager: MANAGER,
+                api_version: &info.api_version,
+                subresource: "status",
+                now: &rfc3339(self.registry.now()),
+            };
+            let managed_fields = manage::update(&Versions::of(&info), writer, Some(current), &definition);
+            // A built-in kind is converted in the process.
+            definition.set_meta("managedFields", managed_fields.unwrap_or_default());
             Ok(definition)
         };
-        let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
+        let info = info.clone();
         let target = Target { info, namespace: String::new(), name: name.to_owned() };
         self.registry.rewrite(&target, false, changed).await
     }

@@ -123,8 +123,7 @@ impl ApplyTo<'_> {
                 .map_err(|error| error.of("failed to prune fields"))?,
             _ => merged,
         };
-        self.take_over(&mut entries, live, &object, applier, force)?;
-        let changed = object != *live;
+        let changed = self.take_over(&mut entries, live, &object, applier, force)?;
         let time = match last {
             _ if changed => applier.now.to_owned(),
             last => last.map_or_else(String::new, |last| last.time),
@@ -191,7 +190,7 @@ impl ApplyTo<'_> {
         comparison
     }
 
-    /// Takes the changed fields from the other managers.
+    /// Takes the changed fields from the other managers. Whether there are any: a list in another order is the same.
     fn take_over(
         &self,
         others: &mut Vec<Entry>,
@@ -199,8 +198,9 @@ impl ApplyTo<'_> {
         new: &Value,
         applier: FieldManager<'_>,
         force: bool,
-    ) -> std::result::Result<(), Refusal> {
+    ) -> std::result::Result<bool, Refusal> {
         let comparison = self.compare(self.type_ref, applier.subresource, live, new);
+        let is_changed = !comparison.is_empty();
         let mut comparisons = BTreeMap::from([(applier.api_version.to_owned(), Some(comparison))]);
         for entry in &*others {
             if !comparisons.contains_key(&entry.api_version) {
@@ -220,7 +220,7 @@ impl ApplyTo<'_> {
             return Err(Refusal::Conflicts(conflicts));
         }
         manage::remove_fields(others, comparison_of);
-        Ok(())
+        Ok(is_changed)
     }
 
     /// What changes in another version; None if the kind has no such version.
@@ -350,9 +350,13 @@ impl From<Refusal> for Error {
 
 /// An object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
 pub fn describe(object: &Value) -> String {
+    format!("{}/{}; {}", object.namespace(), object.name(), kind_of(object))
+}
+
+/// The version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
+pub fn kind_of(object: &Value) -> String {
     let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
-    let kind = group_version_kind(text("apiVersion"), text("kind"));
-    format!("{}/{}; {kind}", object.namespace(), object.name())
+    group_version_kind(text("apiVersion"), text("kind"))
 }
 
 /// As Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.

@@ -90,6 +90,10 @@ pub fn update(
     }
     let reconciled = reconcile_entries(versions, &mut entries, live)?;
     let comparison = compare(info, &info.type_ref, writer, live, new);
+    if comparison.is_malformed {
+        // Nobody manages what has no fields.
+        return Ok(Value::Null);
+    }
     if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
         if !reconciled && (sent.is_null() || sent == kept) {
             return Ok(kept.clone());
@@ -101,6 +105,9 @@ pub fn update(
     for entry in &entries {
         if !comparisons.contains_key(&entry.api_version) {
             let comparison = compare_in(&entry.api_version, versions, writer, live, new)?;
+            if comparison.as_ref().is_some_and(|comparison| comparison.is_malformed) {
+                return Ok(Value::Null);
+            }
             comparisons.insert(entry.api_version.clone(), comparison);
         }
     }
@@ -131,6 +138,18 @@ pub(super) fn reconcile_entries(
         changed |= reconcile(&mut entry.fields, type_ref);
     }
     Ok(changed)
+}
+
+/// The entries of an object that is created through a subresource, and stored nowhere.
+pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Value {
+    let mut comparison = walk::compare(None, new, type_ref);
+    if comparison.is_malformed {
+        return Value::Null;
+    }
+    ignore(&mut comparison.written, &[]);
+    let mut entries = Vec::new();
+    add_fields(&mut entries, writer, comparison.written);
+    entry::write(entries)
 }
 
 /// The entries after a write to `/scale` changed the replicas of `live`. The new entry has no time.

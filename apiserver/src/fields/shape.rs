@@ -96,7 +96,8 @@ impl<'s> FieldType<'s> {
             }
             FieldType::Member(field) => schema().is_atomic(field),
             FieldType::Type(Type::List(_) | Type::ListMessage(_)) => true,
-            FieldType::Type(Type::Struct(id)) | FieldType::Struct(id) => schema().get(*id).atomic,
+            FieldType::Type(Type::Struct(id)) => schema().get(*id).atomic,
+            FieldType::Struct(id) => schema().get(id).atomic,
             FieldType::Type(_) | FieldType::Untyped => false,
             FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
                 match structural.ty {
@@ -152,14 +153,14 @@ impl<'s> FieldType<'s> {
                     shape => shape,
                 };
             }
-            FieldType::Untyped => &Type::RawExtension,
+            FieldType::Untyped if [old, new].into_iter().flatten().all(Value::is_object) => {
+                return Shape::Map(FieldType::Untyped);
+            }
+            FieldType::Untyped => return Shape::Leaf,
         };
         match ty {
             Type::Struct(id) => Shape::of_struct(*id),
             Type::Map(entry) => Shape::Map(FieldType::Type(entry)),
-            Type::RawExtension if [old, new].into_iter().flatten().all(Value::is_object) => {
-                Shape::Map(FieldType::Untyped)
-            }
             _ => Shape::Leaf,
         }
     }
@@ -187,6 +188,14 @@ impl<'s> Position<'s> {
     /// That of a value inside of this one.
     pub fn inner(self, field_type: FieldType<'s>) -> Position<'s> {
         Position { field_type, depth: self.depth + 1 }
+    }
+
+    /// Whether a value can be an item at this position of a list whose items have these keys, or are their own.
+    pub fn is_item(self, keys: &[Text], value: &Value) -> bool {
+        match keys {
+            [] => !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)),
+            keys => value.is_object() && keys.iter().any(|name| key(name, self.field_type, value).is_some()),
+        }
     }
 
     /// The element of a list's item at this position. Missing keys have their defaults, if they have any.
@@ -237,16 +246,15 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
     present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// The member as Go would print it; `parent` is the struct that contains it.
+/// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which a configuration may have.
 pub(super) fn present<'v>(
     field: &Field,
     parent: Option<&Value>,
     member: Option<&'v Value>,
 ) -> Option<&'v Value> {
     match member {
-        Some(value) if !value.is_null() => member,
-        _ if field.keep && parent.is_some_and(Value::is_object) => Some(zero(field)),
-        _ => None,
+        None if field.keep && parent.is_some_and(Value::is_object) => Some(zero(field)),
+        member => member,
     }
 }
 

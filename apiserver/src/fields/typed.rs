@@ -218,8 +218,10 @@ impl<'s> Atom<'s> {
             Type::String | Type::Bytes | Type::Duration => Scalar::String,
             Type::Bool => Scalar::Boolean,
             Type::Int32 | Type::Int64 | Type::Double => Scalar::Numeric,
-            Type::Quantity | Type::IntOrString | Type::Time | Type::MicroTime => Scalar::Untyped,
-            Type::RawExtension
+            Type::Quantity | Type::Time | Type::MicroTime => Scalar::Untyped,
+            // An alternative of types has none for the real server.
+            Type::IntOrString
+            | Type::RawExtension
             | Type::FieldsV1
             | Type::Json
             | Type::SchemaOrBool

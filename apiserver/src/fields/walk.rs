@@ -16,12 +16,14 @@ pub struct Comparison {
     pub written: FieldPathSet,
     /// Fields of the old object that the new one lacks.
     pub removed: FieldPathSet,
+    /// Whether a list of one of the objects has an item that nothing identifies, so that its fields cannot be told.
+    pub is_malformed: bool,
 }
 
 impl Comparison {
     /// Whether the objects are equal.
     pub fn is_empty(&self) -> bool {
-        self.written.is_empty() && self.removed.is_empty()
+        self.written.is_empty() && self.removed.is_empty() && !self.is_malformed
     }
 
     /// Applies the same change to both sets.
@@ -33,6 +35,7 @@ impl Comparison {
     fn insert(&mut self, element: impl Fn() -> PathElement, part: Comparison) {
         self.written.insert(&element, part.written);
         self.removed.insert(&element, part.removed);
+        self.is_malformed |= part.is_malformed;
     }
 }
 
@@ -139,6 +142,7 @@ fn compare_items(
     if old == new {
         return;
     }
+    comparison.is_malformed |= old.iter().chain(new).any(|value| !item.is_item(keys, value));
     let mut pairs: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for value in old {
         pairs.entry(item.element(keys, value)).or_default().0.push(value);

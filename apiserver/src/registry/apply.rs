@@ -6,7 +6,7 @@ use super::deletion::rfc3339;
 use super::write::{Writing, dedup_owners, default_within_limits, fit_name, fit_namespace};
 use super::{Caller, Outcome, Registry, Target};
 use crate::admission::OperationOptions;
-use crate::codec::{Decoded, json, structural};
+use crate::codec::{Decoded, json, structural, unstructured};
 use crate::fields::apply::{self, ApplyTo};
 use crate::fields::entry;
 use crate::fields::manage::FieldManager;
@@ -15,7 +15,7 @@ use crate::object_meta::ObjectMeta;
 use crate::patch::Configuration;
 use crate::request::options::WriteOptions;
 use crate::resource_info::{Part, ResourceInfo};
-use crate::schema::TypeRef;
+use crate::schema::{StructId, TypeRef};
 use crate::{Error, Result};
 
 impl Registry {
@@ -48,7 +48,7 @@ impl Registry {
             configuration.validate(options.field_validation, caller.warnings)?;
             Ok(applied)
         };
-        let fit = |object: &mut Value| {
+        let fit = |object: &mut Value| -> Result<()> {
             fit_namespace(target, object)?;
             fit_name(target, object)?;
             dedup_owners(object, caller.warnings);
@@ -97,7 +97,7 @@ impl Registry {
         let force = options.force == Some(true);
         let applied = to.apply(&live, &entries, &configuration.object, applier, force)?;
         let mut object = match applied.changed {
-            true => decode(info, &applied.object)?,
+            true => decode(info, applied.object, &configuration.object)?,
             false => live,
         };
         object.set_meta("managedFields", entry::write(applied.entries));
@@ -106,26 +106,38 @@ impl Registry {
 }
 
 /// The merged object as one of its kind, with defaults.
-fn decode(info: &ResourceInfo, merged: &Value) -> Result<Value> {
-    let failed = |error: String| {
-        Error::Unclassified(format!(
-            "failed to convert new object ({}) to proper version: {error}",
-            apply::describe(merged)
-        ))
-    };
-    let decoded = match &info.type_ref {
-        TypeRef::Struct(id) => json::normalize(merged, *id),
+fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<Value> {
+    let strategy = &info.behaviour.strategy;
+    let mut object = match &info.type_ref {
+        TypeRef::Struct(id) => decode_struct(*id, merged, configuration)?,
         // Unknown fields and nulls are validated, and not kept.
         TypeRef::Structural(_) => {
-            let mut decoded = Decoded { value: merged.clone(), strict: Vec::new() };
-            structural::coerce_root(&mut decoded).map(|()| decoded)
+            let mut decoded = Decoded { value: merged, strict: Vec::new() };
+            let coerced = structural::coerce_root(&mut decoded);
+            coerced.map_err(|error| unconvertible(configuration, &error.to_string()))?;
+            decoded.value
         }
     };
-    let mut object = decoded.map_err(|error| failed(error.to_string()))?.value;
-    let strategy = &info.behaviour.strategy;
     default_within_limits(&**strategy, &mut object)?;
     match strategy.conversion_error(&object) {
-        Some(error) => Err(failed(error)),
+        Some(error) => Err(unconvertible(configuration, &error)),
         None => Ok(object),
     }
+}
+
+/// What an apply has merged, as an object of a built-in type.
+pub(super) fn decode_struct(id: StructId, mut merged: Value, configuration: &Value) -> Result<Value> {
+    let restored = unstructured::restore_object(&mut merged, id);
+    let decoded = restored.and_then(|()| json::normalize(&merged, id).map_err(|error| error.to_string()));
+    decoded.map(|decoded| decoded.value).map_err(|error| {
+        let kind = apply::kind_of(configuration);
+        let error = format!("unable to convert unstructured object to {kind}: {error}");
+        unconvertible(configuration, &error)
+    })
+}
+
+/// The error about a merged object that cannot be what the configuration says it is.
+pub(super) fn unconvertible(configuration: &Value, error: &str) -> Error {
+    let described = apply::describe(configuration);
+    Error::Unclassified(format!("failed to convert new object ({described}) to proper version: {error}"))
 }

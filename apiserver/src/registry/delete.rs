@@ -161,7 +161,7 @@ impl Registry {
         let held = if options.legacy_background { 202 } else { 200 };
         match decision {
             Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),
-            Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(info, object)))),
+            Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(info, object).await?))),
             Deletion::Mark(object) => {
                 let marked = self.mark(info, &current, object).await?;
                 Ok(marked.map(|object| (held, Payload::Stored(object))))

@@ -83,7 +83,7 @@ impl Filter {
         for batch in objects.chunks(CONVERTED_AT_ONCE) {
             let stored = batch.iter().map(|object| parse(object)).collect::<Result<Vec<_>>>()?;
             for (object, shown) in batch.iter().zip(info.show(stored).await?) {
-                let key = (object.key.name().to_owned(), object.revision);
+                let key = (object.key.name().to_string(), object.revision);
                 self.converted.insert(key, fields.values(shown.requested()));
             }
         }
@@ -114,7 +114,7 @@ impl Filter {
             return self.fields.matches(namespace, name, |position| object.meta.field(position));
         };
         if !self.converted.is_empty()
-            && let Some(values) = self.converted.get(&(object.key.name().to_owned(), object.revision))
+            && let Some(values) = self.converted.get(&(object.key.name().to_string(), object.revision))
         {
             return matches(values);
         }

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod protobuf;
 pub mod structural;
 pub mod time;
+pub mod unstructured;
 pub mod yaml;
 pub mod zero;
 

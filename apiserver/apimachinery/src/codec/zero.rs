@@ -80,13 +80,77 @@ pub fn drop_nulls(value: &mut Value, ty: &Type) {
     }
 }
 
+/// Removes the lists that are empty: after a round trip through the store they are none.
+pub fn drop_empty_lists(object: &mut Value, id: StructId) {
+    if has_empty_list(object) {
+        drop_empty_lists_of(object, &Type::Struct(id));
+    }
+}
+
+fn has_empty_list(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty() || items.iter().any(has_empty_list),
+        Value::Object(members) => members.values().any(has_empty_list),
+        _ => false,
+    }
+}
+
+fn drop_empty_lists_of(value: &mut Value, ty: &Type) {
+    match (ty, value) {
+        (Type::Struct(id), Value::Object(members)) => {
+            let known = schema().get(*id);
+            members.retain(|name, member| match known.field(name).map(|field| &field.ty) {
+                Some(Type::List(_) | Type::ListMessage(_))
+                    if member.as_array().is_some_and(Vec::is_empty) =>
+                {
+                    false
+                }
+                Some(ty) => {
+                    drop_empty_lists_of(member, ty);
+                    true
+                }
+                None => true,
+            });
+        }
+        (Type::List(item) | Type::ListMessage(item), Value::Array(items)) => {
+            items.iter_mut().for_each(|value| drop_empty_lists_of(value, item));
+        }
+        (Type::Map(item), Value::Object(entries)) => {
+            entries.values_mut().for_each(|value| drop_empty_lists_of(value, item));
+        }
+        _ => {}
+    }
+}
+
+/// Adds what is printed as null: members without a value that Go does not omit.
+pub fn add_nulls(value: &mut Value, ty: &Type) {
+    match (ty, value) {
+        (Type::Struct(id), Value::Object(members)) => {
+            for field in schema().get(*id).members() {
+                match members.get_mut(field.name) {
+                    Some(member) => add_nulls(member, &field.ty),
+                    None if field.keep => _ = members.insert(field.name.to_owned(), Value::Null),
+                    None => {}
+                }
+            }
+        }
+        (Type::List(item) | Type::ListMessage(item), Value::Array(items)) => {
+            items.iter_mut().for_each(|value| add_nulls(value, item));
+        }
+        (Type::Map(item), Value::Object(entries)) => {
+            entries.values_mut().for_each(|value| add_nulls(value, item));
+        }
+        _ => {}
+    }
+}
+
 /// Whether a member with this value is omitted.
 pub fn is_omitted(field: &Field, value: &Value) -> bool {
     match (&field.ty, value) {
         (_, Value::Null) => true,
         _ if field.pointer => false,
-        // Nil and empty are the same after a round trip through the store.
-        (Type::List(_) | Type::ListMessage(_), Value::Array(items)) => items.is_empty(),
+        // Where Go prints both, a manager may own an empty list, but not one that is none.
+        (Type::List(_) | Type::ListMessage(_), Value::Array(items)) => items.is_empty() && !field.keep,
         (Type::Map(_), Value::Object(entries)) => entries.is_empty(),
         _ if field.keep => false,
         (Type::String | Type::Bytes, Value::String(text)) => text.is_empty(),
@@ -115,6 +179,30 @@ pub fn json_schema() -> StructId {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn empty_lists_are_none_once_they_are_stored() {
+        let role = schema().kind("rbac.authorization.k8s.io", "v1", "ClusterRole").expect("a kind");
+        for (object, want) in [
+            (json!({"metadata": {}, "rules": []}), json!({"metadata": {}})),
+            (
+                json!({"rules": [{"verbs": []}, {"verbs": ["get"]}]}),
+                json!({"rules": [{}, {"verbs": ["get"]}]}),
+            ),
+        ] {
+            let mut got = object.clone();
+            drop_empty_lists(&mut got, role);
+            assert_eq!(got, want, "{object}");
+        }
+    }
+
+    #[test]
+    fn members_that_are_printed_as_null_are_added() {
+        let role = schema().kind("rbac.authorization.k8s.io", "v1", "ClusterRole").expect("a kind");
+        let mut object = json!({"metadata": {"name": "r"}});
+        add_nulls(&mut object, &Type::Struct(role));
+        assert_eq!(object, json!({"metadata": {"name": "r"}, "rules": null}));
+    }
 
     #[test]
     fn printed_nulls_are_dropped_except_in_free_form_content() {

@@ -10,8 +10,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{PatchType, Patched, ReportedValue, cannot_unmarshal};
+use super::PatchType;
 use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, measure};
+use crate::go_value::cannot_unmarshal;
 use crate::{Error, Result};
 
 const MAX_OPERATIONS: usize = 10_000;
@@ -36,7 +37,7 @@ const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 ///
 /// # Errors
 /// 400 if the document is no list of operations, 413 if it has too many, 422 if one fails.
-pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
+pub fn apply(target: Value, patch: &Value) -> Result<Value> {
     let operations = read(patch).map_err(|reason| PatchType::Json.malformed(&reason))?;
     if operations.len() > MAX_OPERATIONS {
         return Err(Error::TooLarge(format!(
@@ -51,7 +52,7 @@ pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
             return Err(Error::TooLarge("the JSON patch inserts, removes or moves too much".to_owned()));
         }
     }
-    Ok(Patched { object: document.root, reported: ReportedValue::Object })
+    Ok(document.root)
 }
 
 /// Applies the operations of a webhook's `patch` to `target`, one after the other.
@@ -297,12 +298,12 @@ fn depth_of(pointer: &str) -> usize {
     pointer.bytes().filter(|byte| *byte == b'/').count()
 }
 
-fn unescape(segment: &str) -> String {
+pub(super) fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
 /// The index that `key` names in a list of `len` elements; a negative one counts from the end.
-fn index(key: &str, len: usize) -> Option<usize> {
+pub(super) fn index(key: &str, len: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
     let at = if number < 0 { i64::try_from(len).ok()? + number } else { number };
     usize::try_from(at).ok().filter(|at| *at < len)
@@ -317,7 +318,7 @@ mod tests {
     use crate::patch::arbitrary;
 
     fn patched(target: Value, operations: Value) -> Option<Value> {
-        apply(target, &operations).ok().map(|patched| patched.object)
+        apply(target, &operations).ok()
     }
 
     #[test]
@@ -596,7 +597,7 @@ mod tests {
         #[test]
         fn no_patch_panics(target in arbitrary::json(), patch in operations()) {
             if let Ok(patched) = apply(target, &patch) {
-                prop_assert!(measure(&patched.object).depth <= MAX_DEPTH);
+                prop_assert!(measure(&patched).depth <= MAX_DEPTH);
             }
         }
     }

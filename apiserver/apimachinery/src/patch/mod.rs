@@ -1,8 +1,8 @@
 //! Patches: JSON patch, merge patch and strategic merge patch.
 //!
 //! Pure functions over JSON values. Each takes the object in the version of the request and the decoded patch
-//! document, and returns a [`Patched`]: the new object, which is not yet decoded against its type, and the value to
-//! report if it cannot be. Parsing bytes is the codec's work; field ownership and apply have their own module.
+//! document, and returns the new object, which is not yet decoded against its type. Parsing bytes is the codec's work;
+//! field ownership and apply have their own module.
 //!
 //! Start at [`Patch`], the patch of a request; then [`json::apply`], [`merge::apply`] and [`strategic::apply`].
 //!
@@ -14,6 +14,7 @@ mod configuration;
 mod identity;
 pub mod json;
 pub mod merge;
+mod printed;
 mod request;
 pub mod strategic;
 
@@ -25,7 +26,6 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::field::{Errors, Field, Path};
-use crate::go_value::GoValue;
 use crate::names::GroupKind;
 
 /// The patch types, without apply.
@@ -61,51 +61,14 @@ impl PatchType {
     }
 }
 
-/// A patched object that still has to be decoded.
-#[derive(Clone, Debug)]
-pub struct Patched {
-    /// The patched object.
-    pub object: Value,
-    reported: ReportedValue,
-}
-
-/// The invalid value that a decoding error reports.
-#[derive(Clone, Debug)]
-enum ReportedValue {
-    /// The whole patched object.
-    Object,
-    /// The patch, without the parts that merging has consumed.
-    Patch(Value),
-}
-
-impl Patched {
-    fn of(object: Value) -> Patched {
-        Patched { object, reported: ReportedValue::Object }
-    }
-
-    /// The error if the patched object does not decode: `error` is the decoder's message.
-    pub fn undecodable(&self, error: &str) -> Error {
-        let reported = match &self.reported {
-            ReportedValue::Object => self.object.to_string(),
-            ReportedValue::Patch(patch) => GoValue(patch).to_string(),
-        };
-        let mut errors = Errors::new();
-        errors.push(Field::at(None, Path::of("patch")).invalid_value(reported, error));
-        Error::invalid(&GroupKind::new("", ""), "", errors)
-    }
-}
-
-/// The error about a document of the wrong shape, with the message of Go's JSON decoder.
-fn cannot_unmarshal(value: &Value, into: &str) -> String {
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    format!("json: cannot unmarshal {kind} into Go {into}")
+/// The error if a patched object does not decode.
+///
+/// - `value`: the patched object or the patch, as the real server prints it.
+/// - `error`: the decoder's message.
+fn undecodable(value: String, error: &str) -> Error {
+    let mut errors = Errors::new();
+    errors.push(Field::at(None, Path::of("patch")).invalid_value(value, error));
+    Error::invalid(&GroupKind::new("", ""), "", errors)
 }
 
 /// A null in a patch removes a member; where there is none to remove, the null is dropped. List elements are not

@@ -4,13 +4,13 @@ use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
 use super::identity::{self, Identity, IdentityCheck};
-use super::{PatchType, Patched, json as json_patch, merge, strategic};
-use crate::codec::{DecodeError, Decoded, json as codec, structural};
+use super::{PatchType, json as json_patch, merge, printed, strategic, undecodable};
+use crate::codec::{DecodeError, Decoded, json as codec, structural, zero};
 use crate::error::Status;
 use crate::request::Warnings;
 use crate::request::negotiate::media_type;
 use crate::request::options::FieldValidation;
-use crate::schema::TypeRef;
+use crate::schema::{Type, TypeRef};
 use crate::{Error, Result};
 
 /// The media types of patches that custom resources take.
@@ -36,6 +36,8 @@ fn unsupported(accepted: &[&str]) -> Error {
 pub struct Patch {
     patch_type: PatchType,
     document: Value,
+    /// The document as it was sent: errors print parts of it.
+    text: Box<str>,
     /// The field validation errors in the document itself.
     strict: Vec<String>,
 }
@@ -72,28 +74,40 @@ impl Patch {
             strict.extend(json_patch::unknown_fields(&document.value));
             strict.iter_mut().for_each(|complaint| complaint.insert_str(0, "json patch "));
         }
-        Ok(Patch { patch_type, document: document.value, strict })
+        let text = String::from_utf8_lossy(body).into();
+        Ok(Patch { patch_type, document: document.value, text, strict })
     }
 
     /// Applies the patch to an object of a type.
+    ///
+    /// - `original`: makes the object; once more if the patched one does not decode.
     pub fn apply(
         &self,
-        object: Value,
+        original: &dyn Fn() -> Value,
         type_ref: &TypeRef,
         validation: FieldValidation,
         warnings: &Warnings,
     ) -> Result<Value> {
+        let object = original();
         let identity = Identity::of(&object);
+        let mut merged = None;
         let patched = match self.patch_type {
-            PatchType::Json => json_patch::apply(object, &self.document)?,
+            PatchType::Json => json_patch::apply(with_printed_nulls(object, type_ref), &self.document)?,
             PatchType::Merge => merge::apply(object, self.document.clone())?,
             PatchType::Strategic => match type_ref {
-                TypeRef::Struct(id) => strategic::apply(object, self.document.clone(), *id)?,
+                TypeRef::Struct(id) => {
+                    let merged = merged.insert(strategic::apply(object, self.document.clone(), *id)?);
+                    std::mem::take(&mut merged.object)
+                }
                 TypeRef::Structural(_) => return Err(unsupported(&CUSTOM_RESOURCE_PATCHES)),
             },
         };
+        let refuse = |error: &str| match &merged {
+            Some(merged) => merged.undecodable(error),
+            None => undecodable(self.printed(&original(), type_ref), error),
+        };
         let (mut object, complaints) =
-            self.decode(&patched.object, type_ref, &identity).map_err(|error| patched.undecodable(&error))?;
+            self.decode(&patched, type_ref, &identity).map_err(|error| refuse(&error))?;
         if !matches!(type_ref, TypeRef::Structural(_)) || identity.other_kind(&object).is_none() {
             identity.restore(&mut object);
         }
@@ -104,18 +118,30 @@ impl Patch {
             FieldValidation::Strict if complaints.peek().is_none() => {}
             FieldValidation::Strict => {
                 let complaints: Vec<String> = complaints.collect();
-                return Err(patched.undecodable(&format!("strict decoding error: {}", complaints.join(", "))));
+                return Err(refuse(&format!("strict decoding error: {}", complaints.join(", "))));
             }
         }
         Ok(object)
     }
 
-    /// The error if the patched object cannot be converted to the real server's internal version.
-    pub fn conversion_error(&self, object: &Value, error: &str) -> Error {
+    /// The error if what the patch makes of `original` cannot be converted to the real server's internal version.
+    pub fn conversion_error(&self, original: &Value, type_ref: &TypeRef, error: &str) -> Error {
         match self.patch_type {
             PatchType::Strategic => Error::Unclassified(error.to_owned()),
-            PatchType::Json | PatchType::Merge => Patched::of(object.clone()).undecodable(error),
+            PatchType::Json | PatchType::Merge => undecodable(self.printed(original, type_ref), error),
         }
+    }
+
+    /// The text of the patched object, as errors print it.
+    fn printed(&self, original: &Value, type_ref: &TypeRef) -> String {
+        let mut text = Vec::new();
+        codec::write(original, type_ref, &mut text);
+        let text = String::from_utf8_lossy(&text);
+        let printed = match self.patch_type {
+            PatchType::Json => printed::json_patched(&text, &self.text),
+            PatchType::Merge | PatchType::Strategic => printed::merge_patched(&text, &self.text),
+        };
+        printed.unwrap_or_else(|| text.into_owned())
     }
 
     /// Decodes the patched object by its type, with the field validation errors.
@@ -154,6 +180,14 @@ impl Patch {
         }
         decoded.map(|decoded| (decoded.value, decoded.strict)).map_err(|error| error.to_string())
     }
+}
+
+/// The object with the members that Go prints as null: a JSON patch can remove and test them.
+fn with_printed_nulls(mut object: Value, type_ref: &TypeRef) -> Value {
+    if let Some(id) = type_ref.built_in() {
+        zero::add_nulls(&mut object, &Type::Struct(id));
+    }
+    object
 }
 
 #[cfg(test)]
@@ -208,7 +242,7 @@ mod tests {
             let warnings = Warnings::default();
             let apply = |validation| {
                 let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
-                patch.apply(object, &config_map.into(), validation, &warnings)
+                patch.apply(&|| object.clone(), &config_map.into(), validation, &warnings)
             };
             let strict = apply(FieldValidation::Strict).expect_err("there are complaints").to_string();
             assert!(strict.ends_with(&format!(": strict decoding error: {}", want.join(", "))), "{strict}");
@@ -232,13 +266,17 @@ mod tests {
             ),
         ] {
             let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
-            let got =
-                patch.apply(object.clone(), &config_map.into(), FieldValidation::Warn, &Warnings::default());
+            let got = patch.apply(
+                &|| object.clone(),
+                &config_map.into(),
+                FieldValidation::Warn,
+                &Warnings::default(),
+            );
             assert_eq!(got.expect(body), want, "{body}");
         }
         let patch = Patch::parse(PatchType::Merge, br#"{"kind":"Nope"}"#).expect("a patch");
         let error = patch
-            .apply(object, &config_map.into(), FieldValidation::Warn, &Warnings::default())
+            .apply(&|| object.clone(), &config_map.into(), FieldValidation::Warn, &Warnings::default())
             .expect_err("no such kind");
         assert_eq!(error.code(), 422);
     }

@@ -17,6 +17,8 @@ mod types;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
+use crate::field::DeclaredString;
+
 pub use descriptions::Descriptions;
 pub use resources::{Group, Resource, Subresource};
 pub use structural::{Structural, StructuralError, StructuralSchema, StructuralType};
@@ -131,7 +133,24 @@ impl Schema {
 
     /// The type at a path as errors print it: `spec.containers[0].env`, `metadata.labels[key]`.
     pub fn type_at(&self, root: StructId, path: &str) -> Option<Type> {
+        self.place_at(root, path).map(|(found, _)| found)
+    }
+
+    /// How Go declares the string at a path; None for what is none.
+    pub fn string_at(&self, root: StructId, path: &str) -> Option<DeclaredString> {
+        match self.place_at(root, path)? {
+            (Type::String, Some((field, depth))) => Some(DeclaredString {
+                is_named: self.go_type(field, depth) != "string",
+                is_pointer: depth == 0 && field.pointer,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The type at a path, the last field on it, and how many lists and maps inside of that the path leads.
+    fn place_at(&self, root: StructId, path: &str) -> Option<(Type, Option<(&'static Field, usize)>)> {
         let mut found = Type::Struct(root);
+        let mut last = None;
         let mut rest = path;
         while !rest.is_empty() {
             if let Some(inner) = rest.strip_prefix('[') {
@@ -144,15 +163,17 @@ impl Schema {
                     Type::List(item) | Type::ListMessage(item) | Type::Map(item) => *item,
                     _ => return None,
                 };
+                last = last.map(|(field, depth)| (field, depth + 1));
             } else {
                 let step = rest.strip_prefix('.').unwrap_or(rest);
                 let end = step.find(['.', '[']).unwrap_or(step.len());
                 let Type::Struct(id) = found else { return None };
-                found = self.get(id).field(&step[..end])?.ty.clone();
+                let field = self.get(id).field(&step[..end])?;
+                (found, last) = (field.ty.clone(), Some((field, 0)));
                 rest = &step[end..];
             }
         }
-        Some(found)
+        Some((found, last))
     }
 }
 

@@ -140,9 +140,11 @@ fn finalizer_warnings(object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String
     });
     unqualified
         .map(|finalizer| {
+            let name = finalizer.str();
             format!(
-                "metadata.finalizers: {}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers",
-                quote(finalizer.str())
+                "metadata.finalizers: {}: prefer a domain-qualified finalizer name{} to avoid accidental conflicts with other finalizer writers",
+                quote(name),
+                if name.contains('.') { " including a path (/)" } else { "" }
             )
         })
         .collect()

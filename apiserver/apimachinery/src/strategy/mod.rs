@@ -53,6 +53,12 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// The object whose fields its writer manages, if that is not the object itself: one with defaults that are filled in later.
+    fn managed_view(&self, object: &Value) -> Option<Value> {
+        let _ = object;
+        None
+    }
+
     /// Clears or sets what a client may not choose when it creates.
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         let _ = (object, context);

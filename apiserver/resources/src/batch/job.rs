@@ -39,6 +39,18 @@ impl Strategy for JobStrategy {
         }
     }
 
+    /// The labels of the template are those of the Job before the generated ones are among them.
+    fn managed_view(&self, object: &Value) -> Option<Value> {
+        let labels =
+            |pointer| object.pointer(pointer).and_then(Value::as_object).is_some_and(|m| !m.is_empty());
+        if labels("/metadata/labels") || !labels("/spec/template/metadata/labels") {
+            return None;
+        }
+        let mut view = object.clone();
+        default_labels(&mut view);
+        Some(view)
+    }
+
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         if object["spec"]["manualSelector"] != json!(true) {
             generate_selector(object);

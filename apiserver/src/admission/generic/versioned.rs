@@ -159,6 +159,8 @@ impl VersionedObjects {
             own.check(changed)?;
         }
         let mut object = codec::json::normalize(changed, id).map_err(|error| error.to_string())?.value;
+        // Who manages the fields was decided before admission.
+        codec::zero::drop_empty_lists(&mut object, id);
         own.restore(&mut object);
         Ok(object)
     }

@@ -146,7 +146,7 @@ fn is_configuration(failure: &Failure) -> bool {
     failure.is_error && failure.message.starts_with("failed to configure")
 }
 
-/// The warning and the entry of the audit annotation that the actions of the binding ask for.
+/// The warning and the entry of the audit annotation that the actions of the binding ask for. A wrong configuration has none.
 fn report(
     policy: &Policy,
     binding: &Binding,
@@ -154,6 +154,9 @@ fn report(
     attributes: &AdmissionAttributes<'_>,
     audited: &mut Vec<Value>,
 ) {
+    if is_configuration(failure) {
+        return;
+    }
     if binding.has_action("Warn") {
         attributes.warn(format!(
             "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",

@@ -155,6 +155,26 @@ fn changing_what_another_manager_owns_is_a_conflict() {
 }
 
 #[test]
+fn a_null_is_a_value_that_conflicts_with_another() {
+    let mut object = Applying::config_map();
+    object.update("editor", json!({"immutable": true, "data": {"a": "1"}}));
+    for (fields, want) in [
+        (json!({"immutable": null}), ".immutable"),
+        (json!({"data": {"a": null}}), ".data.a"),
+        // What is removed by leaving everything out is no change of what others have.
+        (json!({"data": null}), ""),
+    ] {
+        match object.apply_with("one", &fields, false) {
+            Ok(()) => assert_eq!(want, "", "{fields}"),
+            Err(error) => {
+                let text = format!("Apply failed with 1 conflict: conflict with \"editor\" using v1: {want}");
+                assert_eq!(error.to_string(), text);
+            }
+        }
+    }
+}
+
+#[test]
 fn the_first_apply_tracks_what_is_there() {
     let mut object = Applying::config_map();
     object.live["data"] = json!({"a": "1", "b": "2"});

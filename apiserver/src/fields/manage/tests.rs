@@ -1,6 +1,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::codec::json;
+use crate::schema::schema;
 
 const TIMES: [&str; 3] = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"];
 
@@ -103,6 +105,31 @@ fn the_next_change_removes_entries_of_unknown_versions() {
     live["metadata"]["managedFields"][0]["apiVersion"] = "v9".into();
     let (_, lines) = write("ConfigMap", writer("two", "", TIMES[1]), Some(&live), &config(json!({"k": "w"})));
     assert_eq!(lines, [r#"two@2 {"f:data":{"f:k":{}}}"#]);
+}
+
+#[test]
+fn an_item_without_keys_leaves_an_object_without_managers() {
+    let account = |secrets: Value| json!({"metadata": {"name": "a"}, "secrets": secrets});
+    for (secrets, want) in [
+        (json!([{"name": "s"}]), vec![r#"one@1 {"f:secrets":{".":{},"k:{\"name\":\"s\"}":{}}}"#]),
+        (json!([{"name": "s"}, {"kind": "Secret"}]), vec![]),
+    ] {
+        assert_eq!(
+            write("ServiceAccount", writer("one", "", TIMES[0]), None, &account(secrets.clone())).1,
+            want,
+            "{secrets}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_list_is_owned_where_none_is_printed_as_null() {
+    for (limits, want) in [(json!([]), vec![r#"one@1 {"f:spec":{"f:limits":{}}}"#]), (json!(null), vec![])] {
+        let object = json!({"metadata": {"name": "a"}, "spec": {"limits": limits}});
+        let range = schema().kind("", "v1", "LimitRange").expect("a kind");
+        let object = json::normalize(&object, range).expect("a LimitRange").value;
+        assert_eq!(write("LimitRange", writer("one", "", TIMES[0]), None, &object).1, want, "{limits}");
+    }
 }
 
 #[test]

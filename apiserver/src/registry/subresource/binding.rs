@@ -42,7 +42,7 @@ impl Registry {
         }
         let now = rfc3339(self.now());
         self.rewrite(&target, options.dry_run, |pod| {
-            same_uid(&target, &binding, pod)?;
+            same_uid(&target, &binding, pod, options.dry_run)?;
             let mut bound = pod.clone();
             bind(&mut bound, &binding, &now).map_err(|detail| {
                 Error::conflict(&target.info.group_resource.sub("binding"), &target.name, detail)

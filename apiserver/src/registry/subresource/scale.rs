@@ -4,9 +4,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::apply::{decode_struct, unconvertible};
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
-use super::super::write::{Projection, Writing, fit_name, same_uid};
+use super::super::write::{Projection, Writing, fit_name, fit_namespace, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
@@ -51,14 +52,19 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected = Expected { group: &scale.group, version: &scale.version, kind: &scale.kind };
-        if target.info.is_custom() && !body.is_of(expected) {
-            return Err(Error::bad_request(NO_SCALE));
-        }
-        let object = body.decode(expected, options.field_validation, caller.warnings)?;
+        let decoded = body.decode(expected, options.field_validation, caller.warnings);
+        let mut object = match decoded {
+            Err(_) if target.info.is_custom() => return Err(Error::bad_request(NO_SCALE)),
+            _ if target.info.is_custom() && !body.is_of(expected) => {
+                return Err(Error::bad_request(NO_SCALE));
+            }
+            decoded => decoded?,
+        };
         caller.audit.log_request_object(&object, &scale.type_ref);
+        fit_namespace(target, &mut object)?;
         fit_name(target, &object)?;
         self.rescale(target, scale, options, caller, |current| {
-            same_uid(target, &object, current)?;
+            same_uid(target, &object, current, options.dry_run)?;
             Ok(self.updated(target, object.clone(), current, options, caller))
         })
         .await
@@ -78,7 +84,8 @@ impl Registry {
     ) -> Result<Outcome> {
         self.rescale(target, scale, options, caller, |current| {
             let present = scale_of(&target.info, current)?;
-            let new = patch.apply(present, &scale.type_ref, options.field_validation, caller.warnings)?;
+            let present = || present.clone();
+            let new = patch.apply(&present, &scale.type_ref, options.field_validation, caller.warnings)?;
             keep_uid(target, current.uid(), &new)?;
             Ok(self.updated(target, new, current, options, caller))
         })
@@ -112,10 +119,20 @@ impl Registry {
             let entries = manage::of_scale(&parents, &api_version);
             let applied =
                 to.apply(&scale_of(&target.info, current)?, &entries, &configuration.object, applier, force)?;
+            let new = match scale.type_ref.built_in() {
+                Some(id) if applied.changed && !target.info.is_custom() => {
+                    decode_struct(id, applied.object, &configuration.object)?
+                }
+                _ if applied.changed => {
+                    let error = format!("request to convert CR to an invalid group/version: {api_version}");
+                    return Err(unconvertible(&configuration.object, &error));
+                }
+                _ => applied.object,
+            };
             configuration.validate(options.field_validation, caller.warnings)?;
-            keep_uid(target, current.uid(), &applied.object)?;
+            keep_uid(target, current.uid(), &new)?;
             let entries = manage::from_scale(parents, applied.entries, &target.info.api_version);
-            Ok(Rescaled { scale: applied.object, managed_fields: entry::write(entries) })
+            Ok(Rescaled { scale: new, managed_fields: entry::write(entries) })
         })
         .await
     }

@@ -10,6 +10,7 @@ use crate::access::service_account_token::{BoundObject, Request, claims};
 use crate::cluster::Cluster;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
+use crate::fields::manage::{self, FieldManager};
 use crate::names::{GroupKind, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::WriteOptions;
@@ -40,6 +41,14 @@ impl Registry {
         let expected =
             Expected { group: &subresource.group, version: &subresource.version, kind: &subresource.kind };
         let mut request = body.decode(expected, options.field_validation, caller.warnings)?;
+        let writer = FieldManager {
+            manager: &manage::manager(&options.field_manager, caller.user_agent),
+            api_version: &format!("{}/{}", subresource.group, subresource.version),
+            subresource: &subresource.name,
+            now: &rfc3339(self.now()),
+        };
+        let managed_fields = manage::of_new(&subresource.type_ref, writer, &request);
+        request.set_meta("managedFields", managed_fields);
         self.admit_subresource(target, &subresource.name, &mut request, caller, options).await?;
         let kind = GroupKind::new(&subresource.group, &subresource.kind);
         fit(&request, target, &kind)?;

@@ -26,7 +26,7 @@ impl AsyncAdmissionPlugin for Mutating {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             let patched = crate::patch::merge::apply(attributes.object.clone(), self.0.clone())?;
-            attributes.replace_object(patched.object);
+            attributes.replace_object(patched);
             Ok(())
         })
     }

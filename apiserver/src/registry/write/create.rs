@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::metadata::{dedup_owners, fit_name, fit_namespace, resource_version_of};
 use super::stored::stored_bytes;
-use super::{Writing, context, validated};
+use super::{Writing, context, drop_empty_lists, validated};
 use crate::access::authorize;
 use crate::access::authorize::{RequestAttributes, ResourceTarget};
 use crate::admission::{Operation, OperationOptions};
@@ -123,6 +123,7 @@ impl Registry {
     ) -> Result<std::result::Result<Payload, Retry>> {
         let info = &*writing.target.info;
         self.track(writing, &Versions::of(info), None, &mut object).await?;
+        drop_empty_lists(info, &mut object);
         self.admit(writing, Operation::Create, &mut object, None).await?;
         if by != CreatedBy::Post {
             resource_version_of(&object)?;
@@ -217,7 +218,7 @@ impl Registry {
         if writing.dry_run() {
             return Ok(match self.store.get(&key) {
                 Some(current) => Created::Exists(Some(current)),
-                None => Created::Done(self.dry(info, object)),
+                None => Created::Done(self.dry(info, object).await?),
             });
         }
         let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));

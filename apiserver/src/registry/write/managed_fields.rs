@@ -62,11 +62,13 @@ fn updated(
     new: &Value,
 ) -> Result<Value> {
     let info = versions.info();
+    let view = info.behaviour.strategy.managed_view(new);
+    let managed = view.as_ref().unwrap_or(new);
     let entries = if info.internal_version() == info.api_version {
-        manage::update(versions, writer, old, new)
+        manage::update(versions, writer, old, managed)
     } else {
         let shown = |object: &Value| info.from_internal(object.clone());
-        manage::update(versions, writer, old.map(shown).as_ref(), &shown(new))
+        manage::update(versions, writer, old.map(shown).as_ref(), &shown(managed))
     };
     match entries {
         Err(error @ Unconvertible::Pending) => Err(Error::Internal(error.to_string())),

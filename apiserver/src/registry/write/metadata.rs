@@ -41,15 +41,21 @@ pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<(
     }
 }
 
-/// A PUT that names another uid means another object.
-pub(in crate::registry) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<()> {
+/// A PUT that names another uid means another object. The key in the message of a dry run has no prefix.
+pub(in crate::registry) fn same_uid(
+    target: &Target,
+    new: &Value,
+    current: &Value,
+    dry_run: bool,
+) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());
     }
     let info = &target.info;
+    let key = info.registry_key(&target.namespace, &target.name);
+    let key = key.strip_prefix("/registry").filter(|_| dry_run).unwrap_or(&key);
     let detail = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
-        info.registry_key(&target.namespace, &target.name),
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
         new.uid(),
         current.uid()
     );

@@ -34,12 +34,14 @@ use super::{Caller, Payload, Registry, Target};
 use crate::admission::OperationOptions;
 use crate::background;
 use crate::codec::limits::{MAX_COLLECTIONS, measure};
+use crate::codec::zero;
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, FieldError, Path, quote};
 use crate::names::GroupKind;
 use crate::object_meta::ObjectMeta;
 use crate::request::options::FieldValidation;
 use crate::resource_info::{Part, ResourceInfo};
+use crate::schema::schema;
 use crate::strategy::{Behaviour, Context, Strategy};
 use crate::{Error, Result};
 
@@ -91,9 +93,17 @@ impl Registry {
         }
     }
 
-    pub(super) fn refuse_invalid(&self, info: &ResourceInfo, object: &Value, errors: Errors) -> Result<()> {
+    pub(super) fn refuse_invalid(
+        &self,
+        info: &ResourceInfo,
+        object: &Value,
+        mut errors: Errors,
+    ) -> Result<()> {
         if errors.is_empty() {
             return Ok(());
+        }
+        if let Some(id) = info.type_ref.built_in() {
+            errors.print_strings(|path| schema().string_at(id, path));
         }
         // A custom resource may have come with another kind.
         let kind = match object["kind"].as_str().filter(|_| info.is_custom()) {
@@ -104,10 +114,16 @@ impl Registry {
     }
 
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
-    pub(super) fn dry(&self, info: &ResourceInfo, object: Value) -> Payload {
+    ///
+    /// # Errors
+    /// Those of the conversion to the version in which the object would be stored.
+    pub(super) async fn dry(&self, info: &ResourceInfo, mut object: Value) -> Result<Payload> {
+        if info.is_custom() && !info.shows_stored_bytes() {
+            object = info.load(info.store(object).await?).await?;
+        }
         let mut value = info.from_internal(object);
         info.prune(&mut value);
-        self.loose(info, value)
+        Ok(self.loose(info, value))
     }
 
     pub(super) fn loose(&self, info: &ResourceInfo, value: Value) -> Payload {
@@ -145,7 +161,12 @@ impl Writing<'_> {
 
 /// Fills in the defaults, which may be a multiple of what a body contains.
 pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<()> {
-    if !strategy.default_within_limits(object) {
+    check_defaults(strategy.default_within_limits(object), object)
+}
+
+/// The error if the defaults did not fit, or if the object is too large with them.
+pub(super) fn check_defaults(fitted: bool, object: &Value) -> Result<()> {
+    if !fitted {
         return Err(Error::TooLarge(
             "the defaults of the object are larger than an object may be".to_owned(),
         ));
@@ -155,6 +176,14 @@ pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value)
         return Err(Error::TooLarge(detail));
     }
     Ok(())
+}
+
+/// Removes from an object of a built-in kind the lists that are empty. That there are any matters to who manages the fields;
+/// everything else takes an empty list for none, as storing it makes it.
+fn drop_empty_lists(info: &ResourceInfo, object: &mut Value) {
+    if let Some(id) = info.type_ref.built_in() {
+        zero::drop_empty_lists(object, info.storage.type_ref.built_in().unwrap_or(id));
+    }
 }
 
 pub(super) fn context<'a>(now: &'a str, writing: &Writing<'a>, features: &'a FeatureGates) -> Context<'a> {

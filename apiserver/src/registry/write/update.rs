@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::create::{CreatedBy, Make};
 use super::metadata::{dedup_owners, fit_name, fit_namespace, same_uid};
 use super::stored::stored_bytes;
-use super::{Writing, context, default_within_limits, validated};
+use super::{Writing, context, default_within_limits, drop_empty_lists, validated};
 use crate::admission::{Operation, OperationOptions};
 use crate::field::Field;
 use crate::fields::manage;
@@ -51,7 +51,7 @@ impl Registry {
             projection: None,
             field_manager: Some(&options.field_manager),
         };
-        let decode = || {
+        let decode = || -> Result<Value> {
             let mut object = self.decode(target, body, options.field_validation, caller)?;
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
@@ -60,7 +60,7 @@ impl Registry {
         };
         let create = || {
             let object = decode()?;
-            same_uid(target, &object, &Value::Null)?;
+            same_uid(target, &object, &Value::Null, options.dry_run)?;
             Ok(object)
         };
         // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
@@ -72,7 +72,7 @@ impl Registry {
         }
         self.modify(writing, creates.then_some(&create), |current, _| {
             let object = decoded.take().map_or_else(decode, Ok)?;
-            same_uid(target, &object, current)?;
+            same_uid(target, &object, current, options.dry_run)?;
             Ok(target.info.to_internal(object))
         })
         .await
@@ -98,12 +98,13 @@ impl Registry {
             field_manager: Some(&options.field_manager),
         };
         self.modify(writing, None, |current, _| {
-            let shown = info.from_internal(current.clone());
-            let mut object = patch.apply(shown, &info.type_ref, options.field_validation, caller.warnings)?;
+            let shown = || info.from_internal(current.clone());
+            let mut object =
+                patch.apply(&shown, &info.type_ref, options.field_validation, caller.warnings)?;
             let strategy = &info.behaviour.strategy;
             default_within_limits(&**strategy, &mut object)?;
             if let Some(error) = strategy.conversion_error(&object) {
-                return Err(patch.conversion_error(&object, &error));
+                return Err(patch.conversion_error(&shown(), &info.type_ref, &error));
             }
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
@@ -148,6 +149,7 @@ impl Registry {
             let old = info.load(parse(&current)?).await?;
             let mut new = versions.resolve(|| edit(&old, &versions)).await?;
             self.track(&writing, &versions, Some(&old), &mut new).await?;
+            drop_empty_lists(info, &mut new);
             waits = self.waits(&writing, Operation::Update, &mut new, Some(&old));
             self.admit(&writing, Operation::Update, &mut new, Some(&old)).await?;
             writing.check_version(&new, &old)?;
@@ -166,7 +168,7 @@ impl Registry {
                         .await?;
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }
-                Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object)),
+                Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object).await?),
                 Changed::Remove(object) => {
                     let removed = self.remove(info, &current, &old).await?;
                     removed.map(|_| self.loose(info, info.from_internal(object)))
@@ -229,7 +231,7 @@ impl Registry {
     ) -> Result<Option<Payload>> {
         let info = &*writing.target.info;
         if writing.dry_run() {
-            return Ok(Some(self.dry(info, object)));
+            return Ok(Some(self.dry(info, object).await?));
         }
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);

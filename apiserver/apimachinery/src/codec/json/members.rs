@@ -32,6 +32,29 @@ pub fn for_each_member<'a>(
     visit().map_err(|SyntaxError(text)| DecodeError::TypeMismatch(text))
 }
 
+/// Calls `each` with the text of each item of a list.
+///
+/// # Errors
+/// As [`for_each_member`].
+pub fn for_each_item<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8])) -> Result<(), DecodeError> {
+    let mut visit = || -> Result<(), SyntaxError> {
+        let limits = Limits { depth: Limits::RESPONSE.depth, ..Limits::STORED };
+        let mut reader = Reader::within(text, limits);
+        if reader.peek()? == Kind::Array {
+            reader.begin()?;
+            let mut first = true;
+            while reader.item(first)? {
+                first = false;
+                each(reader.skip()?);
+            }
+        } else {
+            reader.skip()?;
+        }
+        reader.finish()
+    };
+    visit().map_err(|SyntaxError(text)| DecodeError::TypeMismatch(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

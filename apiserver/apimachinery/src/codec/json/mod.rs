@@ -21,7 +21,7 @@ use crate::schema::StructId;
 
 pub use decode::{decode, decode_response, decode_untyped, decode_value, decode_value_within};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
-pub use members::for_each_member;
+pub use members::{for_each_item, for_each_member};
 pub(super) use reader::repair;
 use reader::{Reader, SyntaxError};
 pub use write::{indent, write, write_object, write_string, write_type, write_untyped};

@@ -258,7 +258,7 @@ fn decoded_objects_are_normalized() {
                 "metadata": {}, "data": {"a": [1, 1000, 0.5], "b": null}, "revision": 0
             }),
         ),
-        ("rbac.authorization.k8s.io", "Role", r#"{"rules":[]}"#, json!({"metadata": {}})),
+        ("rbac.authorization.k8s.io", "Role", r#"{"rules":[]}"#, json!({"metadata": {}, "rules": []})),
         (
             "",
             "Secret",

@@ -15,7 +15,6 @@
 //! Source: API conventions, "PATCH operations", and the design "preserve order in strategic merge patch".
 
 mod list;
-mod restore;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +22,9 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{PatchType, Patched, ReportedValue, cannot_unmarshal, drop_nulls};
-use crate::go_value::{GoString, GoValue, go_type};
+use super::{PatchType, drop_nulls, undecodable};
+use crate::codec::unstructured;
+use crate::go_value::{GoString, GoValue, cannot_unmarshal, go_type};
 use crate::schema::{Field, StructId, Type, schema};
 use crate::{Error, Result};
 
@@ -33,11 +33,27 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
+/// A merged object that still has to be decoded.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The merged object.
+    pub object: Value,
+    /// The patch, without the parts that merging has consumed.
+    patch: Value,
+}
+
+impl Merged {
+    /// The error if the merged object does not decode: `error` is the decoder's message.
+    pub fn undecodable(&self, error: &str) -> Error {
+        undecodable(GoValue(&self.patch).to_string(), error)
+    }
+}
+
 /// Merges `patch` into `target`, an object of type `kind`.
 ///
 /// 400 and 422 for violations of the patch format, 500 without a reason for a patch that does not match the object's
 /// type, and 422 if the merged object cannot be of that type.
-pub fn apply(target: Value, patch: Value, kind: StructId) -> Result<Patched> {
+pub fn apply(target: Value, patch: Value, kind: StructId) -> Result<Merged> {
     let mut patch = match patch {
         Value::Null => Map::new(),
         Value::Object(patch) => patch,
@@ -49,11 +65,10 @@ pub fn apply(target: Value, patch: Value, kind: StructId) -> Result<Patched> {
     let target = if let Value::Object(target) = target { target } else { Map::new() };
     let ty = Type::Struct(kind);
     let merged = merge(target, &mut patch, &ty)?;
-    let mut patched =
-        Patched { object: Value::Object(merged), reported: ReportedValue::Patch(Value::Object(patch)) };
-    match restore::restore(&mut patched.object, &ty, None) {
-        Ok(()) => Ok(patched),
-        Err(reason) => Err(patched.undecodable(&reason)),
+    let mut merged = Merged { object: Value::Object(merged), patch: Value::Object(patch) };
+    match unstructured::restore_object(&mut merged.object, kind) {
+        Ok(()) => Ok(merged),
+        Err(reason) => Err(merged.undecodable(&reason)),
     }
 }
 

@@ -41,11 +41,16 @@ pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake>
         mistakes.extend(found.map(Mistake::Type));
         is_typed
     };
-    check("Checked", value);
+    // A whole number has no other format to be of: as a float it might not be exact.
+    if !number.is_i64() || rules.format.as_deref() == Some("int32") {
+        check("Checked", value);
+    }
     let cut = |bound: f64, is_typed: bool| if number.is_i64() && is_typed { bound.trunc() } else { bound };
     let factor = rules.multiple_of.map(|factor| cut(factor, check("MultipleOf", factor)));
-    let minimum = rules.minimum.map(|bound| (cut(bound.value, check("Minimum", bound.value)), bound));
-    let maximum = rules.maximum.map(|bound| (cut(bound.value, check("Maximum", bound.value)), bound));
+    let minimum =
+        rules.minimum.map(|bound| (cut(bound.value, check("Minimum boundary", bound.value)), bound));
+    let maximum =
+        rules.maximum.map(|bound| (cut(bound.value, check("Maximum boundary", bound.value)), bound));
     mistakes.extend(factor.and_then(|factor| not_multiple(value, factor)));
     if let Some((bound, Bound { exclusive, .. })) = minimum {
         let words = if exclusive { "greater than" } else { "greater than or equal to" };

@@ -333,7 +333,7 @@ fn type_name(value: &Value) -> (&'static str, &'static str) {
         Value::Null => ("null", ""),
         Value::Bool(_) => ("boolean", ""),
         Value::Number(number) if number.is_i64() => ("integer", "int64"),
-        Value::Number(_) => ("number", "double"),
+        Value::Number(_) => ("number", "float64"),
         Value::String(_) => ("string", ""),
         Value::Array(_) => ("array", ""),
         Value::Object(_) => ("object", ""),

@@ -1,22 +1,30 @@
-//! Whether a merged object can be of its type: the real server's conversion from a map to a typed object.
+//! Conversion of an object without a type to its type: what the real server does with merged and applied objects, which it
+//! does not decode from text.
 //!
 //! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an integer is truncated),
-//! and has messages of its own. Texts with a grammar (times, durations, base64) are left to the codec.
+//! and has messages of its own. Texts with a grammar (times, durations) are left to the codec.
+//!
+//! Source: `k8s.io/apimachinery/pkg/runtime`, `converter.go`.
 
 use coracle_quantity::Quantity;
 use serde_json::Value;
 
-use super::super::cannot_unmarshal;
-use crate::go_value::go_type;
-use crate::schema::{Field, Type, schema};
+use super::base64;
+use crate::go_value::{cannot_unmarshal, go_type};
+use crate::schema::{Field, StructId, Type, schema};
+
+/// Converts an object to a struct of the table.
+///
+/// # Errors
+/// The message of the first mismatch, members in Go's order.
+pub fn restore_object(object: &mut Value, id: StructId) -> Result<(), String> {
+    restore(object, &Type::Struct(id), None)
+}
 
 /// Converts a value to its type.
 ///
 /// - `field`: the field that contains the value, or the list or map around it; none for a whole object.
-///
-/// # Errors
-/// The message of the first mismatch, members in Go's order.
-pub(super) fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), String> {
+fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
     }
@@ -44,7 +52,12 @@ pub(super) fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Re
             }
             other => Err(format!("cannot restore slice from {}", kind(other))),
         },
-        Type::Bytes if !value.is_string() => Err(format!("cannot restore slice from {}", kind(value))),
+        Type::Bytes => match &*value {
+            Value::String(text) => base64::canonical(text)
+                .map(drop)
+                .map_err(|error| format!("error decoding from json: {error}")),
+            other => Err(format!("cannot restore slice from {}", kind(other))),
+        },
         Type::String => match value {
             Value::String(_) => Ok(()),
             Value::Number(n) if n.is_i64() => {
@@ -104,5 +117,39 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "slice",
         Value::Object(_) => "map",
         other => go_type(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_convert_as_from_a_map() {
+        let deployment = schema().kind("apps", "v1", "Deployment").expect("a kind");
+        let secret = schema().kind("", "v1", "Secret").expect("a kind");
+        for (id, object, want) in [
+            (
+                deployment,
+                json!({"spec": {"replicas": 2147483648_i64}}),
+                Ok(json!({"spec": {"replicas": -2147483648_i64}})),
+            ),
+            (deployment, json!({"spec": {"replicas": i64::MAX}}), Ok(json!({"spec": {"replicas": -1}}))),
+            (deployment, json!({"spec": {"replicas": 3.0}}), Ok(json!({"spec": {"replicas": 3}}))),
+            (deployment, json!({"spec": {"replicas": 1.5}}), Err("cannot convert float64 to int32")),
+            (deployment, json!({"spec": []}), Err("cannot restore struct from: slice")),
+            (secret, json!({"data": {"a": "YQ=="}}), Ok(json!({"data": {"a": "YQ=="}}))),
+            (
+                secret,
+                json!({"data": {"a": "-"}}),
+                Err("error decoding from json: illegal base64 data at input byte 0"),
+            ),
+        ] {
+            let mut got = object.clone();
+            let restored = restore_object(&mut got, id).map(|()| got);
+            assert_eq!(restored, want.map_err(str::to_owned), "{object}");
+        }
     }
 }

@@ -1,0 +1,155 @@
+//! The condition `Dangling` of FlowSchemas: whether the PriorityLevelConfiguration to which one refers exists.
+//!
+//! Source: `k8s.io/apiserver/pkg/util/flowcontrol`, `apf_controller.go`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{self, BoxFuture};
+use serde_json::{Value, json};
+
+use crate::field::quote;
+use crate::fields::apply::ApplyTo;
+use crate::fields::entry;
+use crate::fields::manage::FieldManager;
+use crate::fields::versions::Versions;
+use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
+use crate::registry::deletion::rfc3339;
+use crate::registry::{Reconcile, Registry, Target, parse};
+use crate::{Error, Result};
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const FLOW_SCHEMAS: &str = "flowschemas";
+const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
+const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
+
+/// How long what failed waits for its next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Keeps the conditions.
+#[derive(Clone)]
+pub struct FlowSchemaStatus {
+    registry: Arc<Registry>,
+}
+
+impl Reconcile for FlowSchemaStatus {
+    async fn reconcile(&mut self) -> Duration {
+        if self.reconcile_all().await { RETRY } else { Duration::MAX }
+    }
+}
+
+impl FlowSchemaStatus {
+    /// Of the FlowSchemas of a registry.
+    pub fn new(registry: Arc<Registry>) -> FlowSchemaStatus {
+        FlowSchemaStatus { registry }
+    }
+
+    /// Follows FlowSchemas and PriorityLevelConfigurations until the future is dropped.
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        let follow = |plural| self.registry.clone().run_reconciler(bucket(plural), self.clone());
+        let (schemas, levels) = (follow(FLOW_SCHEMAS), follow(PRIORITY_LEVELS));
+        Box::pin(async move { _ = future::join(schemas, levels).await })
+    }
+
+    /// The conditions that have to change, by the names of their FlowSchemas.
+    fn due(&self) -> Vec<(String, Value)> {
+        let snapshot = self.registry.store.snapshot();
+        let mut levels = HashSet::new();
+        for level in snapshot.bucket(&bucket(PRIORITY_LEVELS)).iter() {
+            levels.insert(level.key.name().to_string());
+        }
+        let mut due = Vec::new();
+        for stored in snapshot.bucket(&bucket(FLOW_SCHEMAS)).iter() {
+            let Ok(schema) = parse(stored) else { continue };
+            due.extend(outdated(&schema, &levels).map(|condition| (schema.name().to_owned(), condition)));
+        }
+        due
+    }
+
+    /// Writes the conditions that have changed. Whether one could not be written.
+    async fn reconcile_all(&self) -> bool {
+        let mut retry = false;
+        for (name, condition) in self.due() {
+            match self.update_status(&name, condition).await {
+                Ok(()) => {}
+                Err(error) if error.code() == 404 => {}
+                Err(error) => {
+                    tracing::warn!(%name, %error, "the status of a FlowSchema is not up to date");
+                    retry = true;
+                }
+            }
+        }
+        retry
+    }
+
+    async fn update_status(&self, name: &str, mut condition: Value) -> Result<()> {
+        let info = self.registry.find(GROUP, "v1", FLOW_SCHEMAS).ok_or(Error::UnknownResource)?;
+        let now = rfc3339(self.registry.now());
+        condition["lastTransitionTime"] = now.as_str().into();
+        let configuration = json!({
+            "apiVersion": &info.api_version, "kind": &*info.kind,
+            "metadata": {"name": name}, "status": {"conditions": [condition]},
+        });
+        let versions = Versions::of(&info);
+        let to = ApplyTo { type_ref: &info.type_ref, kind: &info.kind, versions: Some(&versions) };
+        let applier = FieldManager {
+            manager: MANAGER,
+            api_version: &info.api_version,
+            subresource: "status",
+            now: &now,
+        };
+        let changed = |current: &Value| {
+            let mut live = current.clone();
+            live.set_meta("managedFields", Value::Null);
+            let applied = to.apply(&live, &entry::entries_of(current), &configuration, applier, true)?;
+            let mut schema = applied.object;
+            schema.set_meta("managedFields", entry::write(applied.entries));
+            Ok(schema)
+        };
+        let target = Target { info: info.clone(), namespace: String::new(), name: name.to_owned() };
+        self.registry.rewrite(&target, false, changed).await
+    }
+}
+
+fn bucket(plural: &str) -> Arc<str> {
+    GroupResource::new(GROUP, plural).to_string().into()
+}
+
+/// The condition that a FlowSchema should have, if it has another one.
+fn outdated(schema: &Value, levels: &HashSet<String>) -> Option<Value> {
+    let name = schema.pointer("/spec/priorityLevelConfiguration/name").and_then(Value::as_str).unwrap_or("");
+    let subject =
+        format!("This FlowSchema references the PriorityLevelConfiguration object named {}", quote(name));
+    let wanted = match levels.contains(name) {
+        true => json!({
+            "type": "Dangling", "status": "False", "reason": "Found", "message": format!("{subject} and it exists"),
+        }),
+        false => json!({
+            "type": "Dangling", "status": "True", "reason": "NotFound",
+            "message": format!("{subject} but there is no such object"),
+        }),
+    };
+    let conditions = schema.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let is_wanted = |condition: &Value| {
+        ["type", "status", "reason", "message"].iter().all(|member| condition[member] == wanted[member])
+    };
+    if conditions.into_iter().any(is_wanted) { None } else { Some(wanted) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flow_schemas_say_whether_their_priority_level_exists() {
+        let levels = HashSet::from(["here".to_owned()]);
+        let schema = |level: &str, conditions: Value| json!({"spec": {"priorityLevelConfiguration": {"name": level}}, "status": {"conditions": conditions}});
+        for (level, status, reason) in [("here", "False", "Found"), ("gone", "True", "NotFound")] {
+            let condition = outdated(&schema(level, json!([])), &levels).expect("there was none");
+            assert_eq!((&condition["status"], &condition["reason"]), (&json!(status), &json!(reason)));
+            assert_eq!(outdated(&schema(level, json!([condition])), &levels), None, "{level} is up to date");
+        }
+    }
+}
