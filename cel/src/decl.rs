@@ -42,6 +42,8 @@ pub enum DeclKind {
     Duration,
     /// A text that is a time or, without a time of day, a date.
     Timestamp,
+    /// A type of a library, such as `kubernetes.Quantity`.
+    Opaque(&'static str),
     /// A list.
     List(Arc<DeclType>, ListSemantics),
     /// A map from texts.
@@ -125,6 +127,7 @@ impl DeclType {
             DeclKind::Bytes => Type::Bytes,
             DeclKind::Duration => Type::Duration,
             DeclKind::Timestamp => Type::Timestamp,
+            DeclKind::Opaque(name) => Type::Opaque((*name).into()),
             DeclKind::List(item, _) => Type::list(item.cel_type()),
             DeclKind::Map(value) => Type::map(Type::String, value.cel_type()),
             DeclKind::Object { name, .. } => Type::Object(name.clone()),

@@ -29,6 +29,7 @@ pub struct Env {
     /// Types whose names begin with these have any field.
     open_types: Vec<&'static str>,
     declared: BTreeMap<Arc<str>, Arc<DeclType>>,
+    has_bindings: bool,
 }
 
 impl Env {
@@ -79,6 +80,13 @@ impl Env {
         self
     }
 
+    /// With the macro `cel.bind(name, value, expression)`, which few environments of Kubernetes have.
+    #[must_use]
+    pub fn with_bindings(mut self) -> Env {
+        self.has_bindings = true;
+        self
+    }
+
     /// The type of a variable.
     pub(crate) fn variable_type(&self, name: &str) -> Option<&Type> {
         self.variables.get(name)
@@ -102,7 +110,7 @@ impl Env {
     /// # Errors
     /// What is wrong with it, in the words of cel-go.
     pub fn compile(&self, text: &str) -> Result<Program, Issues> {
-        let (expr, nodes) = parser::parse(text)?;
+        let (expr, nodes) = parser::parse(text, self.has_bindings)?;
         let mut checker = Checker::new(self, nodes);
         checker.check(&expr);
         let (output, types, calls, mut issues) = checker.finish(&expr);

@@ -62,6 +62,7 @@ pub fn expand_member(
         ("transformMapEntry", 3 | 4) => Fold::TransformMapEntry,
         ("optMap", 2) => return optional(parser, offset, target, args, false),
         ("optFlatMap", 2) => return optional(parser, offset, target, args, true),
+        ("bind", 3) if parser.has_bindings && is_cel(&target) => return binding(parser, offset, args),
         _ => return Ok(Expansion::None { target: Some(target), args }),
     };
     let two = match kind {
@@ -201,6 +202,22 @@ fn optional(
     let none = parser.call(at, "optional.none", Vec::new());
     let chosen = parser.call(at, "_?_:_", vec![present, then, none]);
     Ok(Expansion::Expanded(bind(parser, at, "@optional".into(), target, chosen)))
+}
+
+fn is_cel(target: &Expr) -> bool {
+    matches!(&target.kind, ExprKind::Ident(name) if &**name == "cel")
+}
+
+/// `cel.bind(x, value, body)`
+fn binding(parser: &mut Parser, at: usize, args: Vec<Expr>) -> Result<Expansion, Stopped> {
+    let mut args = args.into_iter();
+    let (var, value, body) = (args.next(), args.next().ok_or(Stopped)?, args.next().ok_or(Stopped)?);
+    let var = var.ok_or(Stopped)?;
+    let ExprKind::Ident(name) = var.kind else {
+        parser.issue(var.offset, "cel.bind() variable names must be simple identifiers");
+        return Err(Stopped);
+    };
+    Ok(Expansion::Expanded(bind(parser, at, name, value, body)))
 }
 
 /// `body` with `var` for `value`: a fold over nothing, with the variable as accumulator.

@@ -39,8 +39,8 @@ const RESERVED: [&str; 18] = [
     "in",
 ];
 
-/// The tree of an expression, and how many nodes it has.
-pub fn parse(text: &str) -> Result<(Expr, usize), Issues> {
+/// The tree of an expression, and how many nodes it has. `has_bindings` enables the macro `cel.bind`.
+pub fn parse(text: &str, has_bindings: bool) -> Result<(Expr, usize), Issues> {
     let length = text.chars().count();
     if length > MAX_LENGTH {
         let message = format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}");
@@ -48,7 +48,7 @@ pub fn parse(text: &str) -> Result<(Expr, usize), Issues> {
     }
     let mut issues = Vec::new();
     let tokens = lexer::tokens(text, &mut issues);
-    let mut parser = Parser { tokens, at: 0, issues, nodes: 0, nesting: 0 };
+    let mut parser = Parser { tokens, at: 0, issues, nodes: 0, nesting: 0, has_bindings };
     let parsed = parser.whole();
     match parsed {
         Ok(expr) if parser.issues.is_empty() => Ok((expr, parser.nodes)),
@@ -69,6 +69,8 @@ pub struct Parser {
     issues: Vec<Issue>,
     nodes: usize,
     nesting: usize,
+    /// Whether `cel.bind` is a macro.
+    pub(crate) has_bindings: bool,
 }
 
 const END: &Lexeme = &Lexeme { token: Token::End, offset: 0, text: String::new() };

@@ -48,6 +48,11 @@ impl fmt::Display for Issues {
                     column += 1;
                 }
             }
+            // An empty expression has no columns, and no line to show.
+            if self.text.is_empty() {
+                write!(f, "ERROR: <input>:{line}:0: {}", issue.message)?;
+                continue;
+            }
             write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
             let text = self.text.split('\n').nth(line - 1).unwrap_or("");
             if text.len() > MAX_SNIPPET {

@@ -264,7 +264,9 @@ impl<'a> Field<'a> {
         let list: Vec<String> = supported.iter().map(|s| quote(s.as_ref())).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        FieldError::new(ErrorType::NotSupported, self.path(), Some(self.shown_value()), detail)
+        let error = FieldError::new(ErrorType::NotSupported, self.path(), None, detail);
+        // Enumerated values have types of their own, which Go prints as JSON.
+        error.with_bad_value_text(escape_html(&self.shown_value().to_string()))
     }
 
     /// `Too long`: more than `max_bytes` bytes.
@@ -647,6 +649,9 @@ mod tests {
         assert_eq!(root.get("n").invalid("").body(), "Invalid value: 3");
         assert_eq!(root.get("l").duplicate().body(), r#"Duplicate value: ["x"]"#);
         assert_eq!(root.get("s").not_supported(&["A", "B"]).detail, r#"supported values: "A", "B""#);
+        let object = json!({"s": "\u{0}<"});
+        let printed = Field::root(&object).get("s").not_supported(&["A"]).body();
+        assert_eq!(printed, r#"Unsupported value: "\u0000\u003c": supported values: "A""#);
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
             .name(NameRule::Label)
             .metadata(USUAL.on_update(META_AND_META_UPDATE))
             .deleted_by_finalizing()
+            .returns_deleted_object()
             .selectable_fields(core::namespace::SELECTABLE_FIELDS),
         ("", "ConfigMap") => Behaviour::of(core::ConfigMapStrategy)
             .columns(printers::config::CONFIG_MAP)

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::pod::{ResourceList, containers, pod_resources, resources};
+use super::pod::{ResourceList, containers, resources, with_pod_level};
 use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, list_at, object_at, text};
 use crate::Result;
 use crate::access::authorize::aggregate;
@@ -40,7 +40,7 @@ impl AdmissionPlugin for LimitRanger {
                 .flat_map(|limit| match (subject, text(&limit["type"])) {
                     (Subject::Pod, "Container") => check_containers(limit, spec),
                     (Subject::Pod, "Pod") => {
-                        check(limit, &pod_resources(spec, "requests"), &pod_resources(spec, "limits"))
+                        check(limit, &limited_resources(spec, "requests"), &limited_resources(spec, "limits"))
                     }
                     (Subject::Claim, "PersistentVolumeClaim") => check_claim(limit, spec),
                     _ => Vec::new(),
@@ -73,6 +73,13 @@ fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
     let is_terminating =
         attributes.old_object.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
     (!is_terminating).then_some(subject)
+}
+
+/// The `requests` or `limits` of a whole pod. Unlike elsewhere, huge pages of the pod itself do not count.
+fn limited_resources(spec: &Value, which: &str) -> ResourceList {
+    let mut pod_level = resources(&spec["resources"][which]);
+    pod_level.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
+    with_pod_level(spec, which, pod_level)
 }
 
 fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Vec<Value>> {
@@ -323,6 +330,21 @@ mod tests {
             [("pods", whole, cpu("1", "1")), ("persistentvolumeclaims", size, claim("2Gi"))]
         {
             assert!(Request::new("", resource, "ns", object).run(&LimitRanger, &world(limit)).is_ok());
+        }
+    }
+
+    #[test]
+    fn resources_of_the_pod_itself_are_limited_except_huge_pages() {
+        let most = |name: &str| json!({"type": "Pod", "max": {name: "4Mi"}});
+        let own = |name: &str| json!({"limits": {name: "8Mi"}, "requests": {name: "8Mi"}});
+        let pod = |name: &str| {
+            let container =
+                json!({"name": "c", "resources": {"limits": {name: "2Mi"}, "requests": {name: "2Mi"}}});
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [container], "resources": own(name)}})
+        };
+        for (name, allowed) in [("memory", false), ("hugepages-2Mi", true)] {
+            let request = Request::new("", "pods", "ns", pod(name));
+            assert_eq!(request.run(&LimitRanger, &world(most(name))).is_ok(), allowed, "{name}");
         }
     }
 

@@ -42,6 +42,9 @@ pub mod webhook;
 
 use serde_json::{Map, Value};
 
+use crate::field::quote;
+use crate::validation::content;
+
 pub use attributes::{AdmissionAttributes, GroupVersionKind, Operation, OperationOptions};
 pub use chain::AdmissionChain;
 pub use metrics::AdmissionMetrics;
@@ -67,6 +70,16 @@ fn items(list: &Value) -> &[Value] {
 /// The string, or `""`.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
+}
+
+/// Why kube-apiserver's own client asks for no object of that name: nothing is sent.
+fn refused_name(name: &str) -> Option<String> {
+    let found = content::path_segment(name);
+    match found.as_slice() {
+        _ if name.is_empty() => Some("resource name may not be empty".to_owned()),
+        [] => None,
+        found => Some(format!("invalid resource name {}: [{}]", quote(name), found.join(" "))),
+    }
 }
 
 /// The newest object that one of the annotations marks as the default; of equally old ones the first by name.

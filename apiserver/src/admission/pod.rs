@@ -25,13 +25,18 @@ pub(super) fn resources(list: &Value) -> ResourceList {
 
 /// The `requests` or `limits` of a whole pod, without its overhead.
 pub(super) fn pod_resources(spec: &Value, which: &str) -> ResourceList {
+    with_pod_level(spec, which, resources(&spec["resources"][which]))
+}
+
+/// [`pod_resources`] with other resources of the pod itself than those in its spec.
+pub(super) fn with_pod_level(spec: &Value, which: &str, pod_level: ResourceList) -> ResourceList {
     let own = |container: &Value| resources(&container["resources"][which]);
     let init_containers = items(&spec["initContainers"]).iter().map(|container| InitContainer {
         resources: own(container),
         is_restartable: container["restartPolicy"] == "Always",
     });
     let mut total = aggregate_containers(items(&spec["containers"]).iter().map(own), init_containers);
-    apply_pod_level_resources(&mut total, resources(&spec["resources"][which]));
+    apply_pod_level_resources(&mut total, pod_level);
     total
 }
 

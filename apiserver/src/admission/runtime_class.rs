@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::pod::resources;
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, object_at, text};
-use crate::Result;
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, object_at, refused_name, text};
 use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::names::GroupResource;
+use crate::{Error, Result};
 
 pub(super) struct RuntimeClass;
 
@@ -73,6 +73,9 @@ fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Resu
         return Ok(None);
     }
     let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else { return Ok(Some(None)) };
+    if let Some(error) = refused_name(name) {
+        return Err(Error::Unclassified(error));
+    }
     match cluster.get(&GroupResource::new("node.k8s.io", "runtimeclasses"), "", name)? {
         None => Err(attributes.forbidden(format!("pod rejected: RuntimeClass {} not found", quote(name)))),
         found => Ok(Some(found)),

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::pod::{ALL_CONTAINERS, MIRROR, containers};
 use super::{
-    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Operation, items, list_at, object_at, text,
+    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Operation, items, list_at, object_at,
+    refused_name, text,
 };
 use crate::cluster::Cluster;
 use crate::names::{GroupResource, random_suffix};
@@ -38,11 +39,12 @@ impl AdmissionPlugin for ServiceAccount {
     }
 
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
-        if !attributes.is("", "pods")
-            || attributes.operation != Operation::Create
-            || is_mirror(attributes.object)
-        {
+        if !attributes.is("", "pods") || attributes.operation != Operation::Create {
             return Ok(());
+        }
+        if is_mirror(attributes.object) {
+            // Nothing is added, and what it may not have is refused before other errors are found.
+            return self.validate(attributes, cluster);
         }
         let name = match text(&attributes.object["spec"]["serviceAccountName"]) {
             "" => DEFAULT.to_owned(),
@@ -101,10 +103,16 @@ fn accounts() -> GroupResource {
 }
 
 fn account(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster, name: &str) -> Result<Value> {
-    cluster.get(&accounts(), attributes.namespace, name)?.ok_or_else(|| {
-        let missing = Error::not_found(&GroupResource::new("", "serviceaccount"), name);
+    let refused = refused_name(name);
+    let account = match refused {
+        Some(_) => None,
+        None => cluster.get(&accounts(), attributes.namespace, name)?,
+    };
+    account.ok_or_else(|| {
+        let missing = || Error::not_found(&GroupResource::new("", "serviceaccount"), name).to_string();
+        let error = refused.unwrap_or_else(missing);
         attributes
-            .forbidden(format!("error looking up service account {}/{name}: {missing}", attributes.namespace))
+            .forbidden(format!("error looking up service account {}/{name}: {error}", attributes.namespace))
     })
 }
 
@@ -368,6 +376,12 @@ mod tests {
                 pod(json!({"serviceAccountName": "nobody"})),
                 json!({}),
                 r#"error looking up service account ns/nobody: serviceaccount "nobody" not found"#,
+            ),
+            (
+                "a name that is no segment of a path",
+                pod(json!({"serviceAccountName": "a/b"})),
+                json!({}),
+                r#"error looking up service account ns/a/b: invalid resource name "a/b": [may not contain '/']"#,
             ),
             (
                 "mirror with an account",

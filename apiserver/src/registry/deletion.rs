@@ -75,9 +75,14 @@ fn terminate_namespace(namespace: &Value, options: &DeleteOptions, now: Timestam
     let mut after = namespace.clone();
     after.set_meta("deletionTimestamp", rfc3339(now));
     after["status"]["phase"] = "Terminating".into();
-    let orphan = options.propagation == Some(Propagation::Orphan);
-    let kept = namespace.finalizers().into_iter().filter(|f| *f != ORPHAN);
-    after.set_finalizers(kept.chain(orphan.then_some(ORPHAN)).map(str::to_owned).collect());
+    let own = match options.propagation {
+        None => return Deletion::Mark(after),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        // Unlike elsewhere, `orphanDependents: false` asks for the finalizer here.
+        Some(Propagation::Background) => options.legacy_background.then_some(FOREGROUND),
+    };
+    after.set_finalizers(with_policy(&namespace.finalizers(), own));
     Deletion::Mark(after)
 }
 
@@ -161,6 +166,10 @@ fn finalizers(object: &Value, options: &DeleteOptions, defaults: DeletionDefault
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Background => None,
     };
+    with_policy(&present, own)
+}
+
+fn with_policy(present: &[&str], own: Option<&str>) -> Vec<String> {
     if own.is_some_and(|own| present.contains(&own))
         && !present.iter().any(|f| Some(*f) != own && is_policy(f))
     {
@@ -298,6 +307,23 @@ mod tests {
         ] {
             let object = json!({"metadata": {"finalizers": finalizers}});
             assert_eq!(render(decide(&object, &options(query), style, now())), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_keeps_the_finalizer_of_the_policy() {
+        for (finalizers, query, want) in [
+            (json!([]), "", "[]"),
+            (json!(["orphan"]), "", "[orphan]"),
+            (json!(["x.io/f"]), "propagationPolicy=Foreground", "[x.io/f,foregroundDeletion]"),
+            (json!(["foregroundDeletion"]), "propagationPolicy=Orphan", "[orphan]"),
+            (json!(["orphan"]), "propagationPolicy=Background", "[]"),
+            (json!([]), "orphanDependents=false", "[foregroundDeletion]"),
+        ] {
+            let namespace =
+                json!({"metadata": {"finalizers": finalizers}, "spec": {"finalizers": ["kubernetes"]}});
+            let decision = render(decide(&namespace, &options(query), defaults("Namespace"), now()));
+            assert_eq!(decision, format!("mark {want} g0 2026-01-01T00:00:00Z None"), "{finalizers} {query}");
         }
     }
 

@@ -19,9 +19,7 @@ use serde_json::{Value, json};
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
-};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
 use plan::is_needed;
 
@@ -72,8 +70,8 @@ impl Controller for ServiceCidrController {
         };
         let Some(deleted) = &block.metadata.deletion_timestamp else {
             if !has_finalizer(&block.metadata, FINALIZER) {
-                self.apply(&block, json!({"metadata": {"name": name, "finalizers": [FINALIZER]}}), ctx)
-                    .await?;
+                let patched = self.patch(name, json!({"finalizers": [FINALIZER]})).await?;
+                patched.iter().for_each(|patched| ctx.record_write(&self.blocks, patched));
             }
             self.set_ready(&block, true, "", "Kubernetes Service CIDR is ready", ctx).await?;
             return Ok(Action::AwaitChange);
@@ -93,33 +91,17 @@ impl Controller for ServiceCidrController {
         if let Some(left) = DELETION_GRACE.checked_sub(passed).filter(|left| !left.is_zero()) {
             return Ok(Action::Requeue(left));
         }
-        let others: Vec<&String> =
-            block.metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != FINALIZER).collect();
-        let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": block.metadata.resource_version, "finalizers": others},
-        }));
-        let blocks = Api::<ServiceCIDR>::all(self.client.clone());
-        let answer = blocks.patch(name, &PatchParams::apply(MANAGER), &patch).await;
-        ignore_not_found(ignore_conflict(answer))?;
+        self.patch(name, json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})).await?;
         Ok(Action::AwaitChange)
     }
 }
 
 impl ServiceCidrController {
-    async fn apply(&self, block: &ServiceCIDR, mut part: Value, ctx: &ReconcileContext) -> Result<(), Error> {
-        part["apiVersion"] = json!("networking.k8s.io/v1");
-        part["kind"] = json!("ServiceCIDR");
+    /// Changes the metadata of a ServiceCIDR; None if it is gone.
+    async fn patch(&self, name: &str, metadata: Value) -> Result<Option<ServiceCIDR>, Error> {
         let blocks = Api::<ServiceCIDR>::all(self.client.clone());
-        let params = PatchParams::apply(MANAGER).force();
-        let name = block.name_any();
-        let applied = match part.get("status") {
-            Some(_) => blocks.patch_status(&name, &params, &Patch::Apply(part)).await,
-            None => blocks.patch(&name, &params, &Patch::Apply(part)).await,
-        };
-        if let Some(applied) = ignore_not_found(applied)? {
-            ctx.record_write(&self.blocks, &applied);
-        }
-        Ok(())
+        let patch = Patch::Strategic(json!({ "metadata": metadata }));
+        Ok(ignore_not_found(blocks.patch(name, &PatchParams::default(), &patch).await)?)
     }
 
     async fn set_ready(
@@ -133,7 +115,9 @@ impl ServiceCidrController {
         let status = if is_ready { "True" } else { "False" };
         let conditions = block.status.as_ref().and_then(|status| status.conditions.as_ref());
         let known = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
-        if known.is_some_and(|known| known.status == status) {
+        let is_same =
+            |known: &&Condition| known.status == status && known.reason == reason && known.message == message;
+        if known.filter(is_same).is_some() {
             return Ok(());
         }
         let condition = Condition {
@@ -144,7 +128,17 @@ impl ServiceCidrController {
             last_transition_time: Time(self.clock.now()),
             observed_generation: None,
         };
-        let part = json!({"metadata": {"name": block.name_any()}, "status": {"conditions": [condition]}});
-        self.apply(block, part, ctx).await
+        let name = block.name_any();
+        let part = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
+            "status": {"conditions": [condition]},
+        });
+        let blocks = Api::<ServiceCIDR>::all(self.client.clone());
+        let params = PatchParams::apply(MANAGER).force();
+        let applied = blocks.patch_status(&name, &params, &Patch::Apply(part)).await;
+        if let Some(applied) = ignore_not_found(applied)? {
+            ctx.record_write(&self.blocks, &applied);
+        }
+        Ok(())
     }
 }

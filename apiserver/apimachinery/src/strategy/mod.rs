@@ -18,6 +18,8 @@ pub use scale::{ScalePaths, ScaleStrategy};
 use coracle_cel::Meter;
 use serde_json::Value;
 
+use crate::Result;
+use crate::cluster::Cluster;
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::user::UserInfo;
@@ -153,6 +155,23 @@ pub trait Strategy: Send + Sync {
         errors: &mut Errors,
     ) {
         let _ = (object, old, meter, errors);
+    }
+
+    /// Those of the kind's own rules that depend on other objects; `old` is None on create, `part` is the subresource or "".
+    /// They are applied before the others.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    fn validate_in_cluster(
+        &self,
+        object: &Field<'_>,
+        old: Option<&Field<'_>>,
+        part: &str,
+        cluster: &dyn Cluster,
+        errors: &mut Errors,
+    ) -> Result<()> {
+        let _ = (object, old, part, cluster, errors);
+        Ok(())
     }
 
     /// The kind's own rules for a new object; metadata has its own.

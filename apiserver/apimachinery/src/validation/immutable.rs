@@ -27,6 +27,11 @@ pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
+/// [`immutable`] for a text that is no pointer in Go: an absent one is printed as an empty one.
+pub fn immutable_text(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(new.str() != old.str(), || new.invalid(IMMUTABLE));
+}
+
 /// [`immutable`] for a value that is printed in its internal representation, such as `meta.LabelSelector`.
 pub fn immutable_as(type_name: &'static str, new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!same(new, old), || printed::invalid(new, type_name, IMMUTABLE));
@@ -50,5 +55,14 @@ mod tests {
             immutable(&Field::root(&new).get("f"), &Field::root(&old).get("f"), &mut errors);
             assert_eq!(if errors.is_empty() { String::new() } else { errors.summary() }, want);
         }
+    }
+
+    #[test]
+    fn an_absent_text_is_printed_as_an_empty_one() {
+        let (new, old) = (json!({}), json!({"f": "b"}));
+        let mut errors = Errors::new();
+        immutable_text(&Field::root(&new).get("f"), &Field::root(&old).get("f"), &mut errors);
+        immutable_text(&Field::root(&new).get("g"), &Field::root(&old).get("g"), &mut errors);
+        assert_eq!(errors.summary(), "f: Invalid value: \"\": field is immutable");
     }
 }

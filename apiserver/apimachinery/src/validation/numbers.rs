@@ -28,9 +28,9 @@ pub fn at_most_100_percent(field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The number, or the number before the percent sign; 0 for anything else.
+/// The number, as a number or as a text, or the number before the percent sign; 0 for anything else.
 pub fn int_or_percent_value(field: &Field<'_>) -> i64 {
-    field.int().or_else(|| percent(field)).unwrap_or(0)
+    field.int().or_else(|| percent(field)).or_else(|| field.str().parse().ok()).unwrap_or(0)
 }
 
 fn percent(field: &Field<'_>) -> Option<i64> {

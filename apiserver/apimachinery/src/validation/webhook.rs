@@ -27,6 +27,9 @@ struct Url<'a> {
 impl<'a> Url<'a> {
     fn parse(text: &'a str) -> Result<Url<'a>, String> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+        if rest.bytes().any(|b| b.is_ascii_control()) {
+            return Err("net/url: invalid control character in URL".to_owned());
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (scheme, rest) = match rest.split_once(':') {
             Some(("", _)) => return Err("missing protocol scheme".to_owned()),
@@ -158,6 +161,10 @@ mod tests {
             (
                 "",
                 "[c.url: Invalid value: \"\": 'https' is the only allowed URL scheme; desired format: https://host[/path], c.url: Invalid value: \"\": host must be specified; desired format: https://host[/path]]",
+            ),
+            (
+                "a\u{1}b",
+                "c.url: Required value: url must be a valid URL: parse \"a\\x01b\": net/url: invalid control character in URL; desired format: https://host[/path]",
             ),
             (
                 "::",

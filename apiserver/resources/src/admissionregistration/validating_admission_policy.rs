@@ -105,8 +105,12 @@ fn validate_audit_annotations(annotations: &Field<'_>, env: &PolicyEnv, policy: 
     for annotation in annotations.items() {
         let (key, expression) = (annotation.get("key"), annotation.get("valueExpression"));
         let full = format!("{policy}/{}", key.str());
-        for error in content::qualified_name(&full) {
-            errors.push(key.invalid_value(full.as_str(), error));
+        if policy.is_empty() {
+            errors.push(key.invalid("requires metadata.name be non-empty"));
+        } else {
+            errors.extend(
+                content::qualified_name(&full).into_iter().map(|e| key.invalid_value(full.as_str(), e)),
+            );
         }
         if is_blank(&expression) {
             errors.push(expression.required("valueExpression is not specified"));

@@ -9,7 +9,7 @@ use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::strategy::defaulting::{Object, fill, member, object_at};
 use coracle_apimachinery::strategy::{Context, Strategy};
 use coracle_apimachinery::validation::custom_resource_schema::{self, validate_selectable_fields};
-use coracle_apimachinery::validation::immutable::immutable;
+use coracle_apimachinery::validation::immutable::immutable_text;
 use coracle_apimachinery::validation::{content, formats, printed, webhook};
 use serde_json::{Value, json};
 
@@ -73,11 +73,12 @@ impl Strategy for CustomResourceDefinitionStrategy {
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let (plural, group) = (object.walk("spec.names.plural"), object.walk("spec.group"));
-        let name = object.walk("metadata.name");
-        let misnamed = name.str() != format!("{}.{}", plural.str(), group.str());
-        errors.push_if(misnamed && !name.is_empty(), || {
-            name.invalid("must be spec.names.plural+\".\"+spec.group")
-        });
+        for name in ["metadata.generateName", "metadata.name"].map(|name| object.walk(name)) {
+            let misnamed = name.str() != format!("{}.{}", plural.str(), group.str());
+            errors.push_if(misnamed && !name.is_empty(), || {
+                name.invalid("must be spec.names.plural+\".\"+spec.group")
+            });
+        }
         validate_definition(object, None, errors);
     }
 
@@ -146,13 +147,24 @@ fn find_schema_errors(spec: &Field<'_>, errors: &mut Errors) {
         let schema = version.walk("schema.openAPIV3Schema");
         let has_status = shared_status.exists() || version.walk("subresources.status").exists();
         custom_resource_schema::validate(&schema, has_status, errors);
-        let schema = if schema.exists() { schema } else { shared.clone() };
-        validate_selectable_fields(&version.get("selectableFields"), &schema, errors);
+        let fields = version.get("selectableFields");
+        if schema.exists() {
+            validate_selectable_fields(&fields, &schema, errors);
+        } else {
+            let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            errors.push_if(!fields.is_empty(), || fields.invalid_value("", detail));
+        }
     }
     let has_status = shared_status.exists()
         || versions.items().any(|version| version.walk("subresources.status").exists());
     custom_resource_schema::validate(&shared, has_status, errors);
-    validate_selectable_fields(&spec.get("selectableFields"), &shared, errors);
+    let fields = spec.get("selectableFields");
+    if spec.get("validation").exists() {
+        validate_selectable_fields(&fields, &shared, errors);
+    } else {
+        let detail = "may only be set when validations.schema is included";
+        errors.push_if(!fields.is_empty(), || fields.invalid_value("", detail));
+    }
 }
 
 fn default_names(names: &mut Object) {
@@ -194,11 +206,11 @@ fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
         });
         if established {
             for name in ["scope", "names.kind"] {
-                immutable(&spec.walk(name), &old.get("spec").walk(name), errors);
+                immutable_text(&spec.walk(name), &old.get("spec").walk(name), errors);
             }
         }
         for name in ["group", "names.plural"] {
-            immutable(&spec.walk(name), &old.get("spec").walk(name), errors);
+            immutable_text(&spec.walk(name), &old.get("spec").walk(name), errors);
         }
     }
     validate_names(&object.walk("status.acceptedNames"), errors);
@@ -220,6 +232,10 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
         _ => errors.push(scope.not_supported(&["Cluster", "Namespaced"])),
     }
     validate_schemas_exist(spec, old, errors);
+    let preserve = spec.get("preserveUnknownFields");
+    errors.push_if(preserve.bool() && has_defaults(spec), || {
+        preserve.invalid("must be false in order to use defaults in the schema")
+    });
     validate_versions(spec, errors);
     validate_schema_rules(spec, old, errors);
     for name in ["plural", "singular", "kind", "listKind"] {
@@ -255,6 +271,12 @@ fn validate_schemas_exist(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mu
     for version in spec.get("versions").items() {
         errors.push_if(without(&version), || version.walk("schema.openAPIV3Schema").required(""));
     }
+}
+
+fn has_defaults(spec: &Field<'_>) -> bool {
+    let versions = spec.get("versions").items().map(|version| version.walk("schema.openAPIV3Schema"));
+    let mut schemas = versions.chain([spec.walk("validation.openAPIV3Schema")]);
+    schemas.any(|schema| schema.value().is_some_and(custom_resource_schema::has_defaults))
 }
 
 /// The rules of schemas, if these are new.
@@ -458,10 +480,12 @@ fn validate_stored_versions(stored: &Field<'_>, versions: &Field<'_>, errors: &m
         let shown = stored.value().cloned().unwrap_or_default();
         return errors.push(stored.invalid_value(shown, "must have at least one stored version"));
     }
-    let known: HashSet<&str> = stored.items().map(|name| name.str()).collect();
-    for version in versions.items().filter(|version| version.get("storage").bool()) {
+    let mut known: HashSet<&str> = stored.items().map(|name| name.str()).collect();
+    for version in versions.items() {
         let name = version.get("name").str();
-        errors.push_if(!known.contains(name), || {
+        // Only the first of several versions of one name is found.
+        let found = known.remove(name);
+        errors.push_if(version.get("storage").bool() && !found, || {
             stored.invalid(format!("must have the storage version {name}"))
         });
     }

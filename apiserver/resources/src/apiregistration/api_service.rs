@@ -37,10 +37,12 @@ impl Strategy for ApiServiceStrategy {
         let (spec, name) = (object.get("spec"), object.walk("metadata.name"));
         let (group, version) = (spec.get("group"), spec.get("version"));
         let wanted = format!("{}.{}", version.str(), group.str());
-        let misnamed = content::path_segment(name.str()).is_empty() && name.str() != wanted;
-        errors.push_if(misnamed && !name.is_empty(), || {
-            name.invalid(format!("must be `spec.version+\".\"+spec.group`: {}", quote(&wanted)))
-        });
+        for name in [object.walk("metadata.generateName"), name] {
+            let misnamed = content::path_segment(name.str()).is_empty() && name.str() != wanted;
+            errors.push_if(misnamed && !name.is_empty(), || {
+                name.invalid(format!("must be `spec.version+\".\"+spec.group`: {}", quote(&wanted)))
+            });
+        }
         validate_group_version(&group, &version, errors);
         for (name, limit) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
             let priority = spec.get(name);

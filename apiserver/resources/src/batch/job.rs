@@ -167,9 +167,11 @@ fn validate_generated_selector(object: &Field<'_>, old: Option<&Field<'_>>, erro
         validate_has_label(&labels, key, want, errors);
     }
     let looked_up = |key: &str| expected.iter().find(|(label, _)| *label == key).map(|(_, value)| *value);
+    let mut mistakes = Errors::new();
+    validate_label_selector(&selector, SelectorOptions::default(), &mut mistakes);
     let generated =
         LabelSelector::from_object(selector.value()).is_none_or(|selector| selector.matches(looked_up));
-    errors.push_if(!generated, || {
+    errors.push_if(!generated && mistakes.is_empty(), || {
         printed::invalid(&selector, "meta.LabelSelector", "`selector` not auto-generated")
     });
 }

@@ -129,7 +129,7 @@ fn validate_status(status: &Field<'_>, errors: &mut Errors) {
         ("availableReplicas", "replicas", "cannot be greater than status.replicas"),
         ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
     ] {
-        errors.push_if(count(part) > count(whole), || status.get(part).invalid(detail));
+        errors.push_if(count(part) > count(whole), || status.get(part).invalid_value(count(part), detail));
     }
 }
 

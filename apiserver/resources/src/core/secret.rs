@@ -7,7 +7,7 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::selector::FieldSource::At;
 use coracle_apimachinery::selector::SelectableFields;
 use coracle_apimachinery::strategy::Strategy;
-use coracle_apimachinery::validation::immutable::immutable;
+use coracle_apimachinery::validation::immutable::immutable_text;
 use coracle_apimachinery::validation::member;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Strategy for SecretStrategy {
     }
 
     fn validate_update(&self, secret: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        immutable(&secret.get("type"), &old.get("type"), errors);
+        immutable_text(&secret.get("type"), &old.get("type"), errors);
         validate_immutable(secret, old, &["data"], errors);
         self.validate(secret, errors);
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::{Context, Strategy, desired_state};
-use coracle_apimachinery::validation::immutable::immutable;
+use coracle_apimachinery::validation::immutable::immutable_text;
 use coracle_apimachinery::validation::{content, ip, member};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl Strategy for EndpointSliceStrategy {
         if slice.get("endpoints").value() != old.get("endpoints").value() {
             validate_endpoints(slice, errors);
         }
-        immutable(&slice.get("addressType"), &old.get("addressType"), errors);
+        immutable_text(&slice.get("addressType"), &old.get("addressType"), errors);
     }
 
     fn warnings(&self, slice: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {

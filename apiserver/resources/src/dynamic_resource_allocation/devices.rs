@@ -1,4 +1,4 @@
-//! Requests of devices: requests, selectors, constraints, configuration, tolerations.
+//! Requests of devices: requests, constraints, configuration, tolerations.
 
 use std::collections::HashSet;
 
@@ -8,12 +8,13 @@ use coracle_apimachinery::validation::volume_sources::validate_csi_driver_name;
 use coracle_apimachinery::validation::{content, labels};
 use serde_json::{Value, json};
 
-/// The maximum number of requests, constraints, configurations and selectors, each.
-const MAX_ENTRIES: usize = 32;
+use super::names::validate_full_name;
+use super::selectors::validate_selectors;
+
+/// The maximum number of requests, constraints, configurations, selectors and allocated devices, each.
+pub const MAX_ENTRIES: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
-const MAX_EXPRESSION: usize = 10 * 1024;
 const MAX_PARAMETERS: usize = 10 * 1024;
-const MAX_IDENTIFIER: usize = 32;
 const ALLOCATION_MODES: [&str; 2] = ["All", "ExactCount"];
 const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 const TOLERATION_OPERATORS: [&str; 2] = ["Equal", "Exists"];
@@ -82,7 +83,7 @@ pub fn validate_claim_spec(spec: &Field<'_>, errors: &mut Errors) {
     });
     validate_list(&devices.get("config"), MAX_ENTRIES, errors, |config, errors| {
         validate_references(&config.get("requests"), &requests, errors);
-        validate_configuration(config, errors);
+        validate_configuration(config, true, errors);
     });
 }
 
@@ -135,16 +136,6 @@ fn validate_one_request(request: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Validates the CEL selectors of a request or a class.
-pub fn validate_selectors(selectors: &Field<'_>, errors: &mut Errors) {
-    validate_list(selectors, MAX_ENTRIES, errors, |selector, errors| {
-        let cel = selector.get("cel");
-        let expression = cel.get("expression");
-        errors.push_if(!cel.exists(), || cel.required(""));
-        errors.push_if(expression.len() > MAX_EXPRESSION, || expression.too_long(MAX_EXPRESSION));
-    });
-}
-
 fn validate_toleration(toleration: &Field<'_>, errors: &mut Errors) {
     let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
     if !key.is_empty() {
@@ -190,78 +181,56 @@ fn validate_constraint(constraint: &Field<'_>, requests: &Field<'_>, errors: &mu
     }
 }
 
-/// `request` or `request/alternative`, each naming one in the claim.
-fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Errors) {
-    const UNKNOWN: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-    let known: HashSet<String> = requests
-        .items()
-        .flat_map(|request| {
-            let name = request.get("name").str();
-            let alternatives = request.get("firstAvailable").items();
-            let alternatives = alternatives.map(move |other| format!("{name}/{}", other.get("name").str()));
-            std::iter::once(name.to_owned()).chain(alternatives)
-        })
-        .collect();
+/// Validates the names of requests.
+pub fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Errors) {
     let fits = validate_list(names, MAX_ENTRIES, errors, |name, errors| {
-        let segments: Vec<&str> = name.str().split('/').collect();
-        if segments.len() <= 2 {
-            for segment in segments {
-                for error in content::dns1123_label(segment) {
-                    errors.push(name.invalid_value(segment, error));
-                }
-            }
-        }
-        errors.push_if(!known.contains(name.str()), || name.invalid(UNKNOWN));
+        validate_reference(name, requests, errors);
     });
     if fits {
         refuse_duplicates(names, |name| name.str(), errors);
     }
 }
 
-/// The configuration that a driver gets for the devices it prepares.
-pub fn validate_configuration(config: &Field<'_>, errors: &mut Errors) {
+/// Validates `request` or `request/alternative`, which names one of a claim's `requests`.
+pub fn validate_reference(name: &Field<'_>, requests: &Field<'_>, errors: &mut Errors) {
+    const UNKNOWN: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    let (request, alternative) = match name.str().split_once('/') {
+        Some((_, alternative)) if alternative.contains('/') => return errors.push(name.invalid(UNKNOWN)),
+        Some((request, alternative)) => (request, Some(alternative)),
+        None => (name.str(), None),
+    };
+    for segment in std::iter::once(request).chain(alternative) {
+        for error in content::dns1123_label(segment) {
+            errors.push(name.invalid_value(segment, error));
+        }
+    }
+    // Of two requests with one name, the last counts.
+    let known = requests.items().filter(|known| known.get("name").str() == request).last();
+    let is_known = known.is_some_and(|known| match alternative {
+        None => true,
+        Some(name) => known.get("firstAvailable").items().any(|one| one.get("name").str() == name),
+    });
+    errors.push_if(!is_known, || name.invalid(UNKNOWN));
+}
+
+/// The configuration that a driver gets for the devices it prepares. One `is_new` has a limited size.
+pub fn validate_configuration(config: &Field<'_>, is_new: bool, errors: &mut Errors) {
     let opaque = config.get("opaque");
     if !opaque.exists() {
         return errors.push(opaque.required(""));
     }
     validate_csi_driver_name(&opaque.get("driver"), errors);
-    let parameters = opaque.get("parameters");
-    match parameters.value() {
-        None => errors.push(parameters.required("")),
-        Some(value) if value.to_string().len() > MAX_PARAMETERS => {
-            errors.push(parameters.too_long(MAX_PARAMETERS));
+    validate_object(&opaque.get("parameters"), is_new.then_some(MAX_PARAMETERS), errors);
+}
+
+/// Validates a member that is a JSON object of any form, of at most so many bytes.
+pub fn validate_object(object: &Field<'_>, most: Option<usize>, errors: &mut Errors) {
+    match object.value() {
+        None => errors.push(object.required("")),
+        Some(value) if most.is_some_and(|most| value.to_string().len() > most) => {
+            errors.push(object.too_long(most.unwrap_or_default()));
         }
         Some(Value::Object(_)) => {}
-        Some(_) => errors.push(parameters.invalid_value("<value omitted>", "must be a valid JSON object")),
+        Some(_) => errors.push(object.invalid_value("<value omitted>", "must be a valid JSON object")),
     }
-}
-
-/// `name` or `domain/name`.
-pub fn validate_qualified_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
-    let id = match name.split_once('/') {
-        None => name,
-        Some((domain, id)) => {
-            if domain.is_empty() {
-                errors.push(field.invalid_value("", "the domain must not be empty"));
-            } else {
-                let domain = Value::from(domain);
-                validate_csi_driver_name(&Field::at(Some(&domain), field.path().clone()), errors);
-            }
-            id
-        }
-    };
-    if name.contains('/') && id.is_empty() {
-        return errors.push(field.invalid_value("", "the name must not be empty"));
-    }
-    errors.push_if(id.len() > MAX_IDENTIFIER, || field.too_long(MAX_IDENTIFIER));
-    for error in content::c_identifier(id) {
-        errors.push(field.invalid_value(id, error));
-    }
-}
-
-fn validate_full_name(name: &Field<'_>, errors: &mut Errors) {
-    validate_qualified_name(name.str(), name, errors);
-    errors.push_if(!name.str().contains('/'), || {
-        name.invalid("a fully qualified name must be a domain and a name separated by a slash")
-    });
 }

@@ -1,11 +1,17 @@
-//! Strategies of the group resource.k8s.io (dynamic resource allocation), one file a kind; the device requests of
-//! claims, templates and classes are in [`devices`]. CEL expressions are validated as text only.
+//! Strategies of the group resource.k8s.io (dynamic resource allocation), one file a kind. The device requests of
+//! claims, templates and classes are in [`devices`], their CEL selectors in [`selectors`], the status of claims in
+//! [`allocation`].
 
+mod admin_access;
+mod allocation;
+mod capacity;
 pub mod device_class;
 mod devices;
+mod names;
 pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_slice;
+mod selectors;
 
 pub use device_class::DeviceClassStrategy;
 pub use resource_claim::ResourceClaimStrategy;

@@ -1,17 +1,24 @@
-//! ResourceSlice: the devices of a driver's pool. The `requestPolicy` of a capacity is not validated.
+//! ResourceSlice: the devices of a driver's pool.
 
-use coracle_apimachinery::field::{Errors, Field};
+use coracle_apimachinery::features::FeatureGates;
+use coracle_apimachinery::field::{Errors, Field, Path, quote};
 use coracle_apimachinery::selector::FieldSource::At;
 use coracle_apimachinery::selector::{Refusal, SelectableFields};
 use coracle_apimachinery::strategy::defaulting::fill;
 use coracle_apimachinery::strategy::{Context, Strategy};
-use coracle_apimachinery::validation::content;
-use coracle_apimachinery::validation::immutable::immutable;
+use coracle_apimachinery::validation::immutable::{immutable, immutable_text};
 use coracle_apimachinery::validation::node_selector::validate_node_selector;
 use coracle_apimachinery::validation::volume_sources::validate_csi_driver_name;
+use coracle_apimachinery::validation::{content, member, printed, resource_list};
+use coracle_pod_resources::names::is_native;
 use serde_json::{Value, json};
 
-use super::devices::{refuse_duplicates, validate_list, validate_qualified_name, validate_taint};
+use super::allocation::validate_binding_conditions;
+use super::capacity;
+use super::devices::{refuse_duplicates, validate_list, validate_taint};
+use super::names::{
+    MAX_SHOWN_COUNTER, MAX_SHOWN_QUALIFIED_NAME, validate_map, validate_pool_name, validate_qualified_name,
+};
 
 /// The fields that a field selector may name.
 pub const SELECTABLE_FIELDS: SelectableFields =
@@ -27,7 +34,7 @@ const MAX_CONSUMED_SETS: usize = 2;
 const MAX_PROPERTIES: usize = 32;
 const MAX_TAINTS: usize = 16;
 const MAX_VALUE: usize = 64;
-const MAX_POOL_NAME: usize = 253;
+const MAX_ATTRIBUTE_VALUES: usize = 48;
 
 /// The strategy of ResourceSlice.
 pub struct ResourceSliceStrategy;
@@ -45,10 +52,12 @@ impl Strategy for ResourceSliceStrategy {
 
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         set_taint_times(object, context.now);
+        drop_disabled(object, None, context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, _: &Value, context: &Context<'_>) {
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         set_taint_times(object, context.now);
+        drop_disabled(object, Some(old), context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
@@ -57,6 +66,40 @@ impl Strategy for ResourceSliceStrategy {
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         validate_spec(&object.get("spec"), Some(&old.get("spec")), errors);
+    }
+
+    fn warnings(&self, object: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        let driver = object.walk("spec.driver").str();
+        let warning = (driver != driver.to_lowercase()).then(|| {
+            let driver = quote(driver);
+            format!("spec.driver: driver names should be lowercase; {driver} contains uppercase characters")
+        });
+        warning.into_iter().collect()
+    }
+}
+
+/// Drops the fields of disabled features, unless the old slice has them already: lists of values
+/// (DRAListTypeAttributes) and resources of nodes (DRANodeAllocatableResources).
+fn drop_disabled(object: &mut Value, old: Option<&Value>, features: &FeatureGates) {
+    const MAPPINGS: &str = "nodeAllocatableResourceMappings";
+    let old = Field::at(old, Path::root()).walk("spec.devices");
+    let lists = |(_, attribute): (&str, Field<'_>)| LISTS.iter().any(|list| attribute.get(list).exists());
+    let keep_lists = features.is_enabled("DRAListTypeAttributes")
+        || old.items().any(|device| device.get("attributes").entries().any(lists));
+    let keep_mappings = features.is_enabled("DRANodeAllocatableResources")
+        || old.items().any(|device| !device.get(MAPPINGS).is_empty());
+    for device in devices(object).filter_map(Value::as_object_mut) {
+        if !keep_mappings {
+            device.remove(MAPPINGS);
+        }
+        let attributes = device.get_mut("attributes").filter(|_| !keep_lists);
+        for attribute in
+            attributes.and_then(Value::as_object_mut).into_iter().flat_map(|all| all.values_mut())
+        {
+            if let Some(attribute) = attribute.as_object_mut() {
+                attribute.retain(|member, _| !LISTS.contains(&member.as_str()));
+            }
+        }
     }
 }
 
@@ -85,22 +128,28 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
         errors.push_if(number < least, || pool.get(name).invalid_value(number, detail));
     }
     if let Some(old) = old {
-        for name in ["pool.name", "driver", "nodeName"] {
-            immutable(&spec.walk(name), &old.walk(name), errors);
+        for name in ["pool.name", "driver"] {
+            immutable_text(&spec.walk(name), &old.walk(name), errors);
         }
+        immutable(&spec.get("nodeName"), &old.get("nodeName"), errors);
     }
     validate_nodes(spec, errors);
     let (devices, counters) = (spec.get("devices"), spec.get("sharedCounters"));
     errors.push_if(devices.exists() && counters.exists(), || {
         spec.invalid_value("", "only one of `sharedCounters` or `devices` is allowed")
     });
-    let elaborate = devices
-        .items()
-        .any(|device| !device.get("taints").is_empty() || !device.get("consumesCounters").is_empty());
+    let elaborate = devices.items().any(|device| {
+        let lists = |(_, attribute): (&str, Field<'_>)| LISTS.iter().any(|list| attribute.get(list).exists());
+        !device.get("taints").is_empty()
+            || !device.get("consumesCounters").is_empty()
+            || device.get("attributes").entries().any(lists)
+    });
     let most = if elaborate { MAX_ELABORATE_DEVICES } else { MAX_DEVICES };
     let per_device = spec.get("perDeviceNodeSelection").bool();
     let fits = validate_list(&devices, most, errors, |device, errors| {
-        validate_device(device, per_device, errors);
+        let name = device.get("name").str();
+        let before = old.and_then(|old| old.get("devices").items().find(|one| one.get("name").str() == name));
+        validate_device(device, before.as_ref(), per_device, errors);
     });
     if fits {
         refuse_duplicates(&devices, |device| device.get("name").str(), errors);
@@ -109,18 +158,6 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
         validate_counters(set, "name", errors)
     }) {
         refuse_duplicates(&counters, |set| set.get("name").str(), errors);
-    }
-}
-
-fn validate_pool_name(name: &Field<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        return errors.push(name.required(""));
-    }
-    errors.push_if(name.len() > MAX_POOL_NAME, || name.too_long(MAX_POOL_NAME));
-    for part in name.str().split('/') {
-        for error in content::dns1123_subdomain(part) {
-            errors.push(name.invalid_value(part, error));
-        }
     }
 }
 
@@ -142,7 +179,8 @@ fn validate_nodes(spec: &Field<'_>, errors: &mut Errors) {
         present.push("`nodeSelector`");
         validate_node_selector(&selector, false, errors);
         let terms = selector.get("nodeSelectorTerms");
-        errors.push_if(terms.len() != 1, || terms.invalid("must have exactly one node selector term"));
+        errors
+            .push_if(terms.len() != 1, || terms.invalid_or_null("must have exactly one node selector term"));
     }
     for (member, shown) in
         [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
@@ -166,48 +204,48 @@ fn validate_nodes(spec: &Field<'_>, errors: &mut Errors) {
 
 fn validate_counters(set: &Field<'_>, name: &str, errors: &mut Errors) {
     let (name, counters) = (set.get(name), set.get("counters"));
-    if name.is_empty() {
-        errors.push(name.required(""));
-    } else {
-        errors.invalid_each(&name, content::dns1123_label(name.str()));
-    }
-    let count = counters.entries().count();
-    if count == 0 {
+    member::required_and(&name, content::dns1123_label, errors);
+    if counters.is_empty() {
         errors.push(counters.required(""));
-    } else if count > MAX_COUNTERS {
-        errors.push(counters.too_many(count, MAX_COUNTERS));
+    } else if counters.len() > MAX_COUNTERS {
+        errors.push(counters.too_many(counters.len(), MAX_COUNTERS));
     } else {
-        for (key, _) in counters.entries() {
-            for error in content::dns1123_label(key) {
-                errors.push(counters.invalid_value(key, error));
-            }
-        }
+        validate_map(&counters, MAX_SHOWN_COUNTER, errors, validate_counter_name, |_, _| {});
     }
 }
 
-fn validate_device(device: &Field<'_>, per_device: bool, errors: &mut Errors) {
-    let (name, attributes, capacity) = (device.get("name"), device.get("attributes"), device.get("capacity"));
+fn validate_counter_name(name: &str, counters: &Field<'_>, errors: &mut Errors) {
+    errors.extend(content::dns1123_label(name).into_iter().map(|e| counters.invalid_value(name, e)));
+}
+
+fn validate_device(device: &Field<'_>, old: Option<&Field<'_>>, per_device: bool, errors: &mut Errors) {
+    let (name, attributes, capacities) =
+        (device.get("name"), device.get("attributes"), device.get("capacity"));
     errors.invalid_each(&name, content::dns1123_label(name.str()));
-    let properties = attributes.entries().count() + capacity.entries().count();
+    let properties = attributes.len() + capacities.len();
     errors.push_if(properties > MAX_PROPERTIES, || {
         device.invalid_value(
             properties,
             format!("the total number of attributes and capacities must not exceed {MAX_PROPERTIES}"),
         )
     });
-    for (key, attribute) in attributes.entries() {
-        validate_qualified_name(key, &attributes, errors);
-        validate_attribute(&attribute, errors);
+    let values = attributes.entries().map(|(_, attribute)| count_values(&attribute)).sum::<usize>();
+    errors.push_if(values > MAX_ATTRIBUTE_VALUES, || {
+        device.invalid_value(
+            values,
+            format!("the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}"),
+        )
+    });
+    let shown = MAX_SHOWN_QUALIFIED_NAME;
+    validate_map(&attributes, shown, errors, validate_qualified_name, validate_attribute);
+    let is_shared = device.get("allowMultipleAllocations").bool();
+    validate_map(&capacities, shown, errors, validate_qualified_name, |capacity, errors| {
+        capacity::validate(capacity, is_shared, errors);
+    });
+    let taints = device.get("taints");
+    if old.is_none_or(|old| old.get("taints").value() != taints.value()) {
+        validate_list(&taints, MAX_TAINTS, errors, validate_taint);
     }
-    for (key, value) in capacity.entries() {
-        validate_qualified_name(key, &capacity, errors);
-        let policy = value.get("requestPolicy");
-        let shared = device.get("allowMultipleAllocations").bool();
-        errors.push_if(policy.exists() && !shared, || {
-            policy.forbidden("allowMultipleAllocations must be true")
-        });
-    }
-    validate_list(&device.get("taints"), MAX_TAINTS, errors, validate_taint);
     let consumed = device.get("consumesCounters");
     let fits = validate_list(&consumed, MAX_CONSUMED_SETS, errors, |set, errors| {
         validate_counters(set, "counterSet", errors);
@@ -215,26 +253,142 @@ fn validate_device(device: &Field<'_>, per_device: bool, errors: &mut Errors) {
     if fits {
         refuse_duplicates(&consumed, |set| set.get("counterSet").str(), errors);
     }
-    let placed = ["nodeName", "nodeSelector", "allNodes"].iter().any(|name| device.get(name).exists());
-    errors.push_if(placed && !per_device, || {
-        device.invalid_value(Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
-    });
-    errors.push_if(!placed && per_device, || {
-        device.required("exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
-    });
+    validate_device_nodes(device, per_device, errors);
+    validate_binding_conditions(device, errors);
+    validate_mappings(&device.get("nodeAllocatableResourceMappings"), &capacities, errors);
+}
+
+/// The nodes that can access a device, where each device has its own.
+fn validate_device_nodes(device: &Field<'_>, per_device: bool, errors: &mut Errors) {
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    let (name, selector, all) = (device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes"));
+    if !per_device {
+        errors.push_if(name.exists() || selector.exists() || all.exists(), || {
+            device.invalid_value(Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
+        });
+        return;
+    }
+    let mut present: Vec<&str> = Vec::new();
+    if !name.is_empty() {
+        present.push("`nodeName`");
+        errors.invalid_each(&name, content::dns1123_subdomain(name.str()));
+    } else if name.exists() {
+        errors.push(name.invalid("must not be empty"));
+    }
+    if selector.exists() {
+        present.push("`nodeSelector`");
+        validate_node_selector(&selector, false, errors);
+    }
+    if all.bool() {
+        present.push("`allNodes`");
+    } else if all.exists() {
+        errors.push(all.invalid("must be either unset or set to true"));
+    }
+    match present.len() {
+        0 => errors.push(device.required(ONE)),
+        1 => {}
+        _ => errors.push(device.invalid_value(format!("{{{}}}", present.join(", ")), ONE)),
+    }
+}
+
+/// How capacities of a device map to allocatable resources of its node.
+fn validate_mappings(mappings: &Field<'_>, capacities: &Field<'_>, errors: &mut Errors) {
+    for (name, mapping) in mappings.entries() {
+        errors.push_if(!is_native(name), || {
+            mapping.invalid_value(name, "must be a node allocatable resource name")
+        });
+        let (multiplier, key) = (mapping.get("allocationMultiplier"), mapping.get("capacityKey"));
+        if !multiplier.exists() && !key.exists() {
+            let detail = "at least one of allocationMultiplier or capacityKey must be set";
+            errors.push(mapping.invalid_value("", detail));
+            continue;
+        }
+        errors.push_if(multiplier.exists() && !resource_list::amount(&multiplier).is_positive(), || {
+            multiplier.invalid("must be positive")
+        });
+        if key.exists() && key.is_empty() {
+            errors.push(key.invalid("capacityKey must not be an empty string"));
+        } else if key.exists() {
+            errors.push_if(!capacities.get(key.str()).exists(), || key.not_found());
+        }
+    }
+}
+
+/// The members of an attribute that hold a list.
+const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
+
+/// The number of values of an attribute: the items of its lists, or 1.
+fn count_values(attribute: &Field<'_>) -> usize {
+    let items: usize = LISTS.iter().map(|list| attribute.get(list).len()).sum();
+    items.max(1)
 }
 
 fn validate_attribute(attribute: &Field<'_>, errors: &mut Errors) {
-    for text in [attribute.get("string"), attribute.get("version")] {
+    const ONE: &str = "exactly one value must be specified";
+    let bounded = |text: &Field<'_>, errors: &mut Errors| {
         errors.push_if(text.len() > MAX_VALUE, || text.too_long(MAX_VALUE));
+    };
+    let version = |text: &Field<'_>, errors: &mut Errors| {
+        errors.push_if(!is_semantic_version(text.str()), || {
+            text.invalid("must be a string compatible with semver.org spec 2.0.0")
+        });
+        bounded(text, errors);
+    };
+    bounded(&attribute.get("string"), errors);
+    if attribute.get("version").exists() {
+        version(&attribute.get("version"), errors);
     }
-    let values = attribute.value().and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    errors.push_if(values == 0, || attribute.invalid_value("", "exactly one value must be specified"));
-    errors.push_if(values > 1, || {
-        coracle_apimachinery::validation::printed::invalid(
-            attribute,
-            "resource.DeviceAttribute",
-            "exactly one value must be specified",
-        )
-    });
+    for list in LISTS.map(|list| attribute.get(list)) {
+        errors.push_if(list.exists() && list.is_empty(), || list.invalid("must not be empty if specified"));
+    }
+    attribute.get("strings").items().for_each(|text| bounded(&text, errors));
+    attribute.get("versions").items().for_each(|text| version(&text, errors));
+    match attribute.len() {
+        0 => errors.push(attribute.invalid_value("", ONE)),
+        1 => {}
+        _ => errors.push(printed::invalid(attribute, "resource.DeviceAttribute", ONE)),
+    }
+}
+
+/// Whether the text is a version by semver.org's specification 2.0.0.
+fn is_semantic_version(text: &str) -> bool {
+    let identifier = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let number = |part: &str| {
+        part.bytes().all(|b| b.is_ascii_digit())
+            && !part.is_empty()
+            && (part == "0" || !part.starts_with('0'))
+    };
+    let prerelease_part =
+        |part: &str| identifier(part) && (number(part) || part.bytes().any(|b| !b.is_ascii_digit()));
+    let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
+    let (core, prerelease) = rest.split_once('-').map_or((rest, None), |(core, pre)| (core, Some(pre)));
+    let core: Vec<&str> = core.split('.').collect();
+    core.len() == 3
+        && core.into_iter().all(number)
+        && prerelease.is_none_or(|pre| pre.split('.').all(prerelease_part))
+        && build.is_none_or(|build| build.split('.').all(|part| !part.is_empty() && identifier(part)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_semantic() {
+        for (text, valid) in [
+            ("1.2.3", true),
+            ("0.0.0-alpha.1+build.007", true),
+            ("1.0.0--", true),
+            ("1.2", false),
+            ("01.2.3", false),
+            ("1.2.3-", false),
+            ("1.2.3-01", false),
+            ("1.2.3+", false),
+            ("1.2.3.4", false),
+            ("v1.2.3", false),
+            ("", false),
+        ] {
+            assert_eq!(is_semantic_version(text), valid, "{text}");
+        }
+    }
 }

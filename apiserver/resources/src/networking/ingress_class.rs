@@ -2,7 +2,7 @@
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;
-use coracle_apimachinery::validation::immutable::immutable;
+use coracle_apimachinery::validation::immutable::immutable_text;
 use coracle_apimachinery::validation::{content, member};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl Strategy for IngressClassStrategy {
     }
 
     fn validate_update(&self, class: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        immutable(&class.walk("spec.controller"), &old.walk("spec.controller"), errors);
+        immutable_text(&class.walk("spec.controller"), &old.walk("spec.controller"), errors);
         self.validate(class, errors);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;
-use coracle_apimachinery::validation::immutable::immutable;
+use coracle_apimachinery::validation::immutable::{immutable, immutable_text};
 use coracle_apimachinery::validation::{content, labels, member, node_selector};
 use serde_json::{Value, json};
 
@@ -43,7 +43,8 @@ impl Strategy for StorageClassStrategy {
         errors.push_if(!is_same_map(&parameters, &was), || {
             parameters.invalid_or_null(coracle_apimachinery::validation::immutable::IMMUTABLE)
         });
-        for member in ["provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        immutable_text(&class.get("provisioner"), &old.get("provisioner"), errors);
+        for member in ["reclaimPolicy", "volumeBindingMode"] {
             immutable(&class.get(member), &old.get(member), errors);
         }
     }

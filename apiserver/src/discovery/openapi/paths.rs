@@ -409,7 +409,9 @@ impl Writer<'_> {
     }
 
     fn deletion_answers_object(&self) -> bool {
-        self.resource.behaviour.deletion.returns_deleted_object
+        let deletion = &self.resource.behaviour.deletion;
+        // The documents of the real server tell a Status for Namespaces too.
+        deletion.returns_deleted_object && !deletion.by_finalizing
     }
 
     fn formats(&self) -> &'static [&'static str] {

@@ -11,7 +11,7 @@ use super::{Writing, context, drop_empty_lists, validated};
 use crate::access::authorize;
 use crate::access::authorize::{RequestAttributes, ResourceTarget};
 use crate::admission::{Operation, OperationOptions};
-use crate::field::Field;
+use crate::field::{Errors, Field};
 use crate::fields::versions::Versions;
 use crate::names::random_suffix;
 use crate::object_meta::ObjectMeta;
@@ -181,10 +181,13 @@ impl Registry {
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
-        let errors = validated(behaviour, |meter| {
+        let mut errors = Errors::new();
+        behaviour.strategy.validate_in_cluster(&Field::root(object), None, "", self, &mut errors)?;
+        let found = validated(behaviour, |meter| {
             validate::create(object, behaviour, info.namespaced, &self.features, meter)
         });
-        self.refuse_invalid(info, object, errors.await?)?;
+        errors.extend(found.await?);
+        self.refuse_invalid(info, object, errors)?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         if by != CreatedBy::Post {
             self.authorize_create(writing)?;

@@ -10,7 +10,7 @@ use super::metadata::{dedup_owners, fit_name, fit_namespace, same_uid};
 use super::stored::stored_bytes;
 use super::{Writing, context, default_within_limits, drop_empty_lists, validated};
 use crate::admission::{Operation, OperationOptions};
-use crate::field::Field;
+use crate::field::{Errors, Field};
 use crate::fields::manage;
 use crate::fields::versions::Versions;
 use crate::object_meta::ObjectMeta;
@@ -201,12 +201,21 @@ impl Registry {
             new.set_meta("generation", old.generation() + 1);
         }
         let namespaced = info.namespaced;
-        let errors = validated(behaviour, |meter| match part {
+        let mut errors = Errors::new();
+        behaviour.strategy.validate_in_cluster(
+            &Field::root(&new),
+            Some(&Field::root(old)),
+            part.name(),
+            self,
+            &mut errors,
+        )?;
+        let found = validated(behaviour, |meter| match part {
             Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features, meter),
             Part::Status => validate::status_update(&new, old, behaviour, namespaced, meter),
             other => validate::subresource_update(other.name(), &new, old, behaviour, namespaced),
         });
-        self.refuse_invalid(info, &new, errors.await?)?;
+        errors.extend(found.await?);
+        self.refuse_invalid(info, &new, errors)?;
         writing.caller.warnings.extend(match part {
             Part::Main => behaviour.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
             Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),

@@ -31,10 +31,22 @@ pub(super) fn validate(schema: &Field<'_>, errors: &mut Errors) {
 
 /// Whether a schema has a part that keeps it from being read as a structural one.
 pub(super) fn is_unsupported(schema: &Value) -> bool {
-    let is_set = |name| schema.get(name).is_some_and(|part| !Field::root(part).is_empty());
-    UNSUPPORTED.into_iter().any(is_set)
+    UNSUPPORTED.into_iter().any(|name| is_set(name, &Field::root(schema).get(name)))
         || schema.get("items").is_some_and(Value::is_array)
         || inner(schema).any(is_unsupported)
+}
+
+/// Whether a schema or one inside of it has a default.
+pub fn has_defaults(schema: &Value) -> bool {
+    schema.get("default").is_some() || inner(schema).any(has_defaults)
+}
+
+/// Whether a part is set: one that is a pointer in Go may be empty.
+fn is_set(name: &str, part: &Field<'_>) -> bool {
+    match name {
+        "additionalItems" | "$ref" => part.exists(),
+        _ => !part.is_empty(),
+    }
 }
 
 /// The schemas inside of a schema.
@@ -105,7 +117,7 @@ fn validate_parts(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {
     }
     for name in UNSUPPORTED {
         let part = schema.get(name);
-        errors.push_if(!part.is_empty(), || part.forbidden(format!("{name} is not supported")));
+        errors.push_if(is_set(name, &part), || part.forbidden(format!("{name} is not supported")));
     }
     let (ty, items) = (schema.get("type"), schema.get("items"));
     errors.push_if(ty.str() == "null", || {

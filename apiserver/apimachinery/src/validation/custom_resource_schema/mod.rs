@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::field::{Errors, Field};
 use crate::schema::StructuralSchema;
 
+pub use document::has_defaults;
 pub use selectable_fields::validate_selectable_fields;
 
 /// The members that the root of a schema may have where the status has an endpoint of its own, in the words of Go.

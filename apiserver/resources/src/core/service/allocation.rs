@@ -175,7 +175,7 @@ fn init_ip_family_fields(service: &mut Value, old: Option<&Value>, allocators: &
     let headless = text(service, "clusterIP") == NONE;
     let selects = service.pointer("/spec/selector").and_then(Value::as_object).is_some_and(|s| !s.is_empty());
     let unmanaged = headless && !selects;
-    if text(service, "ipFamilyPolicy").is_empty() {
+    if service["spec"]["ipFamilyPolicy"].is_null() {
         let inherited = old.map(|old| text(old, "ipFamilyPolicy")).filter(|policy| !policy.is_empty());
         let usual = if unmanaged { "RequireDualStack" } else { "SingleStack" };
         service["spec"]["ipFamilyPolicy"] = inherited.unwrap_or(usual).into();

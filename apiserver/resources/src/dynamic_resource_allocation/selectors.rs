@@ -1,0 +1,124 @@
+//! The CEL selectors of devices: the variable `device` and its type.
+//!
+//! Source: `k8s.io/dynamic-resource-allocation/cel`, `compile.go`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use coracle_apimachinery::field::{Errors, Field};
+use coracle_cel::{DeclField, DeclKind, DeclType, Env, Type};
+
+use super::devices::{MAX_ENTRIES, validate_list};
+
+const MAX_EXPRESSION: usize = 10 * 1024;
+const MAX_COST: u64 = 1_000_000;
+const MAX_PROPERTIES: u64 = 32;
+const MAX_ATTRIBUTE_VALUE: u64 = 64;
+const MAX_DRIVER_NAME: u64 = 63;
+
+/// Validates the selectors of a request or a class.
+pub fn validate_selectors(selectors: &Field<'_>, errors: &mut Errors) {
+    validate_list(selectors, MAX_ENTRIES, errors, |selector, errors| {
+        let cel = selector.get("cel");
+        if cel.exists() {
+            validate_expression(&cel.get("expression"), errors);
+        } else {
+            errors.push(cel.required(""));
+        }
+    });
+}
+
+fn validate_expression(expression: &Field<'_>, errors: &mut Errors) {
+    if expression.len() > MAX_EXPRESSION {
+        return errors.push(expression.too_long(MAX_EXPRESSION));
+    }
+    let program = match env().compile(expression.str()) {
+        Ok(program) => program,
+        Err(issues) => return errors.push(expression.invalid(format!("compilation failed: {issues}"))),
+    };
+    let found = program.output_type();
+    if !matches!(found, Type::Bool | Type::Dyn) {
+        let detail = format!("must evaluate to bool or the unknown type, not {found}");
+        return errors.push(expression.invalid(detail));
+    }
+    errors.push_if(program.max_cost() > MAX_COST, || expression.forbidden("too complex, exceeds cost limit"));
+}
+
+/// The environment of selectors, made at its first use.
+fn env() -> &'static Env {
+    static ENV: OnceLock<Env> = OnceLock::new();
+    ENV.get_or_init(|| Env::new().with_bindings().declared("device", &device_type(), false))
+}
+
+fn device_type() -> Arc<DeclType> {
+    let sized = |kind, max_elements| Arc::new(DeclType { kind, max_elements, min_size: 1 });
+    let map = |value| sized(DeclKind::Map(value), MAX_PROPERTIES);
+    let attribute = sized(DeclKind::Dyn, MAX_ATTRIBUTE_VALUE);
+    let quantity = sized(DeclKind::Opaque("kubernetes.Quantity"), 1);
+    let fields = [
+        ("driver", sized(DeclKind::String, MAX_DRIVER_NAME)),
+        ("allowMultipleAllocations", sized(DeclKind::Bool, 1)),
+        ("attributes", map(map(attribute))),
+        ("capacity", map(map(quantity))),
+    ];
+    let fields: BTreeMap<Arc<str>, DeclField> = fields
+        .into_iter()
+        .map(|(name, ty)| (name.into(), DeclField { json_name: name.into(), ty }))
+        .collect();
+    sized(DeclKind::Object { name: "kubernetes.DRADevice".into(), fields }, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selectors_are_compiled() {
+        for (expression, want) in [
+            (r#"device.driver == "gpu.example.com""#, ""),
+            (r#"device.attributes["gpu.example.com"].model"#, ""),
+            (r#"device.capacity["gpu.example.com"].memory.compareTo(quantity("10Gi")) >= 0"#, ""),
+            (r#"cel.bind(a, device.attributes["gpu.example.com"], a.one && a.other)"#, ""),
+            ("device.allowMultipleAllocations", ""),
+            (
+                "",
+                "s[0].cel.expression: Invalid value: \"\": compilation failed: ERROR: <input>:1:0: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}",
+            ),
+            (
+                "device.nothing",
+                "s[0].cel.expression: Invalid value: \"device.nothing\": compilation failed: ERROR: <input>:1:7: undefined field 'nothing'\n | device.nothing\n | ......^",
+            ),
+            (
+                "cel.bind(1, 2, true)",
+                "s[0].cel.expression: Invalid value: \"cel.bind(1, 2, true)\": compilation failed: ERROR: <input>:1:10: cel.bind() variable names must be simple identifiers\n | cel.bind(1, 2, true)\n | .........^",
+            ),
+            (
+                r#"device.capacity["x"].y"#,
+                r#"s[0].cel.expression: Invalid value: "device.capacity[\"x\"].y": must evaluate to bool or the unknown type, not kubernetes.Quantity"#,
+            ),
+            (
+                "1",
+                "s[0].cel.expression: Invalid value: \"1\": must evaluate to bool or the unknown type, not int",
+            ),
+        ] {
+            let object = json!({"s": [{"cel": {"expression": expression}}]});
+            let mut errors = Errors::new();
+            validate_selectors(&Field::root(&object).get("s"), &mut errors);
+            let found = if errors.is_empty() { String::new() } else { errors.summary() };
+            assert_eq!(found, want, "{expression}");
+        }
+    }
+
+    #[test]
+    fn selectors_that_cost_too_much_are_refused() {
+        let nested = r#"device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a + b + c == d))))"#;
+        let object = json!([{"cel": {"expression": nested}}, {}]);
+        let mut errors = Errors::new();
+        validate_selectors(&Field::root(&object), &mut errors);
+        let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let want =
+            ["[0].cel.expression: Forbidden: too complex, exceeds cost limit", "[1].cel: Required value"];
+        assert_eq!(found, want);
+    }
+}
