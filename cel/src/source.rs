@@ -23,7 +23,6 @@ impl Issues {
     /// Issues of the expression `text`, which are sorted by their place.
     pub fn new(text: &str, mut issues: Vec<Issue>) -> Issues {
         issues.sort_by_key(|issue| issue.offset);
-        issues.dedup();
         Issues { issues, text: text.to_owned() }
     }
 }
@@ -39,6 +38,11 @@ impl fmt::Display for Issues {
         for (index, issue) in self.issues.iter().take(MAX_PRINTED).enumerate() {
             if index > 0 {
                 f.write_char('\n')?;
+            }
+            // An empty expression has no place in it.
+            if self.text.is_empty() {
+                write!(f, "ERROR: <input>:1:0: {}", issue.message)?;
+                continue;
             }
             let (mut line, mut column) = (1, 0);
             for c in self.text.chars().take(issue.offset) {

@@ -1,17 +1,21 @@
 //! Requests of devices: requests, selectors, constraints, configuration, tolerations.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::defaulting::{Object, fill};
 use coracle_apimachinery::validation::volume_sources::validate_csi_driver_name;
 use coracle_apimachinery::validation::{content, labels};
+use coracle_cel::{Env, environments};
 use serde_json::{Value, json};
 
 /// The maximum number of requests, constraints, configurations and selectors, each.
 const MAX_ENTRIES: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 const MAX_EXPRESSION: usize = 10 * 1024;
+/// The estimated cost that a selector may have.
+const MAX_COST: u64 = 1_000_000;
 const MAX_PARAMETERS: usize = 10 * 1024;
 const MAX_IDENTIFIER: usize = 32;
 const ALLOCATION_MODES: [&str; 2] = ["All", "ExactCount"];
@@ -141,8 +145,22 @@ pub fn validate_selectors(selectors: &Field<'_>, errors: &mut Errors) {
         let cel = selector.get("cel");
         let expression = cel.get("expression");
         errors.push_if(!cel.exists(), || cel.required(""));
-        errors.push_if(expression.len() > MAX_EXPRESSION, || expression.too_long(MAX_EXPRESSION));
+        if expression.len() > MAX_EXPRESSION {
+            errors.push(expression.too_long(MAX_EXPRESSION));
+        } else if cel.exists() {
+            validate_expression(&expression, errors);
+        }
     });
+}
+
+fn validate_expression(expression: &Field<'_>, errors: &mut Errors) {
+    static ENV: LazyLock<Env> = LazyLock::new(environments::device);
+    match environments::compile_selector(&ENV, expression.str()) {
+        Err(detail) => errors.push(expression.invalid(detail)),
+        Ok(program) => errors.push_if(program.max_cost() > MAX_COST, || {
+            expression.forbidden("too complex, exceeds cost limit")
+        }),
+    }
 }
 
 fn validate_toleration(toleration: &Field<'_>, errors: &mut Errors) {
@@ -264,4 +282,39 @@ fn validate_full_name(name: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!name.str().contains('/'), || {
         name.invalid("a fully qualified name must be a domain and a name separated by a slash")
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_that_do_not_compile_are_refused() {
+        let refused = |expression: &str| {
+            let selectors = json!([{"cel": {"expression": expression}}]);
+            let mut errors = Errors::new();
+            validate_selectors(&Field::root(&selectors), &mut errors);
+            errors.iter().next().map(|error| error.detail.clone())
+        };
+        for expression in [
+            "device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].model == 'a100'",
+            "cel.bind(a, device.attributes['gpu.example.com'], a.ecc && a.index > 2)",
+            "device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('1Gi'))",
+            "device.attributes['gpu.example.com'].ecc",
+        ] {
+            assert_eq!(refused(expression), None, "{expression}");
+        }
+        for (expression, want) in [
+            ("device.driver", "must evaluate to bool or the unknown type, not string"),
+            ("device.nope", "undefined field 'nope'"),
+            ("size(device.driver) == 'a'", "found no matching overload"),
+            (
+                "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a == b && c == d))))",
+                "too complex, exceeds cost limit",
+            ),
+        ] {
+            let found = refused(expression).unwrap_or_default();
+            assert!(found.contains(want), "{expression}: {found}");
+        }
+    }
 }
