@@ -109,25 +109,56 @@ pub enum Literal {
 }
 
 impl Expr {
+    /// Calls `visit` for each node directly below it, which it may change.
+    pub fn visit_children(&mut self, visit: &mut dyn FnMut(&mut Expr)) {
+        match &mut self.kind {
+            ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => visit(operand),
+            ExprKind::Call { target, args, .. } => {
+                target.iter_mut().for_each(|target| visit(target));
+                args.iter_mut().for_each(visit);
+            }
+            ExprKind::List(items) => items.iter_mut().for_each(|(item, _)| visit(item)),
+            ExprKind::Map(entries) => entries.iter_mut().for_each(|(key, value, _)| {
+                visit(key);
+                visit(value);
+            }),
+            ExprKind::Struct { fields, .. } => fields.iter_mut().for_each(|field| visit(&mut field.value)),
+            ExprKind::Comprehension(fold) => {
+                let fold = &mut **fold;
+                for part in
+                    [&mut fold.range, &mut fold.init, &mut fold.condition, &mut fold.step, &mut fold.result]
+                {
+                    visit(part);
+                }
+            }
+        }
+    }
+
     /// Calls `visit` for the node and all below it.
     pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         visit(self);
+        self.visit_below(&mut |child| child.visit(visit));
+    }
+
+    /// Calls `visit` for each node directly below it.
+    pub fn visit_below<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         match &self.kind {
             ExprKind::Literal(_) | ExprKind::Ident(_) => {}
-            ExprKind::Select { operand, .. } => operand.visit(visit),
+            ExprKind::Select { operand, .. } => visit(operand),
             ExprKind::Call { target, args, .. } => {
-                target.iter().for_each(|target| target.visit(visit));
-                args.iter().for_each(|arg| arg.visit(visit));
+                target.iter().for_each(|target| visit(target));
+                args.iter().for_each(visit);
             }
-            ExprKind::List(items) => items.iter().for_each(|(item, _)| item.visit(visit)),
+            ExprKind::List(items) => items.iter().for_each(|(item, _)| visit(item)),
             ExprKind::Map(entries) => entries.iter().for_each(|(key, value, _)| {
-                key.visit(visit);
-                value.visit(visit);
+                visit(key);
+                visit(value);
             }),
-            ExprKind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.visit(visit)),
+            ExprKind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
             ExprKind::Comprehension(fold) => {
                 for part in [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result] {
-                    part.visit(visit);
+                    visit(part);
                 }
             }
         }

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use crate::ast::{Comprehension, Expr, ExprKind, Literal, StructField};
-use crate::env::{Env, Fields};
+use crate::env::{self, Env, Fields};
 use crate::functions::{self, Overload};
+use crate::literals;
+use crate::names::qualified;
 use crate::program::CallRef;
 use crate::source::Issue;
 use crate::types::{MAX_TYPE, Substitution, Type};
@@ -19,8 +21,6 @@ pub struct Checker<'e> {
     calls: Vec<Option<CallRef>>,
     known: Substitution,
     issues: Vec<Issue>,
-    /// How many calls around the node take lists of mixed types.
-    mixed: usize,
 }
 
 impl<'e> Checker<'e> {
@@ -33,15 +33,19 @@ impl<'e> Checker<'e> {
             calls: vec![None; nodes],
             known: Substitution::default(),
             issues: Vec::new(),
-            mixed: 0,
         }
     }
 
     /// The type of the whole expression, the outermost types of all nodes, what their calls mean, and what is wrong.
     pub fn finish(self, expr: &Expr) -> (Type, Vec<Type>, Vec<Option<CallRef>>, Vec<Issue>) {
+        let mut issues = self.issues;
+        if issues.is_empty() {
+            let ty = |expr: &Expr| self.types.get(expr.id).map_or(Type::Dyn, |ty| self.known.apply(ty, true));
+            literals::check(expr, &ty, &mut issues);
+        }
         let whole = self.types.get(expr.id).map_or(Type::Dyn, |ty| self.known.apply(ty, true));
-        let types = self.types.iter().map(|ty| self.known.outermost(ty).clone()).collect();
-        (whole, types, self.calls, self.issues)
+        let types = self.types.iter().map(|ty| self.known.outline(ty)).collect();
+        (whole, types, self.calls, issues)
     }
 
     fn issue(&mut self, expr: &Expr, message: String) -> Type {
@@ -84,31 +88,7 @@ impl<'e> Checker<'e> {
             .or_else(|| Type::named(name).map(|ty| Type::Type(Arc::new(ty))))
     }
 
-    /// A chain of names, such as `a.b.c`.
-    fn qualified(expr: &Expr) -> Option<String> {
-        match &expr.kind {
-            ExprKind::Ident(name) => Some(name.to_string()),
-            ExprKind::Select { operand, field, test_only: false } => {
-                Some(format!("{}.{field}", Checker::qualified(operand)?))
-            }
-            _ => None,
-        }
-    }
-
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &Arc<str>, test_only: bool) -> Type {
-        if !test_only
-            && let Some(named) = Checker::qualified(expr)
-            && let Some(ty) = Type::named(&named)
-            && self.lookup(named.split('.').next().unwrap_or("")).is_none()
-        {
-            return Type::Type(Arc::new(ty));
-        }
-        // A variable may have a name with dots.
-        if !test_only
-            && let Some(ty) = Checker::qualified(expr).and_then(|name| self.env.variable_type(&name).cloned())
-        {
-            return ty;
-        }
         let target = self.check(operand);
         let target = self.known.apply(&target, false);
         let (inner, optional) = match &target {
@@ -127,17 +107,14 @@ impl<'e> Checker<'e> {
     fn field(&mut self, at: &Expr, target: &Type, field: &str) -> Type {
         match target {
             Type::Map(entry) => self.known.apply(&entry.1, false),
-            Type::Object(name) => {
-                let env = self.env;
-                match env.fields(name) {
-                    Some(Fields::Any) => Type::Dyn,
-                    Some(Fields::Known(fields)) => match fields.get(field) {
-                        Some(ty) => ty.clone(),
-                        None => self.issue(at, format!("undefined field '{field}'")),
-                    },
-                    None => self.issue(at, format!("unexpected failed resolution of '{name}'")),
-                }
-            }
+            Type::Object(name) => match self.env.fields(name) {
+                Some(Fields::Any) => Type::Dyn,
+                Some(Fields::Known(fields)) => match env::field(fields, field) {
+                    Some(ty) => ty.clone(),
+                    None => self.issue(at, format!("undefined field '{field}'")),
+                },
+                None => self.issue(at, format!("unexpected failed resolution of '{name}'")),
+            },
             Type::Param(_) => {
                 // Whatever it is, it has fields, so it is known at runtime only.
                 self.known.assign(&Type::Dyn, target);
@@ -145,6 +122,10 @@ impl<'e> Checker<'e> {
             }
             Type::Dyn => Type::Dyn,
             Type::Error => Type::Error,
+            // The types of Kubernetes' libraries are objects whose fields are not declared.
+            Type::Opaque(name) if name.starts_with("kubernetes.") => {
+                self.issue(at, format!("unexpected failed resolution of '{name}'"))
+            }
             other => self.issue(at, format!("type '{other}' does not support field selection")),
         }
     }
@@ -154,26 +135,46 @@ impl<'e> Checker<'e> {
             return self.optional_select(expr, args);
         }
         if let Some(target) = target
-            && let Some(prefix) = Checker::qualified(target)
-            && self.lookup(prefix.split('.').next().unwrap_or("")).is_none()
+            && let Some(prefix) = qualified(target)
+            && let Some(found) = self.env.function(&format!("{prefix}.{function}"))
         {
-            let full = format!("{prefix}.{function}");
-            if let Some(found) = functions::function(&full) {
-                let types: Vec<Type> = args.iter().map(|arg| self.check(arg)).collect();
-                return self.resolve(expr, found, &types, false, true);
-            }
+            let types: Vec<Type> = args.iter().map(|arg| self.check(arg)).collect();
+            return self.resolve(expr, found, &types, false, true);
         }
-        let mut types = Vec::with_capacity(args.len() + 1);
-        types.extend(target.map(|target| self.check(target)));
-        let Some(found) = functions::function(function) else {
-            args.iter().for_each(|arg| _ = self.check(arg));
+        let mut types: Vec<Type> = args.iter().map(|arg| self.check(arg)).collect();
+        if let Some(target) = target {
+            types.insert(0, self.check(target));
+        }
+        let Some(found) = self.env.function(function) else {
             return self.undeclared(expr, function);
         };
-        let mixed = usize::from(&**function == "format");
-        self.mixed += mixed;
-        types.extend(args.iter().map(|arg| self.check(arg)));
-        self.mixed -= mixed;
+        if let "_&&_" | "_||_" = found.name {
+            return self.logical(expr, found, args, &types);
+        }
         self.resolve(expr, found, &types, target.is_some(), false)
+    }
+
+    /// The operands of logical operators are checked one by one.
+    fn logical(
+        &mut self,
+        expr: &Expr,
+        function: &'static functions::Function,
+        args: &[Expr],
+        types: &[Type],
+    ) -> Type {
+        self.record(
+            expr,
+            CallRef { function, overloads: function.overloads.iter().collect(), qualified: false },
+        );
+        let mut result = Type::Bool;
+        for (arg, ty) in args.iter().zip(types) {
+            if !self.known.assign(ty, &Type::Bool) {
+                let found = self.known.apply(ty, true);
+                self.issue(arg, format!("expected type 'bool' but found '{found}'"));
+                result = Type::Error;
+            }
+        }
+        result
     }
 
     fn optional_select(&mut self, expr: &Expr, args: &[Expr]) -> Type {
@@ -235,9 +236,6 @@ impl<'e> Checker<'e> {
             return result;
         }
         let names: Vec<String> = args.iter().map(|arg| self.known.apply(arg, true).to_string()).collect();
-        if args.contains(&Type::Error) {
-            return Type::Error;
-        }
         let signature = match names.split_first() {
             Some((target, rest)) if member => format!("{target}.({})", rest.join(", ")),
             _ => format!("({})", names.join(", ")),
@@ -261,7 +259,7 @@ impl<'e> Checker<'e> {
         let mut joined: Option<Type> = None;
         for (item, optional) in items {
             let ty = self.element(item, *optional);
-            joined = Some(self.join(item, joined, ty));
+            joined = Some(self.join(joined, ty));
         }
         Type::list(joined.unwrap_or_else(|| self.known.fresh()))
     }
@@ -270,9 +268,9 @@ impl<'e> Checker<'e> {
         let (mut keys, mut values) = (None, None);
         for (key, value, optional) in entries {
             let ty = self.check(key);
-            keys = Some(self.join(key, keys, ty));
+            keys = Some(self.join(keys, ty));
             let ty = self.element(value, *optional);
-            values = Some(self.join(value, values, ty));
+            values = Some(self.join(values, ty));
         }
         let keys = keys.unwrap_or_else(|| self.known.fresh());
         Type::map(keys, values.unwrap_or_else(|| self.known.fresh()))
@@ -287,24 +285,24 @@ impl<'e> Checker<'e> {
         match self.known.apply(&ty, false) {
             Type::Optional(inner) => (*inner).clone(),
             Type::Dyn => Type::Dyn,
-            other => self.issue(expr, format!("expected type 'optional_type(dyn)' but found '{other}'")),
+            other => {
+                let shown = self.known.apply(&other, true);
+                self.issue(expr, format!("expected type 'optional_type({shown})' but found '{shown}'"));
+                other
+            }
         }
     }
 
-    /// Elements have one type.
-    fn join(&mut self, at: &Expr, joined: Option<Type>, ty: Type) -> Type {
+    /// The more general of the types of two elements; dyn if neither can be used as the other.
+    fn join(&mut self, joined: Option<Type>, ty: Type) -> Type {
         let Some(joined) = joined else { return ty };
         if joined.is_dyn() || ty.is_dyn() {
             return Type::Dyn;
         }
-        if self.known.assign(&ty, &joined) {
-            return joined;
-        }
-        if self.mixed > 0 {
+        if !self.known.assign(&joined, &ty) {
             return Type::Dyn;
         }
-        let (wanted, found) = (self.known.apply(&joined, true), self.known.apply(&ty, true));
-        self.issue(at, format!("expected type '{wanted}' but found '{found}'"))
+        if joined == Type::Null { ty } else { joined }
     }
 
     fn structure(&mut self, expr: &Expr, name: &Arc<str>, fields: &[StructField]) -> Type {

@@ -42,8 +42,6 @@ pub enum DeclKind {
     Duration,
     /// A text that is a time or, without a time of day, a date.
     Timestamp,
-    /// A type of a library, such as `kubernetes.Quantity`.
-    Opaque(&'static str),
     /// A list.
     List(Arc<DeclType>, ListSemantics),
     /// A map from texts.
@@ -89,13 +87,15 @@ impl DeclType {
     pub fn of_schema(schema: &Json, name: &str, is_resource_root: bool) -> Option<DeclType> {
         let flag = |name: &str| schema.get(name).is_some_and(|value| value == true);
         if flag("x-kubernetes-int-or-string") {
-            return Some(DeclType { kind: DeclKind::Dyn, max_elements: MAX_REQUEST - 2, min_size: 1 });
+            let max = schema.get("maxLength").and_then(Json::as_i64).map(|n| n.max(0).unsigned_abs());
+            let max_elements = max.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4));
+            return Some(DeclType { kind: DeclKind::Dyn, max_elements, min_size: 1 });
         }
         let number = |name: &str| schema.get(name).and_then(Json::as_i64).map(|n| n.max(0).unsigned_abs());
         match schema.get("type")?.as_str()? {
-            "boolean" => Some(sized(DeclKind::Bool, 1, 4)),
-            "integer" => Some(sized(DeclKind::Int, 1, 1)),
-            "number" => Some(sized(DeclKind::Double, 1, 1)),
+            "boolean" => Some(sized(DeclKind::Bool, 0, 4)),
+            "integer" => Some(sized(DeclKind::Int, 0, 1)),
+            "number" => Some(sized(DeclKind::Double, 0, 1)),
             "string" => Some(string(schema, number("maxLength"))),
             "array" => {
                 let item = DeclType::of_schema(schema.get("items")?, &format!("{name}.@idx"), false)?;
@@ -116,6 +116,11 @@ impl DeclType {
         }
     }
 
+    /// A part of an object: keywords are also names of fields, whose escaped names are meant.
+    pub(crate) fn field<'d>(fields: &'d Fields, name: &str) -> Option<&'d DeclField> {
+        fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
+    }
+
     /// The type that the checker sees.
     pub fn cel_type(&self) -> Type {
         match &self.kind {
@@ -127,7 +132,6 @@ impl DeclType {
             DeclKind::Bytes => Type::Bytes,
             DeclKind::Duration => Type::Duration,
             DeclKind::Timestamp => Type::Timestamp,
-            DeclKind::Opaque(name) => Type::Opaque((*name).into()),
             DeclKind::List(item, _) => Type::list(item.cel_type()),
             DeclKind::Map(value) => Type::map(Type::String, value.cel_type()),
             DeclKind::Object { name, .. } => Type::Object(name.clone()),
@@ -160,9 +164,9 @@ fn string(schema: &Json, max_length: Option<u64>) -> DeclType {
     let longest = MAX_REQUEST - 2;
     match schema.get("format").and_then(Json::as_str) {
         Some("byte") => sized(DeclKind::Bytes, max_length.unwrap_or(longest), 2),
-        Some("duration") => sized(DeclKind::Duration, max_length.unwrap_or(32), 4),
+        Some("duration") => sized(DeclKind::Duration, 32, 3),
         Some("date") => sized(DeclKind::Timestamp, 12, 12),
-        Some("date-time") => sized(DeclKind::Timestamp, 22, 22),
+        Some("date-time") => sized(DeclKind::Timestamp, 32, 21),
         _ => {
             let of_enum = schema.get("enum").and_then(Json::as_array).filter(|values| !values.is_empty());
             // A character has at most four bytes.
@@ -197,18 +201,18 @@ fn object(schema: &Json, name: &str, is_resource_root: bool) -> DeclType {
     let mut min_size = 2;
     for (property, schema) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
         let embedded = schema.get("x-kubernetes-embedded-resource").is_some_and(|value| value == true);
-        let Some(escaped) = escape(property) else { continue };
         let Some(ty) = DeclType::of_schema(schema, &format!("{name}.{property}"), embedded) else { continue };
         let is_required = required.is_some_and(|names| names.iter().any(|name| name == property));
         if is_required && schema.get("default").is_none() {
             min_size += property.len() as u64 + ty.min_size + 4;
         }
+        let Some(escaped) = escape(property) else { continue };
         fields.insert(
             escaped.as_str().into(),
             DeclField { json_name: property.as_str().into(), ty: Arc::new(ty) },
         );
     }
-    if is_resource_root {
+    if is_resource_root && !has_type_and_metadata(schema) {
         let text = || Arc::new(sized(DeclKind::String, MAX_REQUEST - 2, 2));
         let field =
             |name: &str, ty: Arc<DeclType>| (Arc::from(name), DeclField { json_name: name.into(), ty });
@@ -224,9 +228,19 @@ fn object(schema: &Json, name: &str, is_resource_root: bool) -> DeclType {
     sized(DeclKind::Object { name: name.into(), fields }, OBJECT_SIZE, min_size)
 }
 
+/// Whether the schema of a resource says itself what its kind, its version and its name are.
+fn has_type_and_metadata(schema: &Json) -> bool {
+    let is = |pointer: &str, ty: &str| schema.pointer(pointer).is_some_and(|found| found == ty);
+    is("/properties/kind/type", "string")
+        && is("/properties/apiVersion/type", "string")
+        && is("/properties/metadata/type", "object")
+        && is("/properties/metadata/properties/name/type", "string")
+        && is("/properties/metadata/properties/generateName/type", "string")
+}
+
 const ESCAPES: [(&str, &str); 4] =
     [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")];
-const KEYWORDS: [&str; 22] = [
+const KEYWORDS: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -248,8 +262,12 @@ const KEYWORDS: [&str; 22] = [
     "var",
     "void",
     "while",
-    "void",
 ];
+
+/// Whether a name is a keyword of the language.
+pub(crate) fn is_keyword(name: &str) -> bool {
+    KEYWORDS.contains(&name)
+}
 
 /// The name of a property in expressions; None if it has none.
 pub fn escape(property: &str) -> Option<String> {

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::checker::Checker;
-use crate::cost::{self, Sizes};
-use crate::decl::DeclType;
-use crate::literals;
+use crate::cost::{self, Range, Root};
+use crate::decl::{DeclType, escape, is_keyword};
+use crate::functions::{self, Function};
+use crate::names;
 use crate::parser;
-use crate::program::Program;
+use crate::plan;
+use crate::program::{CompileError, Program};
 use crate::source::Issues;
 use crate::types::Type;
 
@@ -21,6 +23,11 @@ pub enum Fields {
     Any,
 }
 
+/// The type of a field. Keywords are also names of fields, whose escaped names are meant.
+pub(crate) fn field<'t>(fields: &'t BTreeMap<Arc<str>, Type>, name: &str) -> Option<&'t Type> {
+    fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
+}
+
 /// The declared variables and object types.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
@@ -28,8 +35,9 @@ pub struct Env {
     types: BTreeMap<Arc<str>, Fields>,
     /// Types whose names begin with these have any field.
     open_types: Vec<&'static str>,
-    declared: BTreeMap<Arc<str>, Arc<DeclType>>,
-    has_bindings: bool,
+    root: Option<Root>,
+    /// Whether there is the macro `cel.bind`.
+    binds: bool,
 }
 
 impl Env {
@@ -52,9 +60,23 @@ impl Env {
             let fields = fields.iter().map(|(name, field)| (name.clone(), field.ty.cel_type())).collect();
             self.types.insert(name.clone(), Fields::Known(fields));
         });
-        self.declared.insert(name.into(), ty.clone());
+        self.root = Some(Root { decl: ty.clone(), name: None });
         let ty = ty.cel_type();
         self.variable(name, if optional { Type::optional(ty) } else { ty })
+    }
+
+    /// With the sizes of the parts of a variable, which bound the costs.
+    #[must_use]
+    pub fn sized(mut self, name: &str, decl: &Arc<DeclType>) -> Env {
+        self.root = Some(Root { decl: decl.clone(), name: Some(name.into()) });
+        self
+    }
+
+    /// With the macro `cel.bind`.
+    #[must_use]
+    pub fn with_binds(mut self) -> Env {
+        self.binds = true;
+        self
     }
 
     /// With an object type.
@@ -80,16 +102,15 @@ impl Env {
         self
     }
 
-    /// With the macro `cel.bind(name, value, expression)`, which few environments of Kubernetes have.
-    #[must_use]
-    pub fn with_bindings(mut self) -> Env {
-        self.has_bindings = true;
-        self
-    }
-
     /// The type of a variable.
     pub(crate) fn variable_type(&self, name: &str) -> Option<&Type> {
         self.variables.get(name)
+    }
+
+    /// The function of a name. Those of patches are there with their types.
+    pub(crate) fn function(&self, name: &str) -> Option<&'static Function> {
+        let is_there = !name.starts_with("jsonpatch.") || !self.open_types.is_empty();
+        functions::function(name).filter(|_| is_there)
     }
 
     /// The fields of an object type.
@@ -100,28 +121,22 @@ impl Env {
         if self.open_types.iter().any(open) { Some(&Fields::Any) } else { self.types.get(name) }
     }
 
-    /// The declared type of a variable.
-    pub(crate) fn decl(&self, name: &str) -> Option<&Arc<DeclType>> {
-        self.declared.get(name)
-    }
-
     /// Parses and checks an expression.
     ///
     /// # Errors
     /// What is wrong with it, in the words of cel-go.
-    pub fn compile(&self, text: &str) -> Result<Program, Issues> {
-        let (expr, nodes) = parser::parse(text, self.has_bindings)?;
+    pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
+        let (mut expr, nodes) = parser::parse(text, self.binds).map_err(CompileError::Issues)?;
+        names::resolve(&mut expr, self);
         let mut checker = Checker::new(self, nodes);
         checker.check(&expr);
-        let (output, types, calls, mut issues) = checker.finish(&expr);
-        if issues.is_empty() {
-            literals::check(&expr, &mut issues);
-        }
+        let (output, types, calls, issues) = checker.finish(&expr);
         if !issues.is_empty() {
-            return Err(Issues::new(text, issues));
+            return Err(CompileError::Issues(Issues::new(text, issues)));
         }
-        let mut program = Program::new(expr, output, calls);
-        program.max_cost = cost::estimate(&program.expr, &types, &program.calls, &Sizes { env: self }).max;
-        Ok(program)
+        let root = self.root.as_ref();
+        let cost = root.map_or(Range::default(), |root| cost::estimate(&expr, &types, &calls, root));
+        let plan = plan::plan(&expr, &calls).map_err(CompileError::Program)?;
+        Ok(Program::new(&expr, plan, output, cost))
     }
 }

@@ -15,11 +15,13 @@
 
 #![warn(missing_docs)]
 
+mod addresses;
 pub mod ast;
 mod checker;
 mod cost;
 mod decl;
 mod env;
+pub mod environments;
 mod functions;
 mod interpreter;
 mod lexer;
@@ -27,9 +29,12 @@ mod library;
 mod literals;
 mod macros;
 mod meter;
+mod names;
 mod parser;
+mod plan;
 mod program;
 mod source;
+mod time;
 mod types;
 mod value;
 
@@ -37,7 +42,8 @@ pub use decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape, unesca
 pub use env::Env;
 pub use interpreter::{Activation, EvalError, NO_VARIABLES};
 pub use meter::{Limits, Meter};
-pub use program::{Outcome, Program};
+pub use program::{CompileError, Outcome, Program};
 pub use source::{Issue, Issues};
+pub use time::Time;
 pub use types::Type;
 pub use value::{Host, Key, List, Map, ObjectLiteral, Text, Value};

@@ -1,89 +1,6 @@
-//! The values of Kubernetes' libraries: address ranges, URLs, versions and named formats.
+//! The values of Kubernetes' libraries: URLs, versions and named formats.
 
-use std::fmt;
-use std::net::IpAddr;
-
-/// An IP address: no zone, and no IPv4 address in IPv6.
-pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    let wrong = |why: &str| format!("IP Address {text:?} parse error during conversion from string: {why}");
-    if text.contains('%') {
-        return Err(format!("IP address {text:?} with zone value is not allowed"));
-    }
-    let address: IpAddr =
-        text.parse().map_err(|_| wrong(&format!("ParseAddr({text:?}): unable to parse IP")))?;
-    match address {
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
-        }
-        address => Ok(address),
-    }
-}
-
-/// A range of IP addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    /// The address, with all its bits.
-    pub address: IpAddr,
-    /// How many bits are the same in the range.
-    pub prefix: u8,
-}
-
-impl Cidr {
-    /// Reads `address/prefix`.
-    pub fn parse(text: &str) -> Result<Cidr, String> {
-        let wrong = || {
-            format!(
-                "network address parse error during conversion from string: netip.ParsePrefix({text:?}): invalid CIDR"
-            )
-        };
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address = parse_ip(address).map_err(|_| wrong())?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let plain = prefix.bytes().all(|c| c.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
-        match prefix.parse::<u8>() {
-            Ok(prefix) if prefix <= longest && plain => Ok(Cidr { address, prefix }),
-            _ => Err(wrong()),
-        }
-    }
-
-    fn bits(address: IpAddr) -> u128 {
-        match address {
-            IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
-            IpAddr::V6(address) => address.to_bits(),
-        }
-    }
-
-    fn mask(&self) -> u128 {
-        u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0)
-    }
-
-    /// Whether the address is in the range.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && Cidr::bits(address) & self.mask() == Cidr::bits(self.address) & self.mask()
-    }
-
-    /// Whether the whole other range is in the range.
-    pub fn contains_cidr(&self, other: &Cidr) -> bool {
-        self.prefix <= other.prefix && self.contains(other.address)
-    }
-
-    /// The range with the least address of it.
-    pub fn masked(&self) -> Cidr {
-        let bits = Cidr::bits(self.address) & self.mask();
-        let address = match self.address {
-            IpAddr::V4(_) => IpAddr::from(u32::try_from(bits >> 96).unwrap_or(0).to_be_bytes()),
-            IpAddr::V6(_) => IpAddr::from(bits.to_be_bytes()),
-        };
-        Cidr { address, prefix: self.prefix }
-    }
-}
-
-impl fmt::Display for Cidr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
+const URL_CONTEXT: &str = "URL parse error during conversion from string: ";
 
 /// A URL as Go splits it: nothing is normalized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +19,7 @@ pub struct Url {
 impl Url {
     /// Reads an absolute URL, or an absolute path.
     pub fn parse(text: &str) -> Result<Url, String> {
-        let wrong =
-            |why: &str| format!("URL parse error during conversion from string: parse {text:?}: {why}");
+        let wrong = |why: &str| format!("{URL_CONTEXT}parse {text:?}: {why}");
         if text.is_empty() {
             return Err(wrong("empty url"));
         }
@@ -118,8 +34,20 @@ impl Url {
             {
                 (scheme, rest)
             }
+            _ if text.starts_with(':') => return Err(wrong("missing protocol scheme")),
             _ => return Err(wrong("invalid URI for request")),
         };
+        if !scheme.is_empty() && !rest.starts_with('/') {
+            // What has a scheme and no path is not split further.
+            let rest = rest.split_once('?').map_or("", |(_, query)| query);
+            return Ok(Url {
+                text: text.to_owned(),
+                scheme: scheme.to_ascii_lowercase(),
+                host: String::new(),
+                path: String::new(),
+                query: rest.to_owned(),
+            });
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, path) =
             match rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///")) {
@@ -131,6 +59,13 @@ impl Url {
                 None if rest.starts_with('/') => ("", rest),
                 None => return Err(wrong("invalid URI for request")),
             };
+        if host.contains([' ', '<', '>', '"']) || (host.starts_with('[') != host.contains(']')) {
+            let first = host.chars().find(|c| " <>\"".contains(*c));
+            return Err(wrong(&match first {
+                Some(c) => format!("invalid character {:?} in host name", c.to_string()),
+                None => "missing ']' in host".to_owned(),
+            }));
+        }
         let port = host
             .rsplit_once(']')
             .map_or(host, |(_, port)| port)
@@ -139,11 +74,8 @@ impl Url {
         if !port.bytes().all(|c| c.is_ascii_digit()) {
             return Err(wrong(&format!("invalid port {:?} after host", format!(":{port}"))));
         }
-        if host.contains([' ', '<', '>', '"']) || (host.starts_with('[') != host.contains(']')) {
-            return Err(wrong(&format!("invalid character in host name: {host:?}")));
-        }
-        if decode(path, false).is_none() {
-            return Err(wrong("invalid URL escape"));
+        if let Some(escape) = wrong_escape(path) {
+            return Err(wrong(&format!("invalid URL escape {escape:?}")));
         }
         let escaped: String =
             path.chars().map(|c| if c == ' ' { "%20".to_owned() } else { c.to_string() }).collect();
@@ -181,6 +113,13 @@ impl Url {
     }
 }
 
+/// The first `%` in a path without two digits, with what follows it.
+fn wrong_escape(path: &str) -> Option<String> {
+    let is_escape = |rest: &str| rest.bytes().skip(1).take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let mut escapes = path.match_indices('%').filter_map(|(at, _)| path.get(at..));
+    escapes.find(|rest| !is_escape(rest)).map(|rest| rest.chars().take(3).collect())
+}
+
 /// Resolves `%hh`, and in queries `+`.
 fn decode(text: &str, plus_is_space: bool) -> Option<String> {
     let bytes = text.as_bytes();
@@ -201,27 +140,80 @@ fn decode(text: &str, plus_is_space: bool) -> Option<String> {
 }
 
 /// A semantic version; leniently also with a leading `v`, zeros in front, and parts left out.
+///
+/// Source: `github.com/blang/semver`; `k8s.io/apiserver/pkg/cel/library/semverlib.go`.
 pub fn parse_semver(text: &str, lenient: bool) -> Result<semver::Version, String> {
-    let wrong = |why: String| format!("parse error during conversion from string: {why}");
     if !lenient {
-        return semver::Version::parse(text).map_err(|error| wrong(error.to_string()));
+        return strict_semver(text);
     }
-    let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);
-    let end = text.find(['-', '+']).unwrap_or(text.len());
-    let (numbers, rest) = text.split_at(end);
-    let mut parts: Vec<String> = Vec::new();
-    for part in numbers.split('.') {
-        let trimmed = part.trim_start_matches('0');
-        parts.push(if trimmed.is_empty() && !part.is_empty() { "0".into() } else { trimmed.into() });
-    }
-    if parts.len() < 3 && !rest.is_empty() {
-        return Err(wrong("Short version cannot contain PreRelease/Build meta data".into()));
+    let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        return Err("short version cannot contain PreRelease/Build meta data".into());
     }
     while parts.len() < 3 {
         parts.push("0".into());
     }
-    semver::Version::parse(&format!("{}{rest}", parts.join("."))).map_err(|error| wrong(error.to_string()))
+    strict_semver(&parts.join("."))
+}
+
+/// A number without the zeros in front of it.
+fn without_zeros(part: &str) -> String {
+    if part.len() < 2 {
+        return part.to_owned();
+    }
+    let rest = part.trim_start_matches('0');
+    if rest.starts_with(|c: char| c.is_ascii_digit()) { rest.to_owned() } else { format!("0{rest}") }
+}
+
+fn strict_semver(text: &str) -> Result<semver::Version, String> {
+    if text.is_empty() {
+        return Err("Version string empty".into());
+    }
+    let mut parts = text.splitn(3, '.');
+    let (Some(major), Some(minor), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("No Major.Minor.Patch elements found".into());
+    };
+    let digits = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
+    let zeros = |text: &str| text.len() > 1 && text.starts_with('0');
+    let number = |part: &str, upper: &str, lower: &str| {
+        if part.is_empty() || !digits(part) {
+            return Err(format!("Invalid character(s) found in {lower} number {part:?}"));
+        }
+        if zeros(part) {
+            return Err(format!("{upper} number must not contain leading zeroes {part:?}"));
+        }
+        part.parse::<u64>().map_err(|_| format!("strconv.ParseUint: parsing {part:?}: value out of range"))
+    };
+    let major = number(major, "Major", "major")?;
+    let minor = number(minor, "Minor", "minor")?;
+    let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+    let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+    let mut version = semver::Version::new(major, minor, number(patch, "Patch", "patch")?);
+    let plain = |part: &str| part.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    for part in pre.into_iter().flat_map(|pre| pre.split('.')) {
+        if part.is_empty() {
+            return Err("Prerelease is empty".into());
+        }
+        if digits(part) && zeros(part) {
+            return Err(format!("Numeric PreRelease version must not contain leading zeroes {part:?}"));
+        }
+        if !plain(part) {
+            return Err(format!("Invalid character(s) found in prerelease {part:?}"));
+        }
+    }
+    for part in build.into_iter().flat_map(|build| build.split('.')) {
+        if part.is_empty() {
+            return Err("Build meta data is empty".into());
+        }
+        if !plain(part) {
+            return Err(format!("Invalid character(s) found in build meta data {part:?}"));
+        }
+    }
+    let wrong = |error: semver::Error| error.to_string();
+    version.pre = semver::Prerelease::new(pre.unwrap_or("")).map_err(wrong)?;
+    version.build = semver::BuildMetadata::new(build.unwrap_or("")).map_err(wrong)?;
+    Ok(version)
 }
 
 /// A format that texts are validated against.
@@ -282,6 +274,35 @@ impl NamedFormat {
         })
     }
 
+    /// The name that the format is compared by, and the size of the pattern that it costs as much as.
+    fn facts(self) -> (&'static str, u64) {
+        match self {
+            NamedFormat::Dns1123Label => ("DNS1123Label", 30),
+            NamedFormat::Dns1123Subdomain => ("DNS1123Subdomain", 60),
+            NamedFormat::Dns1035Label => ("DNS1035Label", 30),
+            NamedFormat::QualifiedName => ("QualifiedName", 60),
+            NamedFormat::Dns1123LabelPrefix => ("DNS1123LabelPrefix", 30),
+            NamedFormat::Dns1123SubdomainPrefix => ("DNS1123SubdomainPrefix", 60),
+            NamedFormat::Dns1035LabelPrefix => ("DNS1035LabelPrefix", 30),
+            NamedFormat::LabelValue => ("LabelValue", 40),
+            NamedFormat::Uri => ("URI", 1103),
+            NamedFormat::Uuid => ("uuid", 70),
+            NamedFormat::Byte => ("byte", 84),
+            NamedFormat::Date => ("date", 71),
+            NamedFormat::DateTime => ("datetime", 71),
+        }
+    }
+
+    /// The name, as upstream's value has it.
+    pub fn name(self) -> &'static str {
+        self.facts().0
+    }
+
+    /// The size of the pattern that a validation costs as much as.
+    pub fn pattern_size(self) -> u64 {
+        self.facts().1
+    }
+
     /// What is wrong with a text; None if nothing is.
     pub fn validate(self, text: &str) -> Option<Vec<String>> {
         let mut errors = Vec::new();
@@ -333,7 +354,7 @@ impl NamedFormat {
             }
             NamedFormat::Uri => {
                 if let Err(wrong) = Url::parse(text) {
-                    require(false, wrong);
+                    require(false, wrong.trim_start_matches(URL_CONTEXT).to_owned());
                 }
             }
             NamedFormat::Uuid => require(is_uuid(text), "does not match the UUID format".into()),

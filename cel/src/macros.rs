@@ -54,15 +54,18 @@ pub fn expand_member(
     let kind = match (function, args.len()) {
         ("all", 2 | 3) => Fold::All,
         ("exists", 2 | 3) => Fold::Exists,
-        ("exists_one", 2) | ("existsOne", 2 | 3) => Fold::ExistsOne,
+        ("exists_one" | "existsOne", 2 | 3) => Fold::ExistsOne,
         ("map", 2 | 3) => Fold::Map,
         ("filter", 2) => Fold::Filter,
         ("transformList", 3 | 4) => Fold::TransformList,
         ("transformMap", 3 | 4) => Fold::TransformMap,
         ("transformMapEntry", 3 | 4) => Fold::TransformMapEntry,
+        ("bind", 3) if parser.binds && matches!(&target.kind, ExprKind::Ident(name) if **name == *"cel") => {
+            return bind_variable(parser, offset, args);
+        }
+        ("sortBy", 2) => return sort_by(parser, offset, target, args),
         ("optMap", 2) => return optional(parser, offset, target, args, false),
         ("optFlatMap", 2) => return optional(parser, offset, target, args, true),
-        ("bind", 3) if parser.has_bindings && is_cel(&target) => return binding(parser, offset, args),
         _ => return Ok(Expansion::None { target: Some(target), args }),
     };
     let two = match kind {
@@ -70,11 +73,12 @@ pub fn expand_member(
         Fold::Map | Fold::Filter => false,
         _ => true,
     };
+    let second_at = args.get(1).map_or(offset, |arg| arg.offset);
     let mut args = args.into_iter();
     let var = variable(parser, args.next())?;
     let var2 = if two { Some(variable(parser, args.next())?) } else { None };
     if var2.as_ref() == Some(&var) {
-        parser.issue(offset, format!("duplicate variable name: {var}"));
+        parser.issue(second_at, format!("duplicate variable name: {var}"));
         return Err(Stopped);
     }
     let (first, second) = (args.next().ok_or(Stopped)?, args.next());
@@ -181,7 +185,7 @@ fn guarded(parser: &mut Parser, at: usize, filter: Option<Expr>, step: Expr, acc
     }
 }
 
-/// `o.optMap(x, e)` is `o.hasValue() ? optional.of(e with x) : optional.none()`, where `o` is evaluated once.
+/// `o.optMap(x, e)` is `o.hasValue() ? optional.of(e with o.value() for x) : optional.none()`.
 fn optional(
     parser: &mut Parser,
     at: usize,
@@ -190,34 +194,54 @@ fn optional(
     flat: bool,
 ) -> Result<Expansion, Stopped> {
     let mut args = args.into_iter();
-    let var = variable(parser, args.next())?;
-    let body = args.next().ok_or(Stopped)?;
-    let member = |parser: &mut Parser, function: &str| {
-        let target = Some(Box::new(parser.ident(at, "@optional")));
+    let (name, body) = (args.next().ok_or(Stopped)?, args.next().ok_or(Stopped)?);
+    let ExprKind::Ident(var) = name.kind else {
+        let macro_name = if flat { "optFlatMap" } else { "optMap" };
+        parser.issue(name.offset, format!("{macro_name}() variable name must be a simple identifier"));
+        return Err(Stopped);
+    };
+    let member = |parser: &mut Parser, function: &str, target: Expr| {
+        let target = Some(Box::new(target));
         parser.node(at, ExprKind::Call { function: function.into(), target, args: Vec::new() })
     };
-    let (present, value) = (member(parser, "hasValue"), member(parser, "value"));
+    let copy = parser.copy(&target)?;
+    let (present, value) = (member(parser, "hasValue", target), member(parser, "value", copy));
     let bound = bind(parser, at, var, value, body);
     let then = if flat { bound } else { parser.call(at, "optional.of", vec![bound]) };
     let none = parser.call(at, "optional.none", Vec::new());
-    let chosen = parser.call(at, "_?_:_", vec![present, then, none]);
-    Ok(Expansion::Expanded(bind(parser, at, "@optional".into(), target, chosen)))
+    Ok(Expansion::Expanded(parser.call(at, "_?_:_", vec![present, then, none])))
 }
 
-fn is_cel(target: &Expr) -> bool {
-    matches!(&target.kind, ExprKind::Ident(name) if &**name == "cel")
-}
-
-/// `cel.bind(x, value, body)`
-fn binding(parser: &mut Parser, at: usize, args: Vec<Expr>) -> Result<Expansion, Stopped> {
+/// `cel.bind(x, i, e)` is `e` with `i` for `x`.
+fn bind_variable(parser: &mut Parser, at: usize, args: Vec<Expr>) -> Result<Expansion, Stopped> {
     let mut args = args.into_iter();
-    let (var, value, body) = (args.next(), args.next().ok_or(Stopped)?, args.next().ok_or(Stopped)?);
-    let var = var.ok_or(Stopped)?;
-    let ExprKind::Ident(name) = var.kind else {
-        parser.issue(var.offset, "cel.bind() variable names must be simple identifiers");
+    let (name, init, body) = (args.next(), args.next().ok_or(Stopped)?, args.next().ok_or(Stopped)?);
+    let name = name.ok_or(Stopped)?;
+    let ExprKind::Ident(var) = name.kind else {
+        parser.issue(name.offset, "cel.bind() variable names must be simple identifiers");
         return Err(Stopped);
     };
-    Ok(Expansion::Expanded(bind(parser, at, name, value, body)))
+    Ok(Expansion::Expanded(bind(parser, at, var, init, body)))
+}
+
+/// `l.sortBy(x, e)` binds `l`, and sorts it by the list of what `e` is for each of its items.
+fn sort_by(parser: &mut Parser, at: usize, target: Expr, args: Vec<Expr>) -> Result<Expansion, Stopped> {
+    const INPUT: &str = "@__sortBy_input__";
+    if matches!(target.kind, ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct { .. }) {
+        parser.issue(
+            target.offset,
+            "sortBy can only be applied to a list, identifier, comprehension, call or select expression",
+        );
+        return Err(Stopped);
+    }
+    let mut args = args.into_iter();
+    let (var, body) = (variable(parser, args.next())?, args.next().ok_or(Stopped)?);
+    let range = parser.ident(at, INPUT);
+    let keys = fold(parser, at, Fold::Map, range, (var, None), None, body);
+    let input = Some(Box::new(parser.ident(at, INPUT)));
+    let function = "@sortByAssociatedKeys".into();
+    let sorted = parser.node(at, ExprKind::Call { function, target: input, args: vec![keys] });
+    Ok(Expansion::Expanded(bind(parser, at, INPUT.into(), target, sorted)))
 }
 
 /// `body` with `var` for `value`: a fold over nothing, with the variable as accumulator.

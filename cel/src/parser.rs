@@ -14,6 +14,8 @@ use crate::source::{Issue, Issues};
 pub const MAX_DEPTH: usize = 250;
 /// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
 const MAX_NESTING: usize = 64;
+/// How many nodes the tree of an expression may have where macros copy parts of it.
+const MAX_NODES: usize = 200_000;
 /// How many characters an expression may have.
 pub const MAX_LENGTH: usize = 100_000;
 
@@ -39,8 +41,10 @@ const RESERVED: [&str; 18] = [
     "in",
 ];
 
-/// The tree of an expression, and how many nodes it has. `has_bindings` enables the macro `cel.bind`.
-pub fn parse(text: &str, has_bindings: bool) -> Result<(Expr, usize), Issues> {
+/// The tree of an expression, and how many nodes it has.
+///
+/// - `binds`: whether there is the macro `cel.bind`.
+pub fn parse(text: &str, binds: bool) -> Result<(Expr, usize), Issues> {
     let length = text.chars().count();
     if length > MAX_LENGTH {
         let message = format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}");
@@ -48,7 +52,7 @@ pub fn parse(text: &str, has_bindings: bool) -> Result<(Expr, usize), Issues> {
     }
     let mut issues = Vec::new();
     let tokens = lexer::tokens(text, &mut issues);
-    let mut parser = Parser { tokens, at: 0, issues, nodes: 0, nesting: 0, has_bindings };
+    let mut parser = Parser { tokens, at: 0, issues, nodes: 0, nesting: 0, binds };
     let parsed = parser.whole();
     match parsed {
         Ok(expr) if parser.issues.is_empty() => Ok((expr, parser.nodes)),
@@ -69,8 +73,8 @@ pub struct Parser {
     issues: Vec<Issue>,
     nodes: usize,
     nesting: usize,
-    /// Whether `cel.bind` is a macro.
-    pub(crate) has_bindings: bool,
+    /// Whether there is the macro `cel.bind`.
+    pub binds: bool,
 }
 
 const END: &Lexeme = &Lexeme { token: Token::End, offset: 0, text: String::new() };
@@ -137,14 +141,14 @@ impl Parser {
         }
         let current = self.current().clone();
         let message = match (others, &current.token) {
+            (others, Token::End) if !others.is_empty() => {
+                format!("mismatched input '<EOF>' expecting {others}")
+            }
             ("", Token::End) => format!("missing '{symbol}' at '<EOF>'"),
-            ("", _) => {
+            (_, _) => {
                 let skipped = matches!(self.peek(1).token, Token::Symbol(next) if next == symbol);
                 let wrong = if skipped { "extraneous" } else { "mismatched" };
                 format!("{wrong} input '{}' expecting '{symbol}'", lexer::printed(&current.text))
-            }
-            (others, _) => {
-                format!("mismatched input '{}' expecting {others}", lexer::printed(&current.text))
             }
         };
         self.syntax(&current, message);
@@ -170,7 +174,7 @@ impl Parser {
             let condition = parser.logical("||", "_||_")?;
             let Some(offset) = parser.take("?") else { return Ok(condition) };
             let then = parser.logical("||", "_||_")?;
-            parser.expect(":", "")?;
+            parser.expect(":", "':'")?;
             let otherwise = parser.expression()?;
             Ok(parser.call(offset, "_?_:_", vec![condition, then, otherwise]))
         })
@@ -270,9 +274,14 @@ impl Parser {
             }
             if let Some(dot) = self.take(".") {
                 let optional = self.take("?").is_some();
+                let field_at = self.current().offset;
                 let (field, escaped) = self.field_name()?;
+                if escaped {
+                    self.issue(field_at, "unsupported syntax: '`'");
+                    return Err(Stopped);
+                }
                 let open = self.current().offset;
-                if !optional && !escaped && self.take("(").is_some() {
+                if !optional && self.take("(").is_some() {
                     let args = self.arguments(")")?;
                     expr = self.member_call(open, expr, &field, args)?;
                 } else if optional {
@@ -357,6 +366,14 @@ impl Parser {
                 let expr = self.expression()?;
                 self.expect(")", "")?;
                 Ok(expr)
+            }
+            Token::Symbol("-") if matches!(self.peek(1).token, Token::Int(_) | Token::Double(_)) => {
+                self.at += 2;
+                match &self.tokens.get(self.at - 1).map(|lexeme| lexeme.token.clone()) {
+                    Some(Token::Double(text)) => Ok(self.double(offset, &format!("-{text}"))),
+                    Some(Token::Int(text)) => Ok(self.int(offset, &format!("-{text}"))),
+                    _ => Err(Stopped),
+                }
             }
             Token::Symbol("[") => {
                 self.at += 1;

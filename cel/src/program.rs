@@ -1,9 +1,15 @@
 //! Programs: compiled expressions.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use crate::ast::{Expr, ExprKind};
+use crate::cost::Range;
 use crate::functions::{Function, Overload};
 use crate::interpreter::{self, Activation, EvalError};
 use crate::meter::Meter;
+use crate::plan::Step;
+use crate::source::Issues;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -16,12 +22,23 @@ pub struct CallRef {
     pub qualified: bool,
 }
 
+/// The reason why an expression has no program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// It is not well-formed, or its types do not fit.
+    #[error("compilation failed: {0}")]
+    Issues(Issues),
+    /// A constant part of it cannot be evaluated.
+    #[error("program instantiation failed: {0}")]
+    Program(String),
+}
+
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Program {
-    pub(crate) expr: Expr,
-    pub(crate) calls: Vec<Option<CallRef>>,
-    pub(crate) max_cost: u64,
+    plan: Step,
+    names: BTreeSet<Arc<str>>,
+    cost: Range,
     output: Type,
 }
 
@@ -35,8 +52,14 @@ pub struct Outcome<'a> {
 }
 
 impl Program {
-    pub(crate) fn new(expr: Expr, output: Type, calls: Vec<Option<CallRef>>) -> Program {
-        Program { expr, calls, max_cost: 0, output }
+    pub(crate) fn new(expr: &Expr, plan: Step, output: Type, cost: Range) -> Program {
+        let mut names = BTreeSet::new();
+        expr.visit(&mut |expr| {
+            if let ExprKind::Ident(name) = &expr.kind {
+                names.insert(name.clone());
+            }
+        });
+        Program { plan, names, cost, output }
     }
 
     /// The type of the result.
@@ -46,15 +69,17 @@ impl Program {
 
     /// The greatest cost that an evaluation is estimated to have.
     pub fn max_cost(&self) -> u64 {
-        self.max_cost
+        self.cost.max
+    }
+
+    /// The least cost that an evaluation is estimated to have.
+    pub fn min_cost(&self) -> u64 {
+        self.cost.min
     }
 
     /// Whether the expression names a variable.
     pub fn names(&self, variable: &str) -> bool {
-        let mut found = false;
-        self.expr
-            .visit(&mut |expr| found |= matches!(&expr.kind, ExprKind::Ident(name) if **name == *variable));
-        found
+        self.names.contains(variable)
     }
 
     /// Evaluates the expression.
@@ -67,6 +92,6 @@ impl Program {
         cost_limit: u64,
         meter: &Meter,
     ) -> Outcome<'a> {
-        interpreter::evaluate(self, variables, cost_limit, meter)
+        interpreter::evaluate(&self.plan, variables, cost_limit, meter)
     }
 }

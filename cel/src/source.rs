@@ -23,7 +23,6 @@ impl Issues {
     /// Issues of the expression `text`, which are sorted by their place.
     pub fn new(text: &str, mut issues: Vec<Issue>) -> Issues {
         issues.sort_by_key(|issue| issue.offset);
-        issues.dedup();
         Issues { issues, text: text.to_owned() }
     }
 }
@@ -40,6 +39,11 @@ impl fmt::Display for Issues {
             if index > 0 {
                 f.write_char('\n')?;
             }
+            // An empty expression has no place in it.
+            if self.text.is_empty() {
+                write!(f, "ERROR: <input>:1:0: {}", issue.message)?;
+                continue;
+            }
             let (mut line, mut column) = (1, 0);
             for c in self.text.chars().take(issue.offset) {
                 if c == '\n' {
@@ -47,11 +51,6 @@ impl fmt::Display for Issues {
                 } else {
                     column += 1;
                 }
-            }
-            // An empty expression has no columns, and no line to show.
-            if self.text.is_empty() {
-                write!(f, "ERROR: <input>:{line}:0: {}", issue.message)?;
-                continue;
             }
             write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
             let text = self.text.split('\n').nth(line - 1).unwrap_or("");

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub enum Type {
     /// Known at runtime only.
     Dyn,
+    /// Known at runtime only, and without members that are known.
+    Any,
     /// `null`
     Null,
     /// `bool`
@@ -62,9 +64,34 @@ impl Type {
         Type::Optional(Arc::new(value))
     }
 
+    /// Whether null can be used as a value of the type.
+    fn is_nullable(&self) -> bool {
+        matches!(
+            self,
+            Type::Null
+                | Type::Object(_)
+                | Type::Opaque(_)
+                | Type::Optional(_)
+                | Type::Duration
+                | Type::Timestamp
+        )
+    }
+
+    /// The type in full, as the types of whole expressions are printed.
+    pub fn full_name(&self) -> String {
+        match self {
+            Type::List(item) => format!("list({})", item.full_name()),
+            Type::Map(entry) => format!("map({}, {})", entry.0.full_name(), entry.1.full_name()),
+            Type::Type(of) => format!("type({})", of.full_name()),
+            Type::Optional(of) => format!("optional_type({})", of.full_name()),
+            Type::Param(number) => format!("_var{number}"),
+            other => other.name().to_owned(),
+        }
+    }
+
     /// Whether the type is checked at runtime only.
     pub fn is_dyn(&self) -> bool {
-        matches!(self, Type::Dyn | Type::Error)
+        matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
     /// Whether the type has more than so many parts.
@@ -102,12 +129,7 @@ impl Type {
             "map" => Type::map(Type::Dyn, Type::Dyn),
             "type" => Type::Type(Arc::new(Type::Dyn)),
             "optional_type" => Type::optional(Type::Dyn),
-            "net.IP"
-            | "net.CIDR"
-            | "kubernetes.URL"
-            | "kubernetes.Quantity"
-            | "kubernetes.Semver"
-            | "kubernetes.NamedFormat" => Type::Opaque(name.into()),
+            "net.IP" | "net.CIDR" => Type::Opaque(name.into()),
             _ => return None,
         })
     }
@@ -116,6 +138,7 @@ impl Type {
     pub fn name(&self) -> &str {
         match self {
             Type::Dyn => "dyn",
+            Type::Any => "google.protobuf.Any",
             Type::Null => "null_type",
             Type::Bool => "bool",
             Type::Int => "int",
@@ -139,6 +162,7 @@ impl Type {
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Type::Any => f.write_str("any"),
             Type::Null => f.write_str("null"),
             Type::Duration => f.write_str("duration"),
             Type::Timestamp => f.write_str("timestamp"),
@@ -248,6 +272,15 @@ impl Substitution {
         }
     }
 
+    /// The outermost type, with that of the items of a list or of the value of an optional.
+    pub fn outline(&self, ty: &Type) -> Type {
+        match self.outermost(ty) {
+            Type::List(item) => Type::list(self.outermost(item).clone()),
+            Type::Optional(of) => Type::optional(self.outermost(of).clone()),
+            known => known.clone(),
+        }
+    }
+
     fn apply_within(&self, ty: &Type, open_is_dyn: bool, left: &mut usize) -> Type {
         let Some(rest) = left.checked_sub(1) else { return Type::Dyn };
         *left = rest;
@@ -285,8 +318,7 @@ impl Substitution {
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
             (Type::Map(a), Type::Map(b)) => self.unify(&a.0, &b.0) && self.unify(&a.1, &b.1),
             (Type::Type(_), Type::Type(_)) => true,
-            (Type::Null, Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp) => true,
-            (Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp, Type::Null) => true,
+            (Type::Null, other) | (other, Type::Null) if other.is_nullable() => true,
             (a, b) => a == b,
         }
     }

@@ -2,6 +2,7 @@
 
 mod equality;
 mod json;
+mod key;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,9 +15,13 @@ use base64::Engine;
 use coracle_quantity::Quantity;
 use serde_json::Value as Json;
 
+pub use key::Key;
+
+use crate::addresses::Cidr;
 use crate::decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape};
 use crate::interpreter::EvalError;
-use crate::library::{Cidr, NamedFormat, Url};
+use crate::library::{NamedFormat, Url};
+use crate::time::Time;
 use crate::types::Type;
 
 /// A text, of the object that is evaluated or made while evaluating.
@@ -69,7 +74,7 @@ pub enum Value<'a> {
     /// A duration in nanoseconds.
     Duration(i64),
     /// A time.
-    Timestamp(jiff::Timestamp),
+    Timestamp(Time),
     /// A type.
     Type(Type),
     /// A value that may be absent.
@@ -163,43 +168,6 @@ fn deepest<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u32 {
     values.map(Value::depth).max().unwrap_or(0)
 }
 
-/// The key of a map that is made.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    /// A boolean.
-    Bool(bool),
-    /// A number, signed or not.
-    Number(i128),
-    /// A text.
-    String(Arc<str>),
-}
-
-impl Key {
-    /// The key that a value is, if it can be one.
-    pub fn of(value: &Value<'_>) -> Option<Key> {
-        Some(match value {
-            Value::Bool(value) => Key::Bool(*value),
-            Value::Int(value) => Key::Number((*value).into()),
-            Value::Uint(value) => Key::Number((*value).into()),
-            Value::Double(value) if value.fract() == 0.0 => Key::Number(*value as i128),
-            Value::String(text) => Key::String(Arc::from(&**text)),
-            _ => return None,
-        })
-    }
-
-    /// The key as a value.
-    pub fn value<'a>(&self) -> Value<'a> {
-        match self {
-            Key::Bool(value) => Value::Bool(*value),
-            Key::Number(value) => match i64::try_from(*value) {
-                Ok(value) => Value::Int(value),
-                Err(_) => Value::Uint(u64::try_from(*value).unwrap_or(u64::MAX)),
-            },
-            Key::String(text) => Value::String(Text::Shared(text.clone())),
-        }
-    }
-}
-
 impl<'a> List<'a> {
     /// How many items there are.
     pub fn len(&self) -> usize {
@@ -220,6 +188,11 @@ impl<'a> List<'a> {
             List::Json(items, ty, _) => Some(Value::of_json(items.get(index)?, ty)),
             List::Values(items) => items.get(index).cloned(),
         }
+    }
+
+    /// Whether its items have a declared type.
+    pub(crate) fn is_typed(&self) -> bool {
+        matches!(self, List::Json(_, ty, _) if !std::ptr::eq(*ty, &DYN))
     }
 
     /// All items.
@@ -247,7 +220,7 @@ impl<'a> Map<'a> {
         match self {
             Map::Json(members, ty) => match &ty.kind {
                 DeclKind::Object { fields, .. } => {
-                    let field = fields.get(name)?;
+                    let field = DeclType::field(fields, name)?;
                     let value = members.get(&*field.json_name).filter(|value| !value.is_null())?;
                     Some(Value::of_json(value, &field.ty))
                 }
@@ -263,19 +236,26 @@ impl<'a> Map<'a> {
         match (self, key) {
             (_, Value::String(text)) => self.get(text),
             (Map::Json(..), _) => None,
-            (Map::Values(entries), key) => entries.get(&Key::of(key)?).cloned(),
+            (Map::Values(entries), key) => {
+                Key::of(key)?.alternatives().find_map(|key| entries.get(&key).cloned())
+            }
         }
+    }
+
+    /// Whether it has a declared type.
+    pub(crate) fn is_typed(&self) -> bool {
+        matches!(self, Map::Json(_, ty) if !std::ptr::eq(*ty, &DYN))
     }
 
     /// The keys, in order.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Map::Json(members, ty) => {
-                let visible = |name: &&String| match &ty.kind {
-                    DeclKind::Object { fields, .. } => is_declared(fields, name),
-                    _ => true,
+                let key = |name: &'a String| match &ty.kind {
+                    DeclKind::Object { fields, .. } => field_name(fields, name),
+                    _ => Some(Text::Borrowed(name)),
                 };
-                members.keys().filter(visible).map(|name| Value::String(Text::Borrowed(name))).collect()
+                members.keys().filter_map(key).map(Value::String).collect()
             }
             Map::Values(entries) => entries.keys().map(Key::value).collect(),
         }
@@ -355,7 +335,6 @@ impl<'a> Value<'a> {
             Value::String(_) => Type::String,
             Value::Bytes(_) => Type::Bytes,
             Value::List(_) => Type::list(Type::Dyn),
-            Value::Map(Map::Json(_, ty)) if matches!(ty.kind, DeclKind::Object { .. }) => ty.cel_type(),
             Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Value::Duration(_) => Type::Duration,
             Value::Timestamp(_) => Type::Timestamp,
@@ -372,9 +351,61 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The name of the type that upstream represents the value with, as some errors print it.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self {
+            Value::Null => "types.Null",
+            Value::Bool(_) => "types.Bool",
+            Value::Int(_) => "types.Int",
+            Value::Uint(_) => "types.Uint",
+            Value::Double(_) => "types.Double",
+            Value::String(_) => "types.String",
+            Value::Bytes(_) => "types.Bytes",
+            Value::List(_) => "*types.baseList",
+            Value::Map(_) => "*types.baseMap",
+            Value::Duration(_) => "types.Duration",
+            Value::Timestamp(_) => "types.Timestamp",
+            Value::Type(_) => "*types.Type",
+            Value::Optional(_) => "*types.Optional",
+            Value::Quantity(_) => "cel.Quantity",
+            Value::Ip(_) => "cel.IP",
+            Value::Cidr(_) => "cel.CIDR",
+            Value::Url(_) => "cel.URL",
+            Value::Semver(_) => "cel.Semver",
+            Value::Format(_) => "cel.Format",
+            Value::Object(_) => "*dynamic.ObjectVal",
+            Value::Host(_) => "library.authorizerVal",
+        }
+    }
+
+    /// Whether it is of a type of Kubernetes' libraries.
+    pub(crate) fn is_of_library(&self) -> bool {
+        matches!(
+            self,
+            Value::Quantity(_)
+                | Value::Ip(_)
+                | Value::Cidr(_)
+                | Value::Url(_)
+                | Value::Semver(_)
+                | Value::Format(_)
+                | Value::Host(_)
+        )
+    }
+
+    /// Whether it is a number of any type.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self, Value::Int(_) | Value::Uint(_) | Value::Double(_))
+    }
+
+    pub(crate) fn is_nan(&self) -> bool {
+        matches!(self, Value::Double(value) if value.is_nan())
+    }
+
     /// The size by which costs are computed.
     pub fn size(&self) -> u64 {
         let size = match self {
+            Value::Optional(Some(value)) => return value.size(),
+            Value::Cidr(cidr) => usize::from(cidr.prefix).div_ceil(8),
             Value::String(text) => text.chars().count(),
             Value::Bytes(bytes) => bytes.len(),
             Value::List(list) => list.len(),
@@ -421,7 +452,7 @@ impl<'a> Value<'a> {
             (Value::String(a), Value::String(b)) => Some((**a).cmp(&**b)),
             (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
             (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
-            (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+            (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.at.cmp(&b.at)),
             (Value::Quantity(a), Value::Quantity(b)) => a.partial_cmp(b),
             (Value::Semver(a), Value::Semver(b)) => Some(a.cmp_precedence(b)),
             _ => self.compare_numbers(other),
@@ -429,10 +460,13 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Whether a member of an object has a field. Most fields have the name of their member.
-fn is_declared(fields: &BTreeMap<Arc<str>, DeclField>, member: &str) -> bool {
+/// The name of the field that a member of an object has. Most fields have the name of their member.
+fn field_name<'a>(fields: &BTreeMap<Arc<str>, DeclField>, member: &'a str) -> Option<Text<'a>> {
     let is_of = |name: &str| fields.get(name).is_some_and(|field| *field.json_name == *member);
-    is_of(member) || escape(member).is_some_and(|name| is_of(&name))
+    if is_of(member) {
+        return Some(Text::Borrowed(member));
+    }
+    escape(member).filter(|name| is_of(name)).map(Text::from)
 }
 
 fn typed_text<'a>(text: &'a str, kind: &DeclKind) -> Value<'a> {

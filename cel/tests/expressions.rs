@@ -19,7 +19,7 @@ fn evaluated(text: &str) -> String {
     });
     let program = match Env::new().variable("object", Type::Dyn).compile(text) {
         Ok(program) => program,
-        Err(issues) => return issues.to_string(),
+        Err(error) => return error.to_string().trim_start_matches("compilation failed: ").to_owned(),
     };
     let variables = [("object", Value::of_json(&object, &coracle_cel::DYN))];
     match program.evaluate(&variables, LIMIT, &meter()).value {
@@ -111,7 +111,21 @@ fn expressions_have_the_values_of_the_language() {
         ("timestamp('2020-01-02T03:04:05Z').getFullYear()", "2020"),
         ("timestamp('2020-01-02T00:00:00Z') - timestamp('2020-01-01T00:00:00Z') == duration('24h')", "true"),
         ("type(1) == int && type('a') == string && type([1]) == list", "true"),
-        ("double('x')", "error: strconv.ParseFloat: parsing \"x\": invalid syntax"),
+        ("double('x')", "program instantiation failed: type conversion error from 'string' to 'double'"),
+        ("double(object.s)", "error: type conversion error from 'string' to 'double'"),
+        // Keywords are names of fields.
+        ("has(object.namespace) || has(object.if)", "false"),
+        // What has no fields.
+        ("has(object.nothing.x)", "false"),
+        ("object.nothing.?x.hasValue()", "false"),
+        ("object.n.x", "error: no such key: x"),
+        ("optional.of(1) == null", "false"),
+        ("[3, 1, 2].sortBy(x, -x)", "[3,2,1]"),
+        ("string(timestamp('2020-01-02T03:04:05+01:00'))", "\"2020-01-02T03:04:05+01:00\""),
+        ("'%s'.format([[1.5, 'a', {'k': null}]])", "\"[1.500000, \\\"a\\\", {\\\"k\\\":null}]\""),
+        ("dyn(1).size()", "error: no such overload: size"),
+        ("object.s - 1", "error: no such overload"),
+        ("object.m + 1", "error: no such overload: _+_"),
         // Kubernetes.
         ("quantity('1Ki').add(quantity('24')).isGreaterThan(quantity('1k')) && isQuantity('5Gi')", "true"),
         ("quantity('50k').sub(quantity('20k')).asInteger()", "30000"),
@@ -233,13 +247,13 @@ fn values_have_the_types_of_the_schema() {
     let schema = json!({"type": "object", "properties": {
         "d": {"type": "string", "format": "duration"}, "t": {"type": "string", "format": "date-time"},
         "n": {"type": "number"}, "p": {"x-kubernetes-int-or-string": true},
-        "in": {"type": "string"}, "a-b": {"type": "string"},
+        "in": {"type": "string"}, "if": {"type": "string"}, "namespace": {"type": "string"}, "a-b": {"type": "string"},
         "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "m": {"type": "object", "additionalProperties": {"type": "integer"}},
     }});
     let decl = Arc::new(DeclType::of_schema(&schema, "selfType", false).expect("a type"));
     let object = json!({
-        "d": "90s", "t": "2020-01-01T00:00:00Z", "n": 1, "p": "http", "in": "x", "a-b": "y",
+        "d": "90s", "t": "2020-01-01T00:00:00Z", "n": 1, "p": "http", "in": "x", "namespace": "n", "a-b": "y",
         "set": ["a", "b"], "m": {"k": 1},
     });
     let env = Env::new().declared("self", &decl, false);
@@ -251,6 +265,7 @@ fn values_have_the_types_of_the_schema() {
         "self.__in__ == 'x' && self.a__dash__b == 'y'",
         "self.set == ['b', 'a'] && self.set + ['a'] == ['a', 'b']",
         "self.m.all(k, self.m[k] == 1) && self.m.k == 1",
+        "has(self.__in__) && !has(self.__if__) && !has(self.if) && self.namespace == 'n' && self.__namespace__ == 'n'",
     ] {
         let program = env.compile(rule).unwrap_or_else(|issues| panic!("{rule}: {issues}"));
         let outcome = program.evaluate(&[("self", Value::of_json(&object, &decl))], LIMIT, &meter());
@@ -263,7 +278,8 @@ fn values_have_the_types_of_the_schema() {
             "ERROR: <input>:1:8: found no matching overload for '_==_' applied to '(double, string)'\n | self.n == 'a'\n | .......^",
         ),
     ] {
-        assert_eq!(env.compile(rule).err().map(|issues| issues.to_string()).as_deref(), Some(want));
+        let error = env.compile(rule).err().map(|error| error.to_string());
+        assert_eq!(error, Some(format!("compilation failed: {want}")));
     }
 }
 

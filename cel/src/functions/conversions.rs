@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Line, Result, error, no_overload, quoted};
 use crate::meter::Meter;
+use crate::time::Time;
 use crate::value::{List, Map, Value};
 
 pub const TABLE: &[Line] = &[
@@ -26,7 +27,7 @@ pub const TABLE: &[Line] = &[
             meter.make(text.len())?;
             Ok(Value::Bytes(text.as_bytes().into()))
         }
-        _ => no_overload(),
+        _ => inconvertible(args, "bytes"),
     }),
     ("bool", "(bool)->bool (string)->bool", to_bool),
     ("timestamp", "(timestamp)->timestamp (int)->timestamp (string)->timestamp", to_timestamp),
@@ -43,6 +44,14 @@ pub const TABLE: &[Line] = &[
     ),
 ];
 
+/// What a value that is not convertible gives.
+fn inconvertible<'a>(args: &[Value<'a>], to: &str) -> Result<Value<'a>> {
+    match args {
+        [Value::String(_)] => error(format!("type conversion error from 'string' to '{to}'")),
+        _ => no_overload(),
+    }
+}
+
 fn to_int<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     const RANGE: &str = "integer overflow";
     Ok(Value::Int(match args {
@@ -56,11 +65,12 @@ fn to_int<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
             return error(RANGE);
         }
         [Value::Double(value)] => *value as i64,
-        [Value::String(text)] => text
-            .parse()
-            .or_else(|_| error(format!("strconv.ParseInt: parsing {}: invalid syntax", quoted(text))))?,
-        [Value::Timestamp(time)] => time.as_second(),
-        _ => return no_overload(),
+        [Value::String(text)] => match text.parse() {
+            Ok(value) => value,
+            Err(_) => return inconvertible(args, "int"),
+        },
+        [Value::Timestamp(time)] => time.at.as_second(),
+        _ => return inconvertible(args, "int"),
     }))
 }
 
@@ -73,10 +83,12 @@ fn to_uint<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
             return error(RANGE);
         }
         [Value::Double(value)] => *value as u64,
-        [Value::String(text)] => text
-            .parse()
-            .or_else(|_| error(format!("strconv.ParseUint: parsing {}: invalid syntax", quoted(text))))?,
-        _ => return no_overload(),
+        // A sign is none of an unsigned number.
+        [Value::String(text)] => match text.parse() {
+            Ok(value) if !text.starts_with('+') => value,
+            _ => return inconvertible(args, "uint"),
+        },
+        _ => return inconvertible(args, "uint"),
     }))
 }
 
@@ -85,10 +97,11 @@ fn to_double<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
         [Value::Double(value)] => *value,
         [Value::Int(value)] => *value as f64,
         [Value::Uint(value)] => *value as f64,
-        [Value::String(text)] => text
-            .parse()
-            .or_else(|_| error(format!("strconv.ParseFloat: parsing {}: invalid syntax", quoted(text))))?,
-        _ => return no_overload(),
+        [Value::String(text)] => match text.parse::<f64>() {
+            Ok(value) if value.is_finite() || !text.contains(|c: char| c.is_ascii_digit()) => value,
+            _ => return inconvertible(args, "double"),
+        },
+        _ => return inconvertible(args, "double"),
     }))
 }
 
@@ -98,9 +111,9 @@ fn to_bool<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
         [Value::String(text)] => match &**text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            text => error(format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(text))),
+            _ => inconvertible(args, "bool"),
         },
-        _ => no_overload(),
+        _ => inconvertible(args, "bool"),
     }
 }
 
@@ -121,23 +134,22 @@ fn to_string<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
             | Value::Ip(_)
             | Value::Cidr(_)),
         ] => Ok(Value::text(shown(value, meter)?)),
-        _ => no_overload(),
+        _ => inconvertible(args, "string"),
     }
 }
 
 fn to_timestamp<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
+    let in_range = |time: Option<Time>| {
+        time.map_or_else(|| error("timestamp overflow"), |time| Ok(Value::Timestamp(time)))
+    };
     match args {
         [Value::Timestamp(time)] => Ok(Value::Timestamp(*time)),
-        [Value::Int(seconds)] => jiff::Timestamp::from_second(*seconds)
-            .map(Value::Timestamp)
-            .or_else(|_| error("timestamp overflow")),
-        [Value::String(text)] => match parse_time(text) {
-            Some(time) => Ok(Value::Timestamp(time)),
-            None => {
-                error(format!("parsing time {} as \"2006-01-02T15:04:05Z07:00\": cannot parse", quoted(text)))
-            }
+        [Value::Int(seconds)] => in_range(jiff::Timestamp::from_second(*seconds).ok().and_then(Time::utc)),
+        [Value::String(text)] => match Time::parse(text) {
+            Some(time) => in_range(time.checked()),
+            None => inconvertible(args, "google.protobuf.Timestamp"),
         },
-        _ => no_overload(),
+        _ => inconvertible(args, "google.protobuf.Timestamp"),
     }
 }
 
@@ -146,9 +158,9 @@ fn to_duration<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
         [Value::Duration(nanos) | Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
         [Value::String(text)] => match parse_duration(text) {
             Some(nanos) => Ok(Value::Duration(nanos)),
-            None => error(format!("time: invalid duration {}", quoted(text))),
+            None => inconvertible(args, "google.protobuf.Duration"),
         },
-        _ => no_overload(),
+        _ => inconvertible(args, "google.protobuf.Duration"),
     }
 }
 
@@ -158,13 +170,18 @@ pub fn parse_duration(text: &str) -> Option<i64> {
 }
 
 /// A time of RFC 3339, or a date.
-pub fn parse_time(text: &str) -> Option<jiff::Timestamp> {
-    let full = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    // The letters are capitals, and a zone is there.
-    if !full.contains('T') || full.len() < 20 {
-        return None;
-    }
-    full.parse().ok()
+pub fn parse_time(text: &str) -> Option<Time> {
+    if text.len() == 10 { Time::parse(&format!("{text}T00:00:00Z")) } else { Time::parse(text) }
+}
+
+/// Whether a text is a time that may be.
+pub fn is_timestamp(text: &str) -> bool {
+    Time::parse(text).and_then(Time::checked).is_some()
+}
+
+/// Whether a number of seconds is a time that may be.
+pub fn is_second(seconds: i64) -> bool {
+    jiff::Timestamp::from_second(seconds).ok().and_then(Time::utc).is_some()
 }
 
 /// Seconds with the suffix `s`, as CEL prints durations.
@@ -177,7 +194,7 @@ pub fn duration_text(nanos: i64) -> String {
     format!("{}{text}s", if nanos < 0 { "-" } else { "" })
 }
 
-/// A number as Go's `%v` prints it.
+/// A number as Go's `%g` prints it.
 pub fn double_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();
@@ -186,7 +203,7 @@ pub fn double_text(value: f64) -> String {
         return if value > 0.0 { "+Inf".into() } else { "-Inf".into() };
     }
     let exponent = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
-    if (-4..21).contains(&exponent) {
+    if (-4..6).contains(&exponent) {
         return value.to_string();
     }
     let text = format!("{value:e}");
@@ -263,6 +280,85 @@ fn show_map(map: &Map<'_>, text: &mut String, meter: &Meter) -> Result<()> {
     }
     text.push('}');
     meter.make(4 * map.len())
+}
+
+/// A list or map as `format` prints it: its parts as literals of the language.
+///
+/// # Errors
+/// The text of the error for a part that cannot be printed.
+pub fn show_within(value: &Value<'_>, meter: &Meter) -> Result<String> {
+    let mut text = String::new();
+    literal(value, &mut text, meter)?;
+    Ok(text)
+}
+
+fn literal(value: &Value<'_>, text: &mut String, meter: &Meter) -> Result<()> {
+    match value {
+        Value::List(list) => {
+            text.push('[');
+            for (at, item) in list.iter().enumerate() {
+                text.push_str(if at > 0 { ", " } else { "" });
+                literal(&item, text, meter)?;
+            }
+            text.push(']');
+            meter.make(2 * list.len())
+        }
+        Value::Map(map) => literal_map(map, text, meter),
+        Value::String(string) => {
+            let quoted = quoted(string);
+            meter.make(quoted.len())?;
+            text.push_str(&quoted);
+            Ok(())
+        }
+        Value::Bytes(bytes) => {
+            let quoted = quoted(&String::from_utf8_lossy(bytes));
+            meter.make(quoted.len() + 1)?;
+            text.push('b');
+            text.push_str(&quoted);
+            Ok(())
+        }
+        Value::Double(value) => {
+            let made = match value {
+                value if value.is_nan() => "\"NaN\"".to_owned(),
+                value if value.is_infinite() => format!("\"{}Inf\"", if *value > 0.0 { '+' } else { '-' }),
+                value => format!("{value:.6}"),
+            };
+            meter.make(made.len())?;
+            text.push_str(&made);
+            Ok(())
+        }
+        Value::Duration(_) | Value::Timestamp(_) => {
+            let name = if matches!(value, Value::Duration(_)) { "duration" } else { "timestamp" };
+            text.push_str(&format!("{name}({})", quoted(&shown(value, meter)?)));
+            Ok(())
+        }
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Type(_) => {
+            text.push_str(&shown(value, meter)?);
+            Ok(())
+        }
+        other => error(format!("no formatting function for {}", other.type_of().name())),
+    }
+}
+
+/// A map, in the order of its keys as they are printed.
+fn literal_map(map: &Map<'_>, text: &mut String, meter: &Meter) -> Result<()> {
+    let mut entries = Vec::with_capacity(map.len());
+    for key in map.keys() {
+        if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
+            return error(format!("no formatting function for map key of type {}", key.type_of().name()));
+        }
+        let mut made = String::new();
+        literal(&key, &mut made, meter)?;
+        let mut value = String::new();
+        literal(&map.at(&key).unwrap_or(Value::Null), &mut value, meter)?;
+        entries.push((made, value));
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+    let made = format!("{{{}}}", entries.join(", "));
+    meter.make(made.len())?;
+    text.push_str(&made);
+    Ok(())
 }
 
 /// A text that is a part of another one.

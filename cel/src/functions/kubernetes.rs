@@ -24,7 +24,7 @@ pub const TABLE: &[Line] = &[
         [Value::String(text)] => Ok(Value::Bool(text.parse::<Quantity>().is_ok())),
         _ => no_overload(),
     }),
-    ("sign", "quantity.()->int", |args, _| match args {
+    ("sign", "(quantity)->int", |args, _| match args {
         [Value::Quantity(quantity)] => {
             Ok(Value::Int(i64::from(quantity.is_positive()) - i64::from(quantity.is_negative())))
         }
@@ -113,6 +113,15 @@ pub const TABLE: &[Line] = &[
     ("path", "authorizer.(string)->pathcheck", |args, meter| host("path", args, meter)),
     ("group", "authorizer.(string)->groupcheck", |args, meter| host("group", args, meter)),
     ("serviceAccount", "authorizer.(string,string)->authorizer", |args, meter| {
+        if let [_, Value::String(namespace), Value::String(name)] = args {
+            let wrong = |format: NamedFormat, text: &str| format.validate(text).is_some();
+            if wrong(NamedFormat::Dns1123Subdomain, name) {
+                return error("Invalid service account name");
+            }
+            if wrong(NamedFormat::Dns1123Label, namespace) {
+                return error("Invalid service account namespace");
+            }
+        }
         host("serviceAccount", args, meter)
     }),
     ("resource", "groupcheck.(string)->resourcecheck", |args, meter| host("resource", args, meter)),

@@ -17,6 +17,8 @@ const SORTABLE: &str = "list<int>.()->bool list<uint>.()->bool list<double>.()->
 const LEAST: &str = "list<int>.()->int list<uint>.()->uint list<double>.()->double list<bool>.()->bool list<duration>.()->duration list<timestamp>.()->timestamp list<string>.()->string list<bytes>.()->bytes";
 const SORTED: &str = "list<int>.()->list<int> list<uint>.()->list<uint> list<double>.()->list<double> list<bool>.()->list<bool> list<duration>.()->list<duration> list<timestamp>.()->list<timestamp> list<string>.()->list<string> list<bytes>.()->list<bytes>";
 
+const SORTED_BY: &str = "list<A>.(list<int>)->list<A> list<A>.(list<uint>)->list<A> list<A>.(list<double>)->list<A> list<A>.(list<bool>)->list<A> list<A>.(list<duration>)->list<A> list<A>.(list<timestamp>)->list<A> list<A>.(list<string>)->list<A> list<A>.(list<bytes>)->list<A>";
+
 pub const TABLE: &[Line] = &[
     ("isSorted", SORTABLE, |args, meter| {
         let list = only(args)?;
@@ -34,15 +36,12 @@ pub const TABLE: &[Line] = &[
     ("max", LEAST, |args, meter| extreme(args, Ordering::Greater, "max", meter)),
     ("sort", SORTED, |args, meter| {
         let list = only(args)?;
-        // Each item is compared about as often as its position has binary digits.
-        (0..=list.len().checked_ilog2().unwrap_or(0)).try_for_each(|_| read(list, meter))?;
-        meter.make_items(list.len())?;
-        let mut items: Vec<Value<'_>> = list.iter().collect();
-        if items.windows(2).any(|pair| matches!(pair, [a, b] if a.compare(b).is_none())) {
-            return error("list elements must have the same type");
-        }
-        items.sort_by(|a, b| a.compare(b).unwrap_or(Ordering::Equal));
-        Ok(Value::list(items))
+        sort(list, list, meter)
+    }),
+    ("@sortByAssociatedKeys", SORTED_BY, |args, meter| {
+        let (list, keys) = two(args)?;
+        read(list, meter)?;
+        sort(list, keys, meter)
     }),
     ("distinct", "list<A>.()->list<A>", |args, meter| {
         let mut found: Vec<Value<'_>> = Vec::new();
@@ -116,6 +115,25 @@ fn read(list: &List<'_>, meter: &Meter) -> Result<()> {
         Value::Bytes(bytes) => meter.read(bytes.len() * 8),
         _ => Ok(()),
     })
+}
+
+/// The items of a list in the order of their keys.
+fn sort<'a>(list: &List<'a>, keys: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
+    // Each item is compared about as often as its position has binary digits.
+    (0..=list.len().checked_ilog2().unwrap_or(0)).try_for_each(|_| read(keys, meter))?;
+    meter.make_items(list.len())?;
+    let mut items: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(list.iter()).collect();
+    if let Some((first, _)) = items.first() {
+        if first.compare(first).is_none() && !first.is_nan() {
+            return error("list elements must be comparable");
+        }
+        let ty = first.type_of();
+        if items.iter().any(|(key, _)| key.type_of() != ty) {
+            return error("list elements must have the same type");
+        }
+    }
+    items.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(Ordering::Equal));
+    Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
 }
 
 fn sum<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {

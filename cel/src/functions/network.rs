@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Line, Result, error, no_overload};
-use crate::library::{Cidr, Url, parse_ip};
+use crate::addresses::{Cidr, parse_ip};
+use crate::library::Url;
 use crate::meter::Meter;
 use crate::value::{Key, Value};
 
@@ -48,15 +49,14 @@ pub const TABLE: &[Line] = &[
     ("containsIP", "cidr.(string)->bool cidr.(ip)->bool", |args, _| match args {
         [Value::Cidr(cidr), Value::Ip(address)] => Ok(Value::Bool(cidr.contains(*address))),
         [Value::Cidr(cidr), Value::String(text)] => {
-            parse_ip(text).map_or_else(error, |address| Ok(Value::Bool(cidr.contains(address))))
+            parse_ip(text).map_or_else(|_| no_overload(), |address| Ok(Value::Bool(cidr.contains(address))))
         }
         _ => no_overload(),
     }),
     ("containsCIDR", "cidr.(string)->bool cidr.(cidr)->bool", |args, _| match args {
         [Value::Cidr(cidr), Value::Cidr(other)] => Ok(Value::Bool(cidr.contains_cidr(other))),
-        [Value::Cidr(cidr), Value::String(text)] => {
-            Cidr::parse(text).map_or_else(error, |other| Ok(Value::Bool(cidr.contains_cidr(&other))))
-        }
+        [Value::Cidr(cidr), Value::String(text)] => Cidr::parse(text)
+            .map_or_else(|_| no_overload(), |other| Ok(Value::Bool(cidr.contains_cidr(&other)))),
         _ => no_overload(),
     }),
     ("masked", "cidr.()->cidr", |args, _| match args {

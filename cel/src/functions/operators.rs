@@ -13,7 +13,18 @@ use crate::value::{Key, List, Map, Value};
 const ORDERED: &str = "(bool,bool)->bool (int,int)->bool (int,double)->bool (int,uint)->bool (uint,uint)->bool (uint,double)->bool (uint,int)->bool (double,double)->bool (double,int)->bool (double,uint)->bool (string,string)->bool (bytes,bytes)->bool (timestamp,timestamp)->bool (duration,duration)->bool";
 
 pub const TABLE: &[Line] = &[
-    ("_==_", "(A,A)->bool", |args, meter| pair(args, |a, b| Ok(Value::Bool(a.equals(b, meter)?)))),
+    ("_==_", "(A,A)->bool", |args, meter| {
+        pair(args, |a, b| {
+            // The values of Kubernetes' libraries are not compared with others, and those of the caller not at all.
+            if matches!(a, Value::Host(_)) && !matches!(b, Value::Null) {
+                return no_overload();
+            }
+            if a.is_of_library() && !matches!(b, Value::Null) && a.go_type() != b.go_type() {
+                return no_overload();
+            }
+            Ok(Value::Bool(a.equals(b, meter)?))
+        })
+    }),
     ("_!=_", "(A,A)->bool", |args, meter| pair(args, |a, b| Ok(Value::Bool(!a.equals(b, meter)?)))),
     ("_<_", ORDERED, |args, _| compare(args, |order| order == Ordering::Less)),
     ("_<=_", ORDERED, |args, _| compare(args, |order| order != Ordering::Greater)),
@@ -42,19 +53,18 @@ pub const TABLE: &[Line] = &[
         _ => Ok(Value::Bool(true)),
     }),
     ("@in", "(A,list<A>)->bool (A,map<A,B>)->bool", contains),
+    // Selections are planned; they have signatures only.
     (
         "_[_]",
         "(list<A>,int)->A (map<A,B>,A)->B (optional<list<A>>,int)->optional<A> (optional<map<A,B>>,A)->optional<B>",
-        |args, meter| pair(args, |container, key| index(container, key, meter)),
+        |_, _| no_overload(),
     ),
     (
         "_[?_]",
         "(list<A>,int)->optional<A> (map<A,B>,A)->optional<B> (optional<list<A>>,int)->optional<A> (optional<map<A,B>>,A)->optional<B>",
-        |args, meter| pair(args, |container, key| optional_index(container, key, meter)),
+        |_, _| no_overload(),
     ),
-    ("_?._", "(dyn,string)->optional<dyn>", |args, meter| {
-        pair(args, |container, key| optional_index(container, key, meter))
-    }),
+    ("_?._", "(dyn,string)->optional<dyn>", |_, _| no_overload()),
     ("optional.of", "(A)->optional<A>", |args, _| single(args, |value| present(value.clone()))),
     ("optional.none", "()->optional<A>", |_, _| Ok(Value::Optional(None))),
     ("optional.ofNonZeroValue", "(A)->optional<A>", |args, _| {
@@ -69,16 +79,8 @@ pub const TABLE: &[Line] = &[
         [Value::Optional(None)] => error("optional.none() dereference"),
         _ => no_overload(),
     }),
-    ("or", "optional<A>.(optional<A>)->optional<A>", |args, _| match args {
-        [Value::Optional(None), other] => Ok(other.clone()),
-        [some @ Value::Optional(_), _] => Ok(some.clone()),
-        _ => no_overload(),
-    }),
-    ("orValue", "optional<A>.(A)->A", |args, _| match args {
-        [Value::Optional(None), other] => Ok(other.clone()),
-        [Value::Optional(Some(value)), _] => Ok((**value).clone()),
-        _ => no_overload(),
-    }),
+    ("or", "optional<A>.(optional<A>)->optional<A>", |_, _| no_overload()),
+    ("orValue", "optional<A>.(A)->A", |_, _| no_overload()),
     ("cel.@mapInsert", "(map<A,B>,A,B)->map<A,B> (map<A,B>,map<A,B>)->map<A,B>", insert),
 ];
 
@@ -107,7 +109,7 @@ fn compare<'a>(args: &[Value<'a>], accepted: fn(Ordering) -> bool) -> Result<Val
     let [a, b] = args else { return no_overload() };
     match a.compare(b) {
         Some(order) => Ok(Value::Bool(accepted(order))),
-        None if matches!((a, b), (Value::Double(_), _) | (_, Value::Double(_))) => Ok(Value::Bool(false)),
+        None if a.is_nan() || b.is_nan() && a.is_number() => error("NaN values cannot be ordered"),
         None => no_overload(),
     }
 }
@@ -118,7 +120,7 @@ fn checked<'a, T>(value: Option<T>, made: fn(T) -> Value<'a>, text: &str) -> Res
 
 const INT: &str = "integer overflow";
 const UINT: &str = "unsigned integer overflow";
-const DURATION: &str = "duration overflow";
+const DURATION: &str = INT;
 const TIMESTAMP: &str = "timestamp overflow";
 
 fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
@@ -137,8 +139,8 @@ fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         [Value::List(a), Value::List(b)] => join(a, b, meter),
         [Value::Duration(a), Value::Duration(b)] => checked(a.checked_add(*b), Value::Duration, DURATION),
         [Value::Duration(d), Value::Timestamp(t)] | [Value::Timestamp(t), Value::Duration(d)] => {
-            let sum = t.checked_add(jiff::SignedDuration::from_nanos(*d)).ok();
-            checked(sum, Value::Timestamp, TIMESTAMP)
+            let sum = t.at.checked_add(jiff::SignedDuration::from_nanos(*d)).ok();
+            checked(sum.and_then(|sum| t.moved(sum)), Value::Timestamp, TIMESTAMP)
         }
         _ => no_overload(),
     }
@@ -209,11 +211,11 @@ fn subtract<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
         [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a - b)),
         [Value::Duration(a), Value::Duration(b)] => checked(a.checked_sub(*b), Value::Duration, DURATION),
         [Value::Timestamp(t), Value::Duration(d)] => {
-            let difference = t.checked_sub(jiff::SignedDuration::from_nanos(*d)).ok();
-            checked(difference, Value::Timestamp, TIMESTAMP)
+            let difference = t.at.checked_sub(jiff::SignedDuration::from_nanos(*d)).ok();
+            checked(difference.and_then(|difference| t.moved(difference)), Value::Timestamp, TIMESTAMP)
         }
         [Value::Timestamp(a), Value::Timestamp(b)] => {
-            let nanos = i64::try_from(a.as_nanosecond() - b.as_nanosecond()).ok();
+            let nanos = i64::try_from(a.at.as_nanosecond() - b.at.as_nanosecond()).ok();
             checked(nanos, Value::Duration, DURATION)
         }
         _ => no_overload(),
@@ -252,6 +254,7 @@ fn negate<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a)] => checked(a.checked_neg(), Value::Int, INT),
         [Value::Double(a)] => Ok(Value::Double(-a)),
+        [Value::Duration(a)] => checked(a.checked_neg(), Value::Duration, DURATION),
         _ => no_overload(),
     }
 }
@@ -268,48 +271,6 @@ fn contains<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         [item, Value::List(list)] => Ok(Value::Bool(list.position(item, meter)?.is_some())),
         [key, Value::Map(map)] => Ok(Value::Bool(map.at(key).is_some())),
         _ => no_overload(),
-    }
-}
-
-fn index<'a>(container: &Value<'a>, key: &Value<'a>, meter: &Meter) -> Result<Value<'a>> {
-    match container {
-        Value::Optional(None) => Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => optional_index(inner, key, meter),
-        Value::List(list) => {
-            let at = match key {
-                Value::Int(at) => *at,
-                Value::Uint(at) => i64::try_from(*at).unwrap_or(i64::MAX),
-                Value::Double(at) if at.fract() == 0.0 => *at as i64,
-                _ => return no_overload(),
-            };
-            let found = usize::try_from(at).ok().and_then(|at| list.get(at));
-            read(found.ok_or(EvalError::IndexOutOfBounds(at))?, meter)
-        }
-        Value::Map(map) => match map.at(key) {
-            Some(found) => read(found, meter),
-            None => Err(EvalError::NoSuchKey(shown(key, meter)?)),
-        },
-        _ => no_overload(),
-    }
-}
-
-/// A value that was read from the object: bytes are decoded anew each time.
-fn read<'a>(value: Value<'a>, meter: &Meter) -> Result<Value<'a>> {
-    if let Value::Bytes(bytes) = &value {
-        meter.make(bytes.len())?;
-    }
-    Ok(value)
-}
-
-fn optional_index<'a>(container: &Value<'a>, key: &Value<'a>, meter: &Meter) -> Result<Value<'a>> {
-    match container {
-        Value::Optional(None) => Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => optional_index(inner, key, meter),
-        _ => match index(container, key, meter) {
-            Ok(value) => present(value),
-            Err(EvalError::NoSuchKey(_) | EvalError::IndexOutOfBounds(_)) => Ok(Value::Optional(None)),
-            Err(other) => Err(other),
-        },
     }
 }
 

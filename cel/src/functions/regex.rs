@@ -71,3 +71,8 @@ fn compile(pattern: &str) -> std::result::Result<Compiled, PatternError> {
 pub fn is_pattern(pattern: &str) -> bool {
     coracle_pattern::parse(pattern).is_ok()
 }
+
+/// Fails for a pattern that is none, in the words of Go.
+pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
+    coracle_pattern::parse(pattern).map(|_| ()).map_err(|error| error.to_string())
+}

@@ -2,9 +2,8 @@
 //!
 //! Source: cel-go's `ext/strings.go`, `ext/formatting.go`; `k8s.io/apiserver/pkg/cel/library/regex.go`.
 
-use std::fmt::Write as _;
-
-use super::conversions::{double_text, part, shown};
+use super::conversions::part;
+use super::format::format;
 use super::{Line, Result, error, no_overload, regex};
 use crate::meter::Meter;
 use crate::value::Value;
@@ -38,7 +37,7 @@ pub const TABLE: &[Line] = &[
     ("split", "string.(string)->list<string> string.(string,int)->list<string>", split),
     ("substring", "string.(int)->string string.(int,int)->string", substring),
     ("join", "list<string>.()->string list<string>.(string)->string", join),
-    ("strings.quote", "(string)->string", |args, meter| text(args, meter, super::quoted)),
+    ("strings.quote", "(string)->string", |args, meter| text(args, meter, quote)),
     ("format", "string.(list<dyn>)->string", format),
     ("jsonpatch.escapeKey", "(string)->string", |args, meter| {
         text(args, meter, |text| text.replace('~', "~0").replace('/', "~1"))
@@ -107,7 +106,7 @@ fn index_of<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     if wanted.is_empty() {
         return Ok(Value::Int(from));
     }
-    let from = position(from, text.chars().count())?;
+    let Some(from) = offset(from, text)? else { return Ok(number(None)) };
     let start = text.char_indices().nth(from).map_or(text.len(), |(byte, _)| byte);
     let rest = text.get(start..).unwrap_or("");
     let found = rest.find(&**wanted).map(|byte| from + rest.get(..byte).unwrap_or("").chars().count());
@@ -129,18 +128,51 @@ fn last_index_of<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         [Value::String(text), Value::String(wanted), Value::Int(from)] => (text, wanted, Some(*from)),
         _ => return no_overload(),
     };
-    let length = text.chars().count();
-    let from = from.map(|from| position(from, length)).transpose()?;
     if wanted.is_empty() {
-        return Ok(number(Some(from.unwrap_or(length))));
+        return Ok(from.map_or_else(|| number(Some(text.chars().count())), Value::Int));
     }
-    let last = from.unwrap_or(length);
+    let last = match from {
+        None => usize::MAX,
+        Some(from) => match offset(from, text)? {
+            Some(from) => from,
+            None => return Ok(number(None)),
+        },
+    };
     let end = text.char_indices().nth(last).map_or(text.len(), |(byte, _)| byte);
     let end = (end + wanted.len()).min(text.len());
     let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
     let head = text.get(..end).unwrap_or("");
     let found = head.rfind(&**wanted).map(|byte| head.get(..byte).unwrap_or("").chars().count());
     Ok(number(found.filter(|found| *found <= last)))
+}
+
+/// The character to begin at; None if it is behind the text.
+fn offset(from: i64, text: &str) -> Result<Option<usize>> {
+    match usize::try_from(from) {
+        Ok(from) => Ok((from < text.chars().count()).then_some(from)),
+        Err(_) => error(format!("index out of range: {from}")),
+    }
+}
+
+/// A text as a literal of the language.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\\' => quoted.push_str("\\\\"),
+            '"' => quoted.push_str("\\\""),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 fn number<'a>(found: Option<usize>) -> Value<'a> {
@@ -196,12 +228,14 @@ fn substring<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         [Value::String(text), Value::Int(from), Value::Int(to)] => (text, *from, Some(*to)),
         _ => return no_overload(),
     };
-    let length = text.chars().count();
-    let to = to.map_or(Ok(length), |to| position(to, length))?;
-    let from_position = position(from, length)?;
-    if from_position > to {
+    if let Some(to) = to
+        && from > to
+    {
         return error(format!("invalid substring range. start: {from}, end: {to}"));
     }
+    let length = text.chars().count();
+    let from_position = position(from, length)?;
+    let to = to.map_or(Ok(length), |to| position(to, length))?;
     meter.text(text.chars().skip(from_position).take(to - from_position).collect::<String>())
 }
 
@@ -222,127 +256,4 @@ fn join<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         joined.push_str(&text);
     }
     Ok(Value::text(joined))
-}
-
-fn format<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
-    let [Value::String(pattern), Value::List(values)] = args else { return no_overload() };
-    let mut made = String::new();
-    let mut chars = pattern.chars();
-    let mut next = 0;
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            made.push(c);
-            continue;
-        }
-        let mut verb = chars.next();
-        if verb == Some('%') {
-            made.push('%');
-            continue;
-        }
-        let mut precision = None;
-        if verb == Some('.') {
-            let mut digits = String::new();
-            loop {
-                verb = chars.next();
-                match verb {
-                    Some(c) if c.is_ascii_digit() => digits.push(c),
-                    _ => break,
-                }
-            }
-            precision = digits.parse::<usize>().ok().filter(|precision| *precision <= 1000);
-        }
-        let Some(verb) = verb else {
-            return error("could not parse formatting clause: unexpected end of string");
-        };
-        let Some(value) = values.get(next) else { return error(format!("index {next} out of range")) };
-        next += 1;
-        // Each clause is counted where it is made, and here where it is copied.
-        let clause = clause(verb, precision, &value, meter)?;
-        meter.make(clause.len())?;
-        made.push_str(&clause);
-    }
-    meter.text(made)
-}
-
-fn clause(verb: char, precision: Option<usize>, value: &Value<'_>, meter: &Meter) -> Result<String> {
-    let wrong = |of: &str| {
-        error(format!(
-            "error during formatting: {of} clause can only be used on numbers, was given {}",
-            value.type_of().name()
-        ))
-    };
-    let decimals = precision.unwrap_or(6);
-    let as_double = match value {
-        Value::Double(value) => Some(*value),
-        Value::Int(value) => Some(*value as f64),
-        Value::Uint(value) => Some(*value as f64),
-        _ => None,
-    };
-    Ok(match (verb, value) {
-        ('s', value) => shown(value, meter)?,
-        ('d', Value::Int(value)) => value.to_string(),
-        ('d', Value::Uint(value)) => value.to_string(),
-        ('d', Value::Double(value)) if !value.is_finite() => double_text(*value),
-        ('d', _) => {
-            return error(format!(
-                "error during formatting: decimal clause can only be used on integers, was given {}",
-                value.type_of().name()
-            ));
-        }
-        ('f', _) => match as_double {
-            Some(value) => format!("{value:.decimals$}"),
-            None => return wrong("fixed-point"),
-        },
-        ('e', _) => match as_double {
-            Some(value) => scientific(value, decimals),
-            None => return wrong("scientific"),
-        },
-        ('b', Value::Bool(value)) => u8::from(*value).to_string(),
-        ('b', Value::Int(value)) => signed(*value, |value| format!("{value:b}")),
-        ('b', Value::Uint(value)) => format!("{value:b}"),
-        ('o', Value::Int(value)) => signed(*value, |value| format!("{value:o}")),
-        ('o', Value::Uint(value)) => format!("{value:o}"),
-        ('x', Value::Int(value)) => signed(*value, |value| format!("{value:x}")),
-        ('X', Value::Int(value)) => signed(*value, |value| format!("{value:X}")),
-        ('x', Value::Uint(value)) => format!("{value:x}"),
-        ('X', Value::Uint(value)) => format!("{value:X}"),
-        ('x' | 'X', Value::String(text)) => hex(text.as_bytes(), verb == 'X', meter)?,
-        ('x' | 'X', Value::Bytes(bytes)) => hex(bytes, verb == 'X', meter)?,
-        ('b' | 'o' | 'x' | 'X', _) => {
-            return error(format!(
-                "error during formatting: no formatting function for {}",
-                value.type_of().name()
-            ));
-        }
-        _ => {
-            return error(format!(
-                "could not parse formatting clause: unrecognized formatting clause \"{verb}\""
-            ));
-        }
-    })
-}
-
-fn signed(value: i64, print: fn(u64) -> String) -> String {
-    format!("{}{}", if value < 0 { "-" } else { "" }, print(value.unsigned_abs()))
-}
-
-fn hex(bytes: &[u8], upper: bool, meter: &Meter) -> Result<String> {
-    meter.make(bytes.len().saturating_mul(2))?;
-    meter.visit(bytes.len() as u64)?;
-    let mut text = String::new();
-    for byte in bytes {
-        let _ = if upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") };
-    }
-    Ok(text)
-}
-
-fn scientific(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$e}");
-    match text.split_once('e') {
-        Some((digits, exponent)) => {
-            let exponent: i32 = exponent.parse().unwrap_or(0);
-            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
-        }
-        None => text,
-    }
 }

@@ -19,7 +19,7 @@ pub const TABLE: &[Line] = &[
     ("getMinutes", TIME, |args, _| either(args, 60_000_000_000, |time| time.minute().into())),
     ("getSeconds", TIME, |args, _| either(args, 1_000_000_000, |time| time.second().into())),
     ("getMilliseconds", TIME, |args, _| match args {
-        [Value::Duration(nanos)] => Ok(Value::Int(nanos / 1_000_000 % 1000)),
+        [Value::Duration(nanos)] => Ok(Value::Int(nanos / 1_000_000)),
         _ => part(args, |time| time.millisecond().into()),
     }),
 ];
@@ -33,8 +33,8 @@ fn either<'a>(args: &[Value<'a>], unit: i64, meaning: fn(&jiff::Zoned) -> i64) -
 
 fn part<'a>(args: &[Value<'a>], meaning: fn(&jiff::Zoned) -> i64) -> Result<Value<'a>> {
     let (time, zone) = match args {
-        [Value::Timestamp(time)] => (time, TimeZone::UTC),
-        [Value::Timestamp(time), Value::String(zone)] => (time, time_zone(zone)?),
+        [Value::Timestamp(time)] => (time.at, TimeZone::UTC),
+        [Value::Timestamp(time), Value::String(zone)] => (time.at, time_zone(zone)?),
         _ => return no_overload(),
     };
     Ok(Value::Int(meaning(&time.to_zoned(zone))))

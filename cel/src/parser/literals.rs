@@ -4,30 +4,43 @@ use std::sync::Arc;
 
 use super::{Parsed, Parser};
 use crate::ast::{ExprKind, StructField};
+use crate::lexer::Token;
 
 impl Parser {
     pub(super) fn list(&mut self, offset: usize) -> Parsed {
         let mut items = Vec::new();
+        self.skip_only_comma("]");
         while self.take("]").is_none() {
             let optional = self.take("?").is_some();
             items.push((self.expression()?, optional));
             if self.take(",").is_none() {
-                self.expect("]", "")?;
+                self.expect("]", "{']', ','}")?;
                 break;
+            }
+            if self.current().token == Token::End {
+                self.expect("]", "")?;
             }
         }
         Ok(self.node(offset, ExprKind::List(items)))
     }
 
+    /// Skips a comma that is all there is between brackets.
+    fn skip_only_comma(&mut self, close: &str) {
+        if self.is(",") && matches!(self.peek(1).token, Token::Symbol(next) if next == close) {
+            self.at += 1;
+        }
+    }
+
     pub(super) fn map(&mut self, offset: usize) -> Parsed {
         let mut entries = Vec::new();
+        self.skip_only_comma("}");
         while self.take("}").is_none() {
             let optional = self.take("?").is_some();
             let key = self.expression()?;
-            self.expect(":", "")?;
+            self.expect(":", "':'")?;
             entries.push((key, self.expression()?, optional));
             if self.take(",").is_none() {
-                self.expect("}", "")?;
+                self.expect("}", "{'}', ','}")?;
                 break;
             }
         }
@@ -40,11 +53,11 @@ impl Parser {
             let optional = self.take("?").is_some();
             let (field, _) = self.field_name()?;
             let colon = self.current().offset;
-            self.expect(":", "")?;
+            self.expect(":", "':'")?;
             let value = self.expression()?;
             fields.push(StructField { offset: colon, name: Arc::from(field.as_str()), value, optional });
             if self.take(",").is_none() {
-                self.expect("}", "")?;
+                self.expect("}", "{'}', ','}")?;
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! The nodes that the parser makes: numbered, and bounded in their depth.
 
-use super::{MAX_DEPTH, Parser};
+use super::{MAX_DEPTH, MAX_NODES, Parser, Stopped};
 use crate::ast::{Expr, ExprKind, Literal};
 
 impl Parser {
@@ -33,6 +33,24 @@ impl Parser {
             self.issue(offset, format!("expression recursion limit exceeded: {MAX_DEPTH}"));
         }
         Expr { id, offset, depth: depth + 1, kind }
+    }
+
+    /// A copy of a tree, whose nodes have numbers of their own.
+    pub fn copy(&mut self, expr: &Expr) -> Result<Expr, Stopped> {
+        let mut copy = expr.clone();
+        self.renumber(&mut copy);
+        // Copies of copies grow exponentially.
+        if self.nodes > MAX_NODES {
+            self.issue(expr.offset, format!("expression node limit exceeded: {MAX_NODES}"));
+            return Err(Stopped);
+        }
+        Ok(copy)
+    }
+
+    fn renumber(&mut self, expr: &mut Expr) {
+        expr.id = self.nodes;
+        self.nodes += 1;
+        expr.visit_children(&mut |child| self.renumber(child));
     }
 
     /// A call in function style.

@@ -5,12 +5,9 @@
 
 use std::sync::Arc;
 
-use coracle_cel::{Env, Program, Type};
+use coracle_cel::{Env, Program, Type, environments};
 
 use crate::field::{Errors, Field};
-
-/// The type of the variable `variables`.
-const VARIABLES: &str = "kubernetes.variables";
 
 /// The environment of the expressions of one policy.
 #[derive(Clone)]
@@ -19,38 +16,24 @@ pub struct PolicyEnv(Env);
 impl PolicyEnv {
     /// The variables of every expression, and `params` for a policy with parameters.
     pub fn new(has_params: bool) -> PolicyEnv {
-        let opaque = |name: &str| Type::Opaque(format!("kubernetes.authorization.{name}").into());
-        let object = |name: &str| Type::Object(Arc::from(name));
-        let mut env = declare_request(Env::new())
-            .variable("object", Type::Dyn)
-            .variable("oldObject", Type::Dyn)
-            .variable("request", object("kubernetes.AdmissionRequest"))
-            .variable("namespaceObject", object("kubernetes.Namespace"))
-            .variable("authorizer", opaque("Authorizer"))
-            .variable("authorizer.requestResource", opaque("ResourceCheck"));
-        if has_params {
-            env = env.variable("params", Type::Dyn);
-        }
-        PolicyEnv(env)
+        PolicyEnv(environments::admission(has_params))
     }
 
     /// With composed variables, which are added by [`PolicyEnv::add_variable`].
     #[must_use]
     pub fn with_variables(self) -> PolicyEnv {
-        PolicyEnv(self.0.object(VARIABLES, &[]).variable("variables", Type::Object(VARIABLES.into())))
+        PolicyEnv(environments::with_variables(self.0))
     }
 
     /// With the types that mutations make: `Object` and all within it, and `JSONPatch`.
     #[must_use]
     pub fn with_patch_types(self) -> PolicyEnv {
-        let patch =
-            [("op", Type::String), ("path", Type::String), ("from", Type::String), ("value", Type::Dyn)];
-        PolicyEnv(self.0.open_object("Object").object("JSONPatch", &patch))
+        PolicyEnv(environments::with_patch_types(self.0))
     }
 
     /// Declares a composed variable.
     pub fn add_variable(&mut self, name: &str, ty: Type) {
-        self.0.add_field(VARIABLES, name, ty);
+        environments::add_variable(&mut self.0, name, ty);
     }
 
     /// Declares the type of `object` and `oldObject`, so that it is checked.
@@ -64,15 +47,15 @@ impl PolicyEnv {
     /// # Errors
     /// The detail of the error that the object is refused with.
     pub fn compile(&self, expression: &str, types: &[Type]) -> Result<Program, String> {
-        let program = self.0.compile(expression).map_err(|issues| format!("compilation failed: {issues}"))?;
+        let program = self.0.compile(expression).map_err(|error| error.to_string())?;
         let found = program.output_type();
         match types {
             [] => Ok(program),
             types if types.contains(found) => Ok(program),
-            [wanted] => Err(format!("must evaluate to {wanted} but got {found}")),
+            [wanted] => Err(format!("must evaluate to {} but got {}", wanted.full_name(), found.full_name())),
             types => {
-                let names: Vec<String> = types.iter().map(Type::to_string).collect();
-                Err(format!("must evaluate to one of [{}]", names.join(" ")))
+                let names: Vec<String> = types.iter().map(Type::full_name).collect();
+                Err(format!("must evaluate to one of [{}] but got {}", names.join(" "), found.full_name()))
             }
         }
     }
@@ -91,71 +74,6 @@ impl PolicyEnv {
             }
         }
     }
-}
-
-fn declare_request(env: Env) -> Env {
-    let object = |name: &str| Type::Object(Arc::from(name));
-    let text = || Type::String;
-    let texts = || Type::list(Type::String);
-    let map = || Type::map(Type::String, Type::String);
-    env.object("kubernetes.GroupVersionKind", &[("group", text()), ("version", text()), ("kind", text())])
-        .object(
-            "kubernetes.GroupVersionResource",
-            &[("group", text()), ("version", text()), ("resource", text())],
-        )
-        .object(
-            "kubernetes.UserInfo",
-            &[
-                ("username", text()),
-                ("uid", text()),
-                ("groups", texts()),
-                ("extra", Type::map(Type::String, texts())),
-            ],
-        )
-        .object(
-            "kubernetes.AdmissionRequest",
-            &[
-                ("kind", object("kubernetes.GroupVersionKind")),
-                ("resource", object("kubernetes.GroupVersionResource")),
-                ("subResource", text()),
-                ("requestKind", object("kubernetes.GroupVersionKind")),
-                ("requestResource", object("kubernetes.GroupVersionResource")),
-                ("requestSubResource", text()),
-                ("name", text()),
-                ("namespace", text()),
-                ("operation", text()),
-                ("userInfo", object("kubernetes.UserInfo")),
-                ("dryRun", Type::Bool),
-                ("options", Type::Dyn),
-            ],
-        )
-        .object(
-            "kubernetes.NamespaceMetadata",
-            &[
-                ("name", text()),
-                ("generateName", text()),
-                ("namespace", text()),
-                ("labels", map()),
-                ("annotations", map()),
-                ("UID", text()),
-                ("creationTimestamp", Type::Timestamp),
-                ("deletionGracePeriodSeconds", Type::Int),
-                ("deletionTimestamp", Type::Timestamp),
-                ("generation", Type::Int),
-                ("resourceVersion", text()),
-                ("finalizers", texts()),
-            ],
-        )
-        .object("kubernetes.NamespaceSpec", &[("finalizers", texts())])
-        .object("kubernetes.NamespaceStatus", &[("phase", text())])
-        .object(
-            "kubernetes.Namespace",
-            &[
-                ("metadata", object("kubernetes.NamespaceMetadata")),
-                ("spec", object("kubernetes.NamespaceSpec")),
-                ("status", object("kubernetes.NamespaceStatus")),
-            ],
-        )
 }
 
 #[cfg(test)]

@@ -1,20 +1,17 @@
-//! The CEL selectors of devices: the variable `device` and its type.
+//! The CEL selectors of devices.
 //!
 //! Source: `k8s.io/dynamic-resource-allocation/cel`, `compile.go`.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::LazyLock;
 
 use coracle_apimachinery::field::{Errors, Field};
-use coracle_cel::{DeclField, DeclKind, DeclType, Env, Type};
+use coracle_cel::{Env, environments};
 
 use super::devices::{MAX_ENTRIES, validate_list};
 
 const MAX_EXPRESSION: usize = 10 * 1024;
+/// The estimated cost that a selector may have.
 const MAX_COST: u64 = 1_000_000;
-const MAX_PROPERTIES: u64 = 32;
-const MAX_ATTRIBUTE_VALUE: u64 = 64;
-const MAX_DRIVER_NAME: u64 = 63;
 
 /// Validates the selectors of a request or a class.
 pub fn validate_selectors(selectors: &Field<'_>, errors: &mut Errors) {
@@ -32,40 +29,13 @@ fn validate_expression(expression: &Field<'_>, errors: &mut Errors) {
     if expression.len() > MAX_EXPRESSION {
         return errors.push(expression.too_long(MAX_EXPRESSION));
     }
-    let program = match env().compile(expression.str()) {
-        Ok(program) => program,
-        Err(issues) => return errors.push(expression.invalid(format!("compilation failed: {issues}"))),
-    };
-    let found = program.output_type();
-    if !matches!(found, Type::Bool | Type::Dyn) {
-        let detail = format!("must evaluate to bool or the unknown type, not {found}");
-        return errors.push(expression.invalid(detail));
+    static ENV: LazyLock<Env> = LazyLock::new(environments::device);
+    match environments::compile_selector(&ENV, expression.str()) {
+        Err(detail) => errors.push(expression.invalid(detail)),
+        Ok(program) => errors.push_if(program.max_cost() > MAX_COST, || {
+            expression.forbidden("too complex, exceeds cost limit")
+        }),
     }
-    errors.push_if(program.max_cost() > MAX_COST, || expression.forbidden("too complex, exceeds cost limit"));
-}
-
-/// The environment of selectors, made at its first use.
-fn env() -> &'static Env {
-    static ENV: OnceLock<Env> = OnceLock::new();
-    ENV.get_or_init(|| Env::new().with_bindings().declared("device", &device_type(), false))
-}
-
-fn device_type() -> Arc<DeclType> {
-    let sized = |kind, max_elements| Arc::new(DeclType { kind, max_elements, min_size: 1 });
-    let map = |value| sized(DeclKind::Map(value), MAX_PROPERTIES);
-    let attribute = sized(DeclKind::Dyn, MAX_ATTRIBUTE_VALUE);
-    let quantity = sized(DeclKind::Opaque("kubernetes.Quantity"), 1);
-    let fields = [
-        ("driver", sized(DeclKind::String, MAX_DRIVER_NAME)),
-        ("allowMultipleAllocations", sized(DeclKind::Bool, 1)),
-        ("attributes", map(map(attribute))),
-        ("capacity", map(map(quantity))),
-    ];
-    let fields: BTreeMap<Arc<str>, DeclField> = fields
-        .into_iter()
-        .map(|(name, ty)| (name.into(), DeclField { json_name: name.into(), ty }))
-        .collect();
-    sized(DeclKind::Object { name: "kubernetes.DRADevice".into(), fields }, 0)
 }
 
 #[cfg(test)]

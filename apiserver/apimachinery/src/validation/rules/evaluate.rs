@@ -155,7 +155,7 @@ impl Evaluation<'_> {
                     ),
                 );
             }
-            Err(error @ EvalError::NoSuchOverload) => {
+            Err(error @ (EvalError::NoSuchOverload | EvalError::NoSuchOverloadOf(_))) => {
                 let text = rule.text();
                 report(
                     self.errors,

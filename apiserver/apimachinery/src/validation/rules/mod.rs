@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_cel::{DeclType, Env, Issues, Program, Type};
+use coracle_cel::{CompileError, DeclType, Env, Program, Type, environments};
 use serde_json::Value;
 
 pub use evaluate::validate;
@@ -159,10 +159,7 @@ impl Environments {
     /// The variables of a rule whose `oldSelf` may be absent, or those of another one.
     pub fn get(&self, optional_old_self: bool) -> &Env {
         let env = if optional_old_self { &self.optional } else { &self.plain };
-        env.get_or_init(|| {
-            let env = Env::new().declared("self", &self.decl, false);
-            env.declared("oldSelf", &self.decl, optional_old_self)
-        })
+        env.get_or_init(|| environments::rule(&self.decl, optional_old_self))
     }
 }
 
@@ -171,7 +168,7 @@ impl Environments {
 /// # Errors
 /// The detail of the error that the definition is refused with.
 pub fn compile(env: &Env, rule: &str) -> Result<Program, String> {
-    let program = env.compile(rule).map_err(|issues: Issues| format!("compilation failed: {issues}"))?;
+    let program = env.compile(rule).map_err(|error| error.to_string())?;
     if *program.output_type() != Type::Bool {
         return Err("cel expression must evaluate to a bool".to_owned());
     }
@@ -183,9 +180,10 @@ pub fn compile(env: &Env, rule: &str) -> Result<Program, String> {
 /// # Errors
 /// The detail of the error that the definition is refused with.
 pub fn compile_message(env: &Env, expression: &str) -> Result<Program, String> {
-    let program = env
-        .compile(expression)
-        .map_err(|issues| format!("messageExpression compilation failed: {issues}"))?;
+    let program = env.compile(expression).map_err(|error| match error {
+        CompileError::Issues(issues) => format!("messageExpression compilation failed: {issues}"),
+        CompileError::Program(error) => format!("messageExpression instantiation failed: {error}"),
+    })?;
     if *program.output_type() != Type::String {
         return Err("messageExpression must evaluate to a string".to_owned());
     }

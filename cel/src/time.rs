@@ -1,0 +1,68 @@
+//! Times, with the zone that they are printed in.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+/// The first and the last second that a time may have: of the years 1 to 9999.
+const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+/// A time and the offset of its zone, which has no part in comparisons.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// The time.
+    pub at: Timestamp,
+    offset: Offset,
+}
+
+impl Time {
+    /// A time in UTC.
+    pub fn utc(at: Timestamp) -> Option<Time> {
+        Time { at, offset: Offset::UTC }.checked()
+    }
+
+    /// A time of RFC 3339.
+    pub fn parse(text: &str) -> Option<Time> {
+        // The letters are capitals, and a zone is there.
+        if text.as_bytes().get(10) != Some(&b'T') || text.len() < 20 || text.ends_with('z') {
+            return None;
+        }
+        let at: Timestamp = text.parse().ok()?;
+        let zone = text.get(text.len() - 6..)?;
+        let (sign, zone) = zone.split_at(1);
+        let offset = match (sign, zone.split_once(':')) {
+            ("+" | "-", Some((hours, minutes))) => {
+                let seconds = hours.parse::<i32>().ok()? * 3600 + minutes.parse::<i32>().ok()? * 60;
+                Offset::from_seconds(if sign == "-" { -seconds } else { seconds }).ok()?
+            }
+            _ => Offset::UTC,
+        };
+        Some(Time { at, offset })
+    }
+
+    /// The time, if its year may be.
+    pub fn checked(self) -> Option<Time> {
+        SECONDS.contains(&self.at.as_second()).then_some(self)
+    }
+
+    /// Another time in the same zone.
+    pub fn moved(self, at: Timestamp) -> Option<Time> {
+        Time { at, ..self }.checked()
+    }
+}
+
+impl PartialEq for Time {
+    fn eq(&self, other: &Time) -> bool {
+        self.at == other.at
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.offset == Offset::UTC {
+            return write!(f, "{}", self.at);
+        }
+        write!(f, "{}", self.at.display_with_offset(self.offset))
+    }
+}

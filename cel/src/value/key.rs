@@ -1,0 +1,66 @@
+//! The keys of maps that are made.
+
+use std::sync::Arc;
+
+use super::{Text, Value};
+
+/// The key of a map that is made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A boolean.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// The bits of a number with a fraction.
+    Double(u64),
+    /// A text.
+    String(Arc<str>),
+    /// null
+    Null,
+}
+
+impl Key {
+    /// The key that a value is, if it can be one.
+    pub fn of(value: &Value<'_>) -> Option<Key> {
+        Some(match value {
+            Value::Bool(value) => Key::Bool(*value),
+            Value::Int(value) => Key::Int(*value),
+            Value::Uint(value) => Key::Uint(*value),
+            // Both zeros are the same key.
+            Value::Double(value) => Key::Double((value + 0.0).to_bits()),
+            Value::String(text) => Key::String(Arc::from(&**text)),
+            Value::Null => Key::Null,
+            _ => return None,
+        })
+    }
+
+    /// The key, and those that are the same number in another type.
+    pub(crate) fn alternatives(self) -> impl Iterator<Item = Key> {
+        let (int, uint) = match &self {
+            Key::Int(value) => (None, u64::try_from(*value).ok()),
+            Key::Uint(value) => (i64::try_from(*value).ok(), None),
+            Key::Double(bits) => {
+                let value = f64::from_bits(*bits);
+                let whole = value.fract() == 0.0;
+                let int = (whole && value.abs() < 9.2e18).then_some(value as i64);
+                (int, (whole && (0.0..1.8e19).contains(&value)).then_some(value as u64))
+            }
+            _ => (None, None),
+        };
+        [Some(self), int.map(Key::Int), uint.map(Key::Uint)].into_iter().flatten()
+    }
+
+    /// The key as a value.
+    pub fn value<'a>(&self) -> Value<'a> {
+        match self {
+            Key::Bool(value) => Value::Bool(*value),
+            Key::Int(value) => Value::Int(*value),
+            Key::Uint(value) => Value::Uint(*value),
+            Key::Double(bits) => Value::Double(f64::from_bits(*bits)),
+            Key::Null => Value::Null,
+            Key::String(text) => Value::String(Text::Shared(text.clone())),
+        }
+    }
+}
