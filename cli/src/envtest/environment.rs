@@ -16,7 +16,7 @@ const RESPONSE_LATENCY: &str = "CORACLE_RESPONSE_LATENCY";
 
 /// The default latency. Without one a test's next request overtakes the controllers under test, which suites written on a slower server
 /// do not expect.
-const DEFAULT_LATENCY: Duration = Duration::from_millis(2);
+const DEFAULT_LATENCY: Duration = Duration::from_millis(1);
 
 /// Properties of a test's control plane for which kube-apiserver has no flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
