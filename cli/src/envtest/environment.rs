@@ -14,6 +14,10 @@ const CONTROLLERS: &str = "CORACLE_CONTROLLERS";
 /// The time by which responses and watch events are delayed.
 const RESPONSE_LATENCY: &str = "CORACLE_RESPONSE_LATENCY";
 
+/// The default latency. Without one a test's next request overtakes the controllers under test, which suites written on a slower server
+/// do not expect.
+const DEFAULT_LATENCY: Duration = Duration::from_millis(1);
+
 /// Properties of a test's control plane for which kube-apiserver has no flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
@@ -45,7 +49,7 @@ impl Environment {
             controllers,
             nodes: within(ranges::NODES, NODES, variable(NODES))?.unwrap_or_default(),
             response_latency: within(ranges::RESPONSE_LATENCY, RESPONSE_LATENCY, variable(RESPONSE_LATENCY))?
-                .unwrap_or_default(),
+                .unwrap_or(DEFAULT_LATENCY),
         })
     }
 }
@@ -67,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_empty_environment_is_envtests() {
-        let none = Environment { controllers: Vec::new(), nodes: 0, response_latency: Duration::ZERO };
+        let none = Environment { controllers: Vec::new(), nodes: 0, response_latency: DEFAULT_LATENCY };
         assert_eq!(read(&[]), Ok(none.clone()));
         assert_eq!(read(&[(CONTROLLERS, ""), (NODES, ""), (RESPONSE_LATENCY, "")]), Ok(none));
     }
@@ -80,6 +84,14 @@ mod tests {
         assert_eq!(environment.controllers, ["*", "-job-controller"]);
         assert_eq!(environment.nodes, 3);
         assert_eq!(environment.response_latency, Duration::from_micros(1500));
+    }
+
+    #[test]
+    fn zero_is_no_latency() {
+        for zero in ["0", "0s", "0ms"] {
+            let environment = read(&[(RESPONSE_LATENCY, zero)]).expect(zero);
+            assert_eq!(environment.response_latency, Duration::ZERO);
+        }
     }
 
     #[test]
