@@ -66,7 +66,7 @@ fn expressions_have_the_values_of_the_language() {
         ("optional.of(1).optMap(x, x + 1).value()", "2"),
         ("optional.none().optMap(x, x).orValue(7)", "7"),
         ("[?object.?z, ?object.?s]", "[\"text\"]"),
-        ("{'a': 1, ?'b': object.?z}", "{\"a\":1}"),
+        ("{'a': dyn(1), ?'b': object.?z}", "{\"a\":1}"),
         // Macros.
         ("object.a.b.all(x, x > 0) && object.a.b.exists(x, x == 2)", "true"),
         ("object.a.b.exists_one(x, x > 2)", "true"),

@@ -187,7 +187,7 @@ fn evaluations_within_each_other_do_not_overflow_the_stack() {
         "[1].map(x, [1].all(y, object == 1))",
         "optional.of(1).optMap(x, object).value()",
         "!(object || (true ? object : false) && object)",
-        "size([object, 'a'.replace('b', object)])",
+        "size([object, dyn('a'.replace('b', object))])",
         &sums,
     ] {
         let program = compile(text);

@@ -376,7 +376,8 @@ mod tests {
                 json!({"size": 1, "ports": [{"port": 1, "protocol": "TCP"}, {"protocol": "TCP"}]}),
             ),
         ] {
-            let mut object = json!({"spec": spec});
+            let decoded = Decoded { value: json!({"spec": spec}), strict: Vec::new() };
+            let mut object = conform(decoded, &schema).expect("an object").value;
             default(&mut object, &schema);
             assert_eq!(object, json!({"spec": want}));
         }
