@@ -76,7 +76,7 @@ impl ApplyTo<'_> {
             }
             applied => applied,
         };
-        let mut applied = applied?;
+        let mut applied = applied.map_err(Refusal::into_error)?;
         if is_kubectl {
             applied.changed |= last_applied::update(&mut applied.object, configuration);
         }
@@ -339,9 +339,9 @@ impl From<Unconvertible> for Refusal {
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Error {
-        match refusal {
+impl Refusal {
+    fn into_error(self) -> Error {
+        match self {
             Refusal::Conflicts(conflicts) => conflict::error(&conflicts),
             Refusal::Unconvertible(error) => Error::Unclassified(error.to_string()),
         }

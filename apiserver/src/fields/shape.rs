@@ -96,8 +96,7 @@ impl<'s> FieldType<'s> {
             }
             FieldType::Member(field) => schema().is_atomic(field),
             FieldType::Type(Type::List(_) | Type::ListMessage(_)) => true,
-            FieldType::Type(Type::Struct(id)) => schema().get(*id).atomic,
-            FieldType::Struct(id) => schema().get(id).atomic,
+            FieldType::Type(&Type::Struct(id)) | FieldType::Struct(id) => schema().get(id).atomic,
             FieldType::Type(_) | FieldType::Untyped => false,
             FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
                 match structural.ty {

@@ -48,7 +48,7 @@ impl Registry {
             configuration.validate(options.field_validation, caller.warnings)?;
             Ok(applied)
         };
-        let fit = |object: &mut Value| -> Result<()> {
+        let fit = |object: &mut Value| {
             fit_namespace(target, object)?;
             fit_name(target, object)?;
             dedup_owners(object, caller.warnings);

@@ -33,6 +33,9 @@ const CONVERTED_AT_ONCE: usize = 100;
 /// How long a request waits until what others wrote is seen.
 const LINEARIZE_WAIT: Duration = Duration::from_secs(10);
 
+/// The values of the fields of an object that it can be selected by.
+type FieldValues = Box<[Box<str>]>;
+
 /// What of a bucket a list or watch is about.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -45,7 +48,7 @@ pub struct Filter {
     /// The resource whose fields are read when they are asked for, in its version: a custom one.
     pub custom: Option<Arc<ResourceInfo>>,
     /// The fields of objects that others have converted, by storage name and revision.
-    pub(super) converted: HashMap<(String, Revision), Box<[Box<str>]>>,
+    pub(super) converted: HashMap<(Arc<str>, Revision), FieldValues>,
 }
 
 impl Filter {
@@ -83,7 +86,7 @@ impl Filter {
         for batch in objects.chunks(CONVERTED_AT_ONCE) {
             let stored = batch.iter().map(|object| parse(object)).collect::<Result<Vec<_>>>()?;
             for (object, shown) in batch.iter().zip(info.show(stored).await?) {
-                let key = (object.key.name().to_string(), object.revision);
+                let key = (object.key.name().clone(), object.revision);
                 self.converted.insert(key, fields.values(shown.requested()));
             }
         }
@@ -114,7 +117,7 @@ impl Filter {
             return self.fields.matches(namespace, name, |position| object.meta.field(position));
         };
         if !self.converted.is_empty()
-            && let Some(values) = self.converted.get(&(object.key.name().to_string(), object.revision))
+            && let Some(values) = self.converted.get(&(object.key.name().clone(), object.revision))
         {
             return matches(values);
         }

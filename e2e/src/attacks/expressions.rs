@@ -79,7 +79,7 @@ pub fn fixtures() -> Vec<(String, Value)> {
 
 /// A custom resource with a column whose results multiply, and a rule whose texts do.
 fn definition() -> (String, Value) {
-    let formatted = format!("'{}'.format([{}]).size() > 0", "%s".repeat(8), vec!["self.s"; 8].join(", "));
+    let formatted = format!("'{}'.format([{}]).size() > 0", "%s".repeat(8), ["self.s"; 8].join(", "));
     let rule = format!("!has(self.l) || self.l.all(a, self.l.all(b, {formatted}))");
     let columns: Vec<Value> = (0..10)
         .map(|i| json!({"name": format!("c{i}"), "type": "string", "jsonPath": ".spec..a..a..a..a..a"}))

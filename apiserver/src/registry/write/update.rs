@@ -51,7 +51,7 @@ impl Registry {
             projection: None,
             field_manager: Some(&options.field_manager),
         };
-        let decode = || -> Result<Value> {
+        let decode = || {
             let mut object = self.decode(target, body, options.field_validation, caller)?;
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
