@@ -123,7 +123,8 @@ impl ApplyTo<'_> {
                 .map_err(|error| error.of("failed to prune fields"))?,
             _ => merged,
         };
-        let changed = self.take_over(&mut entries, live, &object, applier, force)?;
+        self.take_over(&mut entries, live, &object, applier, force)?;
+        let changed = object != *live;
         let time = match last {
             _ if changed => applier.now.to_owned(),
             last => last.map_or_else(String::new, |last| last.time),
@@ -198,9 +199,8 @@ impl ApplyTo<'_> {
         new: &Value,
         applier: FieldManager<'_>,
         force: bool,
-    ) -> std::result::Result<bool, Refusal> {
+    ) -> std::result::Result<(), Refusal> {
         let comparison = self.compare(self.type_ref, applier.subresource, live, new);
-        let is_changed = !comparison.is_empty();
         let mut comparisons = BTreeMap::from([(applier.api_version.to_owned(), Some(comparison))]);
         for entry in &*others {
             if !comparisons.contains_key(&entry.api_version) {
@@ -220,7 +220,7 @@ impl ApplyTo<'_> {
             return Err(Refusal::Conflicts(conflicts));
         }
         manage::remove_fields(others, comparison_of);
-        Ok(is_changed)
+        Ok(())
     }
 
     /// What changes in another version; None if the kind has no such version.

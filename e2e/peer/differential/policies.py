@@ -20,7 +20,7 @@ EXPRESSIONS = [
     "variables.broken",
     "has(params.data) && params.data['limit'] == '3'",
     "authorizer.group('').resource('pods').namespace('default').check('create').allowed()",
-    "authorizer.requestResource.check('delete').allowed() && !authorizer.path('/none').check('get').denied()",
+    "authorizer.requestResource.check('delete').allowed() && !authorizer.path('/none').check('get').allowed()",
     "oldObject != null",
     "namespaceObject.metadata.name.startsWith('other')",
     "object.data.size() > 1",

@@ -107,6 +107,9 @@ class Server:
                 connection.close()
                 self._local.connection = None
                 if attempt == ATTEMPTS - 1:
+                    if isinstance(error, http.client.RemoteDisconnected):
+                        # kube-apiserver panics at some requests, and closes the connection.
+                        return Response(0, "closed without a response", [])
                     raise ConnectionError(f"{self.url}: {method} {path}: {error}") from error
                 continue
             if response.status == 429 and attempt < ATTEMPTS - 1:
