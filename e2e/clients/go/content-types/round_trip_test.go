@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -64,6 +65,8 @@ func written(object runtime.Object) bool {
 	case *apiextensionsv1.CustomResourceDefinition:
 		return len(object.Status.StoredVersions) > 0 && len(object.Status.Conditions) > 1
 	case *apiregistrationv1.APIService:
+		return len(object.Status.Conditions) > 0
+	case *flowcontrolv1.FlowSchema:
 		return len(object.Status.Conditions) > 0
 	}
 	return true
