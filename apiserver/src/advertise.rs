@@ -1,4 +1,4 @@
-//! Advertisement: the objects that tell clients in the cluster where this server is.
+//! Advertisement: the objects in which clients in the cluster find this server.
 //!
 //! The `kubernetes` Service in the namespace `default` has no selector: its Endpoints and EndpointSlice are the server's own. The
 //! server's identity is a Lease in `kube-system`, which it renews.
@@ -42,7 +42,7 @@ impl Advertisement {
     /// Creates or updates the endpoints of the `kubernetes` Service, and the Lease.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn publish(&self) -> Result<()> {
         // Endpoints may not have such an address.
         if !self.address.ip().is_loopback() {

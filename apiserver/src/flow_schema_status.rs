@@ -25,7 +25,7 @@ const FLOW_SCHEMAS: &str = "flowschemas";
 const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 
-/// How long what failed waits for its next try.
+/// The wait before the next try after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps the conditions.

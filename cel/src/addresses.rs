@@ -130,7 +130,7 @@ fn v6_reason(text: &str) -> Option<String> {
 pub struct Cidr {
     /// The address, with all its bits.
     pub address: IpAddr,
-    /// How many bits are the same in the range.
+    /// The number of bits that are the same in the range.
     pub prefix: u8,
 }
 

@@ -14,7 +14,7 @@ use crate::source::{Issue, Issues};
 pub const MAX_DEPTH: usize = 250;
 /// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
 const MAX_NESTING: usize = 64;
-/// How many nodes the tree of an expression may have where macros copy parts of it.
+/// The number of nodes that the tree of an expression may have where macros copy parts of it.
 const MAX_NODES: usize = 200_000;
 /// How many characters an expression may have.
 pub const MAX_LENGTH: usize = 100_000;

@@ -25,7 +25,7 @@ const KINDS: [&str; 3] = ["configmaps", "secrets", "services"];
 /// in an order of its own.
 struct Watches {
     stream: TlsStream<TcpStream>,
-    /// What is left of the last line, by stream.
+    /// The rest of the last line, by stream.
     rest: HashMap<u32, Vec<u8>>,
 }
 

@@ -489,7 +489,7 @@ fn unquote(quoted: &str) -> String {
 /// needs all of them. (The real server reports them all, and gives up after half a minute.)
 const MAX_BYTES: usize = 1 << 20;
 
-/// How Go declares a string.
+/// Go's declaration of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeclaredString {
     /// It has a type of its own, such as `v1.Protocol`.

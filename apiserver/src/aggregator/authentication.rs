@@ -17,7 +17,7 @@ const NAME: &str = "extension-apiserver-authentication";
 /// - `front_proxy_ca`: that of the front proxy's.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub async fn publish_authentication(
     registry: &Registry,
     client_ca: &str,

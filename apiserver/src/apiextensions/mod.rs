@@ -49,7 +49,7 @@ const PLURAL: &str = "customresourcedefinitions";
 /// The manager of what the server itself writes.
 const MANAGER: &str = "kube-apiserver";
 
-/// How long what failed waits for its next try.
+/// The wait before the next try after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Serves custom resources.

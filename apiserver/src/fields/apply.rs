@@ -223,7 +223,7 @@ impl ApplyTo<'_> {
         Ok(())
     }
 
-    /// What changes in another version; None if the kind has no such version.
+    /// The changes in another version; None if the kind has no such version.
     fn compare_in(
         &self,
         version: &str,

@@ -62,7 +62,7 @@ pub fn manager(field_manager: &str, user_agent: &str) -> String {
 ///   must not contain fields that the server sets.
 ///
 /// # Errors
-/// Those of a conversion. Whoever stores the object without it removes the managed fields.
+/// The errors of a conversion. Whoever stores the object without it removes the managed fields.
 pub fn update(
     versions: &Versions<'_>,
     writer: FieldManager<'_>,
@@ -122,7 +122,7 @@ pub fn update(
 /// kinds are as the schema table has them.
 ///
 /// # Errors
-/// Those of the conversion of the live object to the version of an entry.
+/// The errors of the conversion of the live object to the version of an entry.
 pub(super) fn reconcile_entries(
     versions: &Versions<'_>,
     entries: &mut [Entry],

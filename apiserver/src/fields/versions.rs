@@ -140,7 +140,7 @@ impl<'a> Versions<'a> {
     /// Does work that may need conversions, again with each that others have done for it.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub async fn resolve<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..=MAX_CONVERSIONS {
             let outcome = work();

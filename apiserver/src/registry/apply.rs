@@ -125,7 +125,7 @@ fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<V
     }
 }
 
-/// What an apply has merged, as an object of a built-in type.
+/// The object that an apply has merged, as one of a built-in type.
 pub(super) fn decode_struct(id: StructId, mut merged: Value, configuration: &Value) -> Result<Value> {
     let restored = unstructured::restore_object(&mut merged, id);
     let decoded = restored.and_then(|()| json::normalize(&merged, id).map_err(|error| error.to_string()));

@@ -59,7 +59,7 @@ impl Registry {
     /// Creates an object on the server's own account, if there is none of its name.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(crate) async fn create_as_server(&self, object: Value) -> Result<()> {
         let now = rfc3339(self.now());
         let Some(write) = self.reconciled(object, &now)? else { return Ok(()) };
@@ -70,7 +70,7 @@ impl Registry {
     /// Creates an object on the server's own account, or updates the stored one of its name.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(crate) async fn publish(&self, object: Value, update: impl Fn(&mut Value) + Send) -> Result<()> {
         let info = self.served(&object)?;
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());

@@ -27,7 +27,7 @@ use crate::{Error, Result};
 /// How long a read waits for a revision that is yet to come.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
-/// How many objects are converted in one go to be selected by their fields.
+/// The objects that are converted at once to be selected by their fields.
 const CONVERTED_AT_ONCE: usize = 100;
 
 /// How long a request waits until what others wrote is seen.
@@ -75,7 +75,7 @@ impl Filter {
     /// Has others convert the objects that are to be selected from, where only they can.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn convert(&mut self, objects: Vec<Arc<Stored>>) -> Result<()> {
         self.converted.clear();
         if !self.needs_conversion() {

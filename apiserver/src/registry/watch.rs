@@ -65,7 +65,7 @@ impl From<Change> for Notice {
     }
 }
 
-/// How far a watch has looked at the events of its bucket.
+/// The position of a watch among the events of its bucket.
 #[derive(Clone)]
 pub struct Position {
     /// The bucket.
@@ -256,7 +256,7 @@ impl Watch {
         self.notices().await
     }
 
-    /// What the pending events mean. Safe to drop while waiting.
+    /// The changes of the pending events. Safe to drop while waiting.
     async fn notices(&mut self) -> Vec<Notice> {
         if !self.pending.is_empty() && self.filter.needs_conversion() {
             let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);

@@ -16,7 +16,7 @@ use crate::registry::watch::{Notice, Watch};
 use crate::resource_info::ResourceInfo;
 use crate::telemetry::metrics::{GaugeGuard, WatchEvents};
 
-/// How long events wait for others after a small chunk, since each chunk costs a system call and a record of TLS, here and at
+/// The time that events wait for others after a small chunk, since each chunk costs a system call and a record of TLS, here and at
 /// the client. The first one after a rest does not wait.
 const TOGETHER: Duration = Duration::from_millis(1);
 /// A chunk that is larger gains nothing by being larger still.

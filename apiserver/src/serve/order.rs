@@ -53,9 +53,9 @@ pub struct Client {
 
 #[derive(Default)]
 struct Watches {
-    /// Those that have events to hand out, each by the revision of the first one.
+    /// The watches that have events to hand out, each by the revision of the first one.
     tickets: BTreeMap<(Revision, u64), Ticket>,
-    /// Those that wait for events.
+    /// The watches that wait for events.
     waiting: HashMap<u64, Position>,
 }
 

@@ -9,7 +9,7 @@ use crate::request::Verb;
 use crate::resource_info::{Connection, Endpoint, ResourceInfo, Subresource};
 use crate::{Error, Result};
 
-/// What a path leads to.
+/// The destination of a path.
 pub(super) struct Route {
     pub info: Arc<ResourceInfo>,
     /// The place of the subresource among those of the resource.

@@ -1,4 +1,4 @@
-//! Who owns the fields of an object that is written in several versions.
+//! The owners of the fields of an object that is written in several versions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

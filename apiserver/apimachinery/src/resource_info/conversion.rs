@@ -93,7 +93,7 @@ impl ResourceInfo {
     /// From the stored version to that in which the pipeline works.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn load(&self, mut stored: Value) -> Result<Value> {
         self.restore(&mut stored);
         let is_converted = stored["apiVersion"] != self.internal_version();
@@ -107,7 +107,7 @@ impl ResourceInfo {
     /// From the version in which the pipeline works to that in which objects are stored.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn store(&self, object: Value) -> Result<Value> {
         let is_converted = !self.is_storage_version();
         let mut stored = self.convert_one(object, &self.storage.api_version).await?;
@@ -146,7 +146,7 @@ impl ResourceInfo {
     /// An object in any version, in this one.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn show_one(&self, object: Value) -> Result<Value> {
         self.convert_one(object, &self.api_version).await
     }
@@ -176,7 +176,7 @@ impl ResourceInfo {
     /// Stored objects for a response.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
         if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
@@ -215,7 +215,7 @@ impl ResourceInfo {
     /// An object in another version, with everything that its conversion gave it.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn convert_unpruned(&self, object: Value, to: &str) -> Result<Value> {
         match &self.conversion {
             Conversion::Local(convert) => Ok(convert(&self.group_kind, to, object)),

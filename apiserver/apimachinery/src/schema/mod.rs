@@ -136,7 +136,7 @@ impl Schema {
         self.place_at(root, path).map(|(found, _)| found)
     }
 
-    /// How Go declares the string at a path; None for what is none.
+    /// Go's declaration of the string at a path; None for what is none.
     pub fn string_at(&self, root: StructId, path: &str) -> Option<DeclaredString> {
         match self.place_at(root, path)? {
             (Type::String, Some((field, depth))) => Some(DeclaredString {

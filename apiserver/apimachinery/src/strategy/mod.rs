@@ -157,11 +157,11 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, meter, errors);
     }
 
-    /// Those of the kind's own rules that depend on other objects; `old` is None on create, `part` is the subresource or "".
+    /// Validates the kind's own rules that depend on other objects; `old` is None on create, `part` is the subresource or "".
     /// They are applied before the others.
     ///
     /// # Errors
-    /// Those of the cluster.
+    /// The errors of the cluster.
     fn validate_in_cluster(
         &self,
         object: &Field<'_>,

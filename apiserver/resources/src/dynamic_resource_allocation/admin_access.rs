@@ -10,7 +10,7 @@ const LABEL: &str = "resource.kubernetes.io/admin-access";
 /// Validates that the namespace of a claim or template may have the access that its requests ask for.
 ///
 /// # Errors
-/// Those of the cluster.
+/// The errors of the cluster.
 pub fn validate_requests(
     object: &Field<'_>,
     requests: &Field<'_>,
@@ -31,7 +31,7 @@ pub fn validate_requests(
 /// Validates that the namespace of a claim may have the access that newly allocated devices give.
 ///
 /// # Errors
-/// Those of the cluster.
+/// The errors of the cluster.
 pub fn validate_results(
     object: &Field<'_>,
     old: &Field<'_>,

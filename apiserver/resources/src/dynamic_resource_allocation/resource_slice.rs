@@ -291,7 +291,7 @@ fn validate_device_nodes(device: &Field<'_>, per_device: bool, errors: &mut Erro
     }
 }
 
-/// How capacities of a device map to allocatable resources of its node.
+/// The mapping of capacities of a device to allocatable resources of its node.
 fn validate_mappings(mappings: &Field<'_>, capacities: &Field<'_>, errors: &mut Errors) {
     for (name, mapping) in mappings.entries() {
         errors.push_if(!is_native(name), || {

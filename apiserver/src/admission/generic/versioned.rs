@@ -44,7 +44,7 @@ impl VersionedObjects {
     /// Converts the objects of a request to the version of a match.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn new(
         invocation: &Invocation,
         attributes: &AdmissionAttributes<'_>,
@@ -76,7 +76,7 @@ impl VersionedObjects {
     /// Takes over the new object of the request again, after a change.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn update(&mut self, attributes: &AdmissionAttributes<'_>) -> Result<()> {
         self.object = match &*attributes.object {
             Value::Null => None,
@@ -209,7 +209,7 @@ impl VersionedObjects {
     /// An object of this version in that in which the pipeline works for a request in the version of `requested`.
     ///
     /// # Errors
-    /// Those of the conversion.
+    /// The errors of the conversion.
     pub async fn to_internal(&self, requested: &ResourceInfo, object: Value) -> Result<Value> {
         if self.is_resource { requested.load(object).await } else { Ok(object) }
     }

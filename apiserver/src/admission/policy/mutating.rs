@@ -189,7 +189,7 @@ impl Due<'_> {
     }
 }
 
-/// What failed by policies whose `failurePolicy` is Fail: full messages, and their reasons.
+/// The failures of policies with the `failurePolicy` Fail: full messages, and their reasons.
 #[derive(Default)]
 struct Failures(Vec<(String, &'static str)>);
 

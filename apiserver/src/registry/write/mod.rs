@@ -116,7 +116,7 @@ impl Registry {
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
     ///
     /// # Errors
-    /// Those of the conversion to the version in which the object would be stored.
+    /// The errors of the conversion to the version in which the object would be stored.
     pub(super) async fn dry(&self, info: &ResourceInfo, mut object: Value) -> Result<Payload> {
         if info.is_custom() && !info.shows_stored_bytes() {
             object = info.load(info.store(object).await?).await?;
