@@ -16,7 +16,7 @@ pub struct Comparison {
     pub written: FieldPathSet,
     /// Fields of the old object that the new one lacks.
     pub removed: FieldPathSet,
-    /// Whether a list of one of the objects has an item that nothing identifies, so that its fields cannot be told.
+    /// Whether a list of one of the objects has an item that nothing identifies, so that its fields cannot be identified.
     pub is_malformed: bool,
 }
 

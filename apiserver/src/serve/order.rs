@@ -3,7 +3,7 @@
 //! A client that sees an object through one watch expects to have seen what was written before it through its others: the
 //! namespace before what is in it, the owner before what it owns. Its watches are streams of their own, which wait for moments
 //! of their own to send several events together. So each watch that has events takes a ticket with the revision of the
-//! first one, and hands it out when no other watch of the client has an earlier one; it hands out no more than what comes before
+//! first one, and hands it out when no other watch of the client has an earlier one; it sends no more than what comes before
 //! the first one of another watch.
 //!
 //! No event waits longer than [`MAX_WAIT`], and a ticket counts no longer than that: a watch that the client does not read, or

@@ -246,7 +246,7 @@ fn address(values: &Values) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(address, port))
 }
 
-/// The address that clients in the cluster are told: the host's own, unless a flag has another. Without a network there is none.
+/// The address that is published to clients in the cluster: the host's own, unless a flag has another. Without a network there is none.
 fn advertise_address(values: &Values) -> Result<Option<IpAddr>, String> {
     let [advertised, bound] = ["advertise-address", "bind-address"].map(|flag| ip_address(values, flag));
     let advertised = advertised?.filter(|address| !address.is_unspecified());
