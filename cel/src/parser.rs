@@ -275,6 +275,10 @@ impl Parser {
             if let Some(dot) = self.take(".") {
                 let optional = self.take("?").is_some();
                 let field_at = self.current().offset;
+                if !optional && self.no_field_follows(dot) {
+                    // The parser that ANTLR generates goes on behind the member.
+                    continue;
+                }
                 let (field, escaped) = self.field_name()?;
                 if escaped {
                     self.issue(field_at, "unsupported syntax: '`'");
@@ -308,29 +312,41 @@ impl Parser {
 
     fn field_name(&mut self) -> Result<(String, bool), Stopped> {
         let current = self.current().clone();
-        match &current.token {
-            Token::Ident(name) => {
-                self.at += 1;
-                Ok((name.clone(), false))
+        let name = match current.token {
+            Token::Ident(name) => (name, false),
+            Token::Escaped(name) => (name, true),
+            _ => {
+                let text = lexer::printed(&current.text);
+                self.syntax(&current, format!("mismatched input '{text}' expecting IDENTIFIER"));
+                return Err(Stopped);
             }
-            Token::Escaped(name) => {
-                self.at += 1;
-                Ok((name.clone(), true))
-            }
-            token => {
-                let expected = if *token == Token::End || !self.is("?") {
-                    "IDENTIFIER"
-                } else {
-                    "{IDENTIFIER, ESC_IDENTIFIER}"
-                };
-                let message = match token {
-                    Token::End => "no viable alternative at input '.'".to_owned(),
-                    _ => format!("mismatched input '{}' expecting {expected}", lexer::printed(&current.text)),
-                };
-                self.syntax(&current, message);
-                Err(Stopped)
-            }
+        };
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// Records that a dot is followed by what can only follow a whole member, if that is so.
+    fn no_field_follows(&mut self, dot: usize) -> bool {
+        let current = self.current().clone();
+        let follows = match current.token {
+            Token::Symbol(symbol) => !["true", "false", "null"].contains(&symbol),
+            Token::End | Token::Double(_) => true,
+            _ => false,
+        };
+        if !follows {
+            return false;
         }
+        let text = match current.token {
+            Token::End => String::new(),
+            // Of what is between them only white space is printed.
+            _ if current.offset > dot + 1 => format!(" {}", lexer::printed(&current.text)),
+            _ => lexer::printed(&current.text),
+        };
+        self.syntax(&current, format!("no viable alternative at input '.{text}'"));
+        if let Token::Double(_) = current.token {
+            self.at += 1;
+        }
+        true
     }
 
     fn arguments(&mut self, close: &str) -> Result<Vec<Expr>, Stopped> {

@@ -287,6 +287,11 @@ async fn a_limit_range_fills_in_defaults_and_refuses() -> Result<()> {
         let created = client.create(&pods(DEFAULT), pod(name, json!({"resources": resources}))).await?;
         assert_eq!(created["spec"]["containers"][0]["resources"], want, "{name}");
     }
+    // The requests of the whole pod follow those of its containers, which the range has set.
+    let mut whole = pod("whole", json!({}));
+    whole["spec"]["resources"] = json!({"requests": {"cpu": "300m"}, "limits": {"cpu": "500m"}});
+    let created = client.create(&pods(DEFAULT), whole).await?;
+    assert_eq!(created["spec"]["resources"]["requests"], json!({"cpu": "300m", "memory": "200Mi"}));
     let less = pod("less", json!({"resources": {"requests": {"cpu": "10m", "memory": "50Mi"}}}));
     let more = pod("more", json!({"resources": {"requests": {"cpu": "600m"}, "limits": {"cpu": "600m"}}}));
     let message = refused(&mut client, &pods(DEFAULT), less.clone()).await?;

@@ -3,15 +3,15 @@
 //! A client that sees an object through one watch expects to have seen what was written before it through its others: the
 //! namespace before what is in it, the owner before what it owns. Its watches are streams of their own, which wait for moments
 //! of their own to send several events together. So each watch that has events takes a ticket with the revision of the
-//! first one, and hands it out when no other watch of the client has an earlier one; it sends no more than what comes before
-//! the first one of another watch.
+//! first one, and hands it out when no watch of other objects has an earlier one; it sends no more than what comes before
+//! the first one of these. Watches of the same objects do not wait for each other: what one of them shows, the others do.
 //!
 //! No event waits longer than [`MAX_WAIT`], and a ticket counts no longer than that: a watch that the client does not read, or
 //! whose objects take long to convert, delays each of the others once.
 //!
 //! Source: kube-apiserver promises no order across watches, but sends each event as soon as it comes, which clients rely on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use coracle_storage::Revision;
+use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
@@ -53,6 +54,13 @@ pub struct Client {
 
 #[derive(Default)]
 struct Watches {
+    by_bucket: HashMap<Arc<str>, OfBucket>,
+}
+
+/// The watches of a client in one bucket of objects.
+#[derive(Default)]
+struct OfBucket {
+    places: usize,
     /// The watches that have events to hand out, each by the revision of the first one.
     tickets: BTreeMap<(Revision, u64), Ticket>,
     /// The watches that wait for events.
@@ -133,6 +141,7 @@ impl Client {
     /// A place for one more watch.
     pub fn join(self: &Arc<Client>, position: Position) -> Place {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.lock().of(&position.bucket).places += 1;
         Place { client: self.clone(), id, position, revision: None, first: Arc::default() }
     }
 
@@ -147,24 +156,25 @@ impl Place {
         let ticket = Ticket { valid_until: Instant::now() + MAX_WAIT, first: self.first.clone() };
         let last = self.revision.replace(revision);
         let mut watches = self.client.lock();
-        watches.waiting.remove(&self.id);
+        let own = watches.of(&self.position.bucket);
+        own.waiting.remove(&self.id);
         // First, so that nobody is woken in vain.
-        watches.tickets.insert((revision, self.id), ticket);
+        own.tickets.insert((revision, self.id), ticket);
         if let Some(last) = last.filter(|last| *last != revision) {
-            watches.remove((last, self.id));
+            watches.remove(&self.position.bucket, (last, self.id));
         }
     }
 
     /// Gives the ticket back, since the watch waits for events.
     pub fn wait(&mut self) {
         let mut watches = self.client.lock();
-        watches.waiting.insert(self.id, self.position.clone());
+        watches.of(&self.position.bucket).waiting.insert(self.id, self.position.clone());
         if let Some(revision) = self.revision.take() {
-            watches.remove((revision, self.id));
+            watches.remove(&self.position.bucket, (revision, self.id));
         }
     }
 
-    /// Waits until no other watch has an earlier event, or for [`MAX_WAIT`] since the ticket was taken.
+    /// Waits until no watch of other objects has an earlier event, or for [`MAX_WAIT`] since the ticket was taken.
     pub async fn turn(&mut self) -> Turn {
         let mut has_yielded = false;
         loop {
@@ -184,58 +194,80 @@ impl Place {
         let Some(first) = self.revision else { return Ok(Turn { first: Revision::ZERO, next: None }) };
         let mut watches = self.client.lock();
         // None if others have found it too old.
-        let until = watches.tickets.get(&(first, self.id)).map_or(now, |ticket| ticket.valid_until);
-        while let Some((earliest, ticket)) = watches.tickets.first_key_value()
-            && earliest.0 < first
-            && now < until
-        {
-            if now < ticket.valid_until {
-                return Err(Wait { until: until.min(ticket.valid_until), is_for_ticket: false });
+        let ticket = watches.of(&self.position.bucket).tickets.get(&(first, self.id));
+        let until = ticket.map_or(now, |ticket| ticket.valid_until);
+        let mut next = None;
+        for other in watches.others(&self.position.bucket) {
+            while let Some((earliest, ticket)) = other.tickets.first_key_value()
+                && earliest.0 < first
+                && now < until
+            {
+                if now < ticket.valid_until {
+                    return Err(Wait { until: until.min(ticket.valid_until), is_for_ticket: false });
+                }
+                other.tickets.pop_first();
             }
-            watches.tickets.pop_first();
+            let mut later = other.tickets.range((Bound::Excluded((first, u64::MAX)), Bound::Unbounded));
+            next = later.next().map(|((revision, _), _)| *revision).into_iter().chain(next).min();
         }
-        let woken = self.first_of_woken(&watches);
+        let woken = self.first_of_woken(&mut watches);
         if woken.is_some_and(|woken| woken < first) && now < until {
             return Err(Wait { until: until.min(now + LOOK_AGAIN), is_for_ticket: true });
         }
-        // Another watch with the same first event is likely to have the same ones after it.
-        let mut later = watches.tickets.range((Bound::Excluded((first, u64::MAX)), Bound::Unbounded));
-        let next = later.next().map(|((revision, _), _)| *revision);
         Ok(Turn { first, next: next.into_iter().chain(woken).min() })
     }
 
     /// The earliest event of the watches that have been woken, but have not looked at it yet. It may be none that their clients selected.
-    /// Watches of the same objects are left out: they are woken together, and there may be many.
-    fn first_of_woken(&self, watches: &Watches) -> Option<Revision> {
-        if watches.waiting.len() > MAX_ASKED {
+    fn first_of_woken(&self, watches: &mut Watches) -> Option<Revision> {
+        let others: Vec<&OfBucket> = watches.others(&self.position.bucket).map(|other| &*other).collect();
+        if others.iter().map(|other| other.waiting.len()).sum::<usize>() > MAX_ASKED {
             return None;
         }
-        let others = watches.waiting.values().filter(|position| position.bucket != self.position.bucket);
-        let first = |position: &Position| (self.client.first_event)(&position.bucket, position.seen());
-        others.filter_map(first).min()
+        let first = |other: &OfBucket| {
+            let last = other.waiting.values().min_by_key(|position| position.seen())?;
+            (self.client.first_event)(&last.bucket, last.seen())
+        };
+        others.into_iter().filter_map(first).min()
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let bucket = &self.position.bucket;
         let mut watches = self.client.lock();
-        watches.waiting.remove(&self.id);
+        watches.of(bucket).waiting.remove(&self.id);
         if let Some(revision) = self.revision {
-            watches.remove((revision, self.id));
+            watches.remove(bucket, (revision, self.id));
+        }
+        let own = watches.of(bucket);
+        own.places -= 1;
+        if own.places == 0 {
+            watches.by_bucket.remove(bucket);
         }
     }
 }
 
 impl Watches {
-    /// Removes a ticket, and wakes those that have become the first.
-    fn remove(&mut self, key: (Revision, u64)) {
-        let first = |watches: &Watches| watches.tickets.first_key_value().map(|((revision, _), _)| *revision);
-        let before = first(self);
-        self.tickets.remove(&key);
-        let after = first(self);
-        if before != after {
-            let firsts = self.tickets.iter().take_while(|((revision, _), _)| Some(*revision) == after);
-            firsts.for_each(|(_, ticket)| ticket.first.notify_one());
+    fn of(&mut self, bucket: &Arc<str>) -> &mut OfBucket {
+        self.by_bucket.entry_ref(bucket).or_default()
+    }
+
+    fn others(&mut self, bucket: &str) -> impl Iterator<Item = &mut OfBucket> {
+        self.by_bucket.iter_mut().filter(move |(name, _)| ***name != *bucket).map(|(_, other)| other)
+    }
+
+    /// Removes a ticket, and wakes those that it has kept waiting.
+    fn remove(&mut self, bucket: &Arc<str>, key: (Revision, u64)) {
+        let own = self.of(bucket);
+        own.tickets.remove(&key);
+        let first = own.tickets.first_key_value().map(|((revision, _), _)| *revision);
+        if first.is_some_and(|first| first <= key.0) {
+            return;
+        }
+        let end = first.map_or(Bound::Unbounded, |first| Bound::Excluded((first, 0)));
+        for other in self.others(bucket) {
+            let kept = other.tickets.range((Bound::Excluded((key.0, u64::MAX)), end));
+            kept.for_each(|(_, ticket)| ticket.first.notify_one());
         }
     }
 }
@@ -251,9 +283,14 @@ mod tests {
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// Watches of buckets that have no events but those of their tickets.
-    fn places<const N: usize>() -> [Place; N] {
+    fn places_in<const N: usize>(buckets: [&str; N]) -> [Place; N] {
         let client = Clients::new(|_, _| None).of_request("alice", "kubectl", LOCAL);
-        std::array::from_fn(|_| client.join(Position::new("configmaps".into(), Revision::ZERO)))
+        buckets.map(|bucket| client.join(Position::new(bucket.into(), Revision::ZERO)))
+    }
+
+    fn places<const N: usize>() -> [Place; N] {
+        let names: [String; N] = std::array::from_fn(|at| at.to_string());
+        places_in(names.each_ref().map(String::as_str))
     }
 
     /// The last of some revisions that a watch may hand out now; None if it has to wait.
@@ -277,6 +314,23 @@ mod tests {
         assert_eq!(last_of(&mut a, 5..9), None, "the other one has not");
         drop(c);
         assert_eq!(last_of(&mut a, 5..9), Some(8), "the client ended the other watch");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_of_the_same_objects_do_not_wait_for_each_other() {
+        let [mut a, mut b, mut c] = places_in(["pods", "pods", "jobs"]);
+        a.enter(Revision(1));
+        b.enter(Revision(3));
+        c.enter(Revision(6));
+        assert_eq!(last_of(&mut b, 3..9), Some(5), "6 is of other objects");
+        assert_eq!(last_of(&mut a, 1..9), Some(5));
+        assert_eq!(last_of(&mut c, 6..9), None);
+        a.wait();
+        drop(b);
+        assert_eq!(last_of(&mut c, 6..9), Some(8));
+        let client = c.client.clone();
+        drop((a, c));
+        assert!(client.lock().by_bucket.is_empty(), "nothing is left of them");
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that took so long for a chunk counts as standing still.
 const STALLED: Duration = Duration::from_secs(1);
 /// What the responses of all clients that stand still may hold on to.
-pub const STALLED_BYTES: usize = 48 << 20;
+pub const STALLED_BYTES: usize = 32 << 20;
 
 tokio::task_local! {
     /// What ends the task that writes the response: a stream of HTTP/2, or a whole connection of HTTP/1.1.

@@ -53,6 +53,8 @@ impl Strategy for PodStrategy {
             // Admission may have set the service account.
             pod_spec::mirror_service_account(spec);
         }
+        // A LimitRange may have set requests of containers.
+        pod_spec::resources::default_pod_level(&mut pod["spec"]);
         pod_spec::drop_disabled(&mut pod["spec"], None, context.features);
         set_scheduling_gated(pod, context.now);
         scheduling::merge_label_keys(pod);

@@ -2,10 +2,10 @@
 //!
 //! Source: KEP-1287 (in place resize), KEP-5419 (of pod-level resources).
 
-use coracle_apimachinery::field::{Errors, Field, Path};
+use coracle_apimachinery::field::{Errors, Field};
 use serde_json::{Map, Value};
 
-use super::update::same;
+use super::update::{self, same};
 use super::{keep_metadata, set, status};
 use crate::pod_spec::{annotations, is_sidecar, qos_class};
 
@@ -53,9 +53,7 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         None
     };
     if let Some(detail) = unsupported {
-        // No other error is reported then.
-        *errors = Errors::new();
-        errors.push(pod.with_path(Path::root().key("")).forbidden(detail));
+        update::refuse(pod, detail, errors);
         return;
     }
     errors.push_if(status::qos_class(old) != qos_class(&spec), || {

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use coracle_apimachinery::field::{Errors, Field, quote};
+use coracle_apimachinery::field::{Errors, Field, Path, quote};
 use coracle_apimachinery::validation::content;
 use coracle_apimachinery::validation::printed::{self, diff};
 use coracle_quantity::Quantity;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::set;
 use crate::pod_spec::scheduling::REQUIRED;
-use crate::pod_spec::{Options, scheduling};
+use crate::pod_spec::{Options, annotations, scheduling};
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -208,8 +208,18 @@ fn restore_gated(spec: &mut Value, old: &Value) {
     }
 }
 
+/// Refuses the change as a whole, in place of all other errors.
+pub fn refuse(pod: &Field<'_>, detail: &str, errors: &mut Errors) {
+    *errors = Errors::new();
+    errors.push(pod.with_path(Path::root().key("")).forbidden(detail));
+}
+
 /// Ephemeral containers may be added; they cannot be removed or changed.
 pub fn validate_ephemeral_containers(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    if old.walk("metadata.annotations").get(annotations::MIRROR).exists() {
+        refuse(pod, "static pods do not support ephemeral containers", errors);
+        return;
+    }
     let (new, old) = (pod.walk("spec.ephemeralContainers"), old.walk("spec.ephemeralContainers"));
     for before in old.items() {
         let name = before.get("name").str();
@@ -244,5 +254,15 @@ mod tests {
         ] {
             assert_eq!(same(&a, &b), want, "{a} {b}");
         }
+    }
+
+    #[test]
+    fn ephemeral_containers_of_static_pods_are_refused_with_that_error_alone() {
+        let pod = json!({"metadata": {"annotations": {annotations::MIRROR: "x"}}, "spec": {}});
+        let field = Field::root(&pod);
+        let mut errors = Errors::new();
+        errors.push(field.get("spec").forbidden("another one"));
+        validate_ephemeral_containers(&field, &field, &mut errors);
+        assert_eq!(errors.summary(), "[]: Forbidden: static pods do not support ephemeral containers");
     }
 }
