@@ -523,6 +523,11 @@ impl<I: Index> Shared<I> {
         lock(&self.wakers).entry(bucket.clone()).or_default().subscribe()
     }
 
+    /// The number of watchers of a bucket.
+    pub fn watchers(&self, bucket: &str) -> usize {
+        lock(&self.wakers).get(bucket).map_or(0, watch::Sender::receiver_count)
+    }
+
     fn rebuilt(&self, bucket: &str, at: Revision) -> Option<BucketSnapshot<I>> {
         let is_it =
             |(name, known): &&(Arc<str>, BucketSnapshot<I>)| **name == *bucket && known.revision() == at;

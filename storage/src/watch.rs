@@ -88,6 +88,11 @@ impl<I: Index> Watcher<I> {
         Ok(events)
     }
 
+    /// The number of watchers of the bucket, with this one.
+    pub fn watchers(&self) -> usize {
+        self.shared.watchers(&self.bucket)
+    }
+
     /// The revision up to which this watcher has certainly returned everything: the resourceVersion of a bookmark.
     ///
     /// Moves on with the whole store, not just with the bucket, as long as no event waits to be read.

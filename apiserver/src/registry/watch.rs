@@ -276,6 +276,11 @@ impl Watch {
         &self.position
     }
 
+    /// The number of running watches of the same kind, with this one.
+    pub fn watchers(&self) -> usize {
+        self.watcher.as_ref().map_or(1, Watcher::watchers)
+    }
+
     /// Notes that all changes so far have been handed out.
     pub fn handed_out(&self) {
         self.position.advance(self.read);

@@ -19,6 +19,10 @@ use crate::telemetry::metrics::{GaugeGuard, WatchEvents};
 /// The time that events wait for others after a small chunk, since each chunk costs a system call and a record of TLS, here and at
 /// the client. The first one after a rest does not wait.
 const TOGETHER: Duration = Duration::from_millis(1);
+/// The most that they wait, where each event goes to many watches. Those of other kinds wait for them.
+const MAX_TOGETHER: Duration = Duration::from_millis(4);
+/// So many watches of a kind have their events wait [`TOGETHER`] once more.
+const MANY: u32 = 25;
 /// A chunk that is larger gains nothing by being larger still.
 const SMALL: usize = 16 << 10;
 /// Frames that are this long together are a chunk. Those that wait are shared with other watches, while a chunk is a copy.
@@ -100,7 +104,7 @@ impl EventStream {
         self.ready = self.frames.encode(&self.info, &notices).await?.into();
         self.ready.iter().for_each(|frame| self.counters.sent(frame.len()));
         let is_small = self.ready.iter().map(Bytes::len).sum::<usize>() < SMALL;
-        self.not_before = is_small.then(|| Instant::now() + TOGETHER);
+        self.not_before = is_small.then(|| Instant::now() + together(self.watch.watchers()));
         Some(())
     }
 
@@ -132,6 +136,12 @@ impl EventStream {
     }
 }
 
+/// The time that events wait for others, if there are so many watches of the kind.
+fn together(watches: usize) -> Duration {
+    let watches = u32::try_from(watches).unwrap_or(u32::MAX);
+    TOGETHER.saturating_mul(1 + watches / MANY).min(MAX_TOGETHER)
+}
+
 /// Takes frames that make a chunk.
 fn next_chunk(frames: &mut VecDeque<Bytes>) -> Bytes {
     let mut bytes = 0;
@@ -149,6 +159,12 @@ fn next_chunk(frames: &mut VecDeque<Bytes>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_wait_longer_where_many_watch() {
+        let millis = [1, 24, 50, 75, 10_000].map(|watches| together(watches).as_millis());
+        assert_eq!(millis, [1, 1, 3, 4, 4]);
+    }
 
     #[test]
     fn frames_go_together_up_to_a_chunk() {
