@@ -32,7 +32,7 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of a request: several times the work of the most expensive evaluation within upstream's cost limits.
-    pub const REQUEST: Limits = Limits { steps: 50_000_000, bytes: 32 << 20, time: Duration::from_secs(10) };
+    pub const REQUEST: Limits = Limits { steps: 50_000_000, bytes: 16 << 20, time: Duration::from_secs(10) };
     /// The limits of an evaluation that keeps others waiting. Nearly all expressions in use stay within a tenth of them.
     pub const BRIEF: Limits = Limits { steps: 50_000, bytes: 256 << 10, time: Duration::from_millis(5) };
 }

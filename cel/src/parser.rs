@@ -18,6 +18,8 @@ const MAX_NESTING: usize = 64;
 const MAX_NODES: usize = 200_000;
 /// How many characters an expression may have.
 pub const MAX_LENGTH: usize = 100_000;
+/// The number of syntax errors after which parsing ends, as in cel-go.
+const MAX_SYNTAX_ERRORS: usize = 100;
 
 const EXPRESSION: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 const RESERVED: [&str; 18] = [
@@ -156,6 +158,9 @@ impl Parser {
     }
 
     fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T, Stopped>) -> Result<T, Stopped> {
+        if self.issues.len() >= MAX_SYNTAX_ERRORS {
+            return Err(Stopped);
+        }
         if self.nesting >= MAX_NESTING
             || self.issues.iter().any(|issue| issue.message.contains("recursion limit"))
         {
@@ -275,8 +280,7 @@ impl Parser {
             if let Some(dot) = self.take(".") {
                 let optional = self.take("?").is_some();
                 let field_at = self.current().offset;
-                if !optional && self.no_field_follows(dot) {
-                    // The parser that ANTLR generates goes on behind the member.
+                if !optional && self.recover_from_missing_field(dot) {
                     continue;
                 }
                 let (field, escaped) = self.field_name()?;
@@ -325,8 +329,8 @@ impl Parser {
         Ok(name)
     }
 
-    /// Records that a dot is followed by what can only follow a whole member, if that is so.
-    fn no_field_follows(&mut self, dot: usize) -> bool {
+    /// Reports a dot without a field name. Returns whether parsing continues after the member, as that of ANTLR's parser does.
+    fn recover_from_missing_field(&mut self, dot: usize) -> bool {
         let current = self.current().clone();
         let follows = match current.token {
             Token::Symbol(symbol) => !["true", "false", "null"].contains(&symbol),
@@ -338,7 +342,7 @@ impl Parser {
         }
         let text = match current.token {
             Token::End => String::new(),
-            // Of what is between them only white space is printed.
+            // Any white space between them is printed as one blank.
             _ if current.offset > dot + 1 => format!(" {}", lexer::printed(&current.text)),
             _ => lexer::printed(&current.text),
         };

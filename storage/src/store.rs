@@ -241,9 +241,11 @@ impl<I: Index> Store<I> {
     /// [`Compacted`] below the bucket's compact revision.
     pub fn watch(&self, bucket: &Arc<str>, after: Revision) -> Result<Watcher<I>, Compacted> {
         let shared = &self.0.shared;
-        let wakers = shared.wakers(bucket);
+        let waker = shared.waker(bucket);
+        // Before the state is read, so that no event comes in between unnoticed.
+        let woken = waker.subscribe();
         shared.state.load().compact_revision(bucket).admit(after)?;
-        Ok(Watcher::new(shared.clone(), bucket.clone(), after, wakers))
+        Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
     }
 
     /// Waits until the store has come to a revision: for reads "not older than".
@@ -519,13 +521,8 @@ impl<I: Index> Shared<I> {
         self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Failed(failure.clone())))
     }
 
-    fn wakers(&self, bucket: &Arc<str>) -> watch::Receiver<()> {
-        lock(&self.wakers).entry(bucket.clone()).or_default().subscribe()
-    }
-
-    /// The number of watchers of a bucket.
-    pub fn watchers(&self, bucket: &str) -> usize {
-        lock(&self.wakers).get(bucket).map_or(0, watch::Sender::receiver_count)
+    fn waker(&self, bucket: &Arc<str>) -> watch::Sender<()> {
+        lock(&self.wakers).entry(bucket.clone()).or_default().clone()
     }
 
     fn rebuilt(&self, bucket: &str, at: Revision) -> Option<BucketSnapshot<I>> {

@@ -27,7 +27,9 @@ pub struct Watcher<I: Index> {
     bucket: Arc<str>,
     /// Everything in the bucket up to here was returned, or came before the start.
     seen: Revision,
-    wakers: watch::Receiver<()>,
+    /// Wakes all watchers of the bucket.
+    waker: watch::Sender<()>,
+    woken: watch::Receiver<()>,
 }
 
 impl<I: Index> Watcher<I> {
@@ -35,9 +37,10 @@ impl<I: Index> Watcher<I> {
         shared: Arc<Shared<I>>,
         bucket: Arc<str>,
         after: Revision,
-        wakers: watch::Receiver<()>,
+        waker: watch::Sender<()>,
+        woken: watch::Receiver<()>,
     ) -> Watcher<I> {
-        Watcher { shared, bucket, seen: after, wakers }
+        Watcher { shared, bucket, seen: after, waker, woken }
     }
 
     /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The
@@ -51,13 +54,13 @@ impl<I: Index> Watcher<I> {
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         loop {
             // The wake must be taken before the state is read: a state published in between wakes again.
-            self.wakers.borrow_and_update();
+            self.woken.borrow_and_update();
             let events = self.try_next()?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            if self.wakers.changed().await.is_err() {
-                // The sender lives in the store that this watcher holds.
+            if self.woken.changed().await.is_err() {
+                // Never: the watcher holds a sender.
                 std::future::pending::<()>().await;
             }
         }
@@ -90,7 +93,7 @@ impl<I: Index> Watcher<I> {
 
     /// The number of watchers of the bucket, with this one.
     pub fn watchers(&self) -> usize {
-        self.shared.watchers(&self.bucket)
+        self.waker.receiver_count()
     }
 
     /// The revision up to which this watcher has certainly returned everything: the resourceVersion of a bookmark.

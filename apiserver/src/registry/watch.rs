@@ -276,7 +276,7 @@ impl Watch {
         &self.position
     }
 
-    /// The number of running watches of the same kind, with this one.
+    /// The number of running watches of the same kind, whatever they select, with this one.
     pub fn watchers(&self) -> usize {
         self.watcher.as_ref().map_or(1, Watcher::watchers)
     }

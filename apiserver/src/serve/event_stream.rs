@@ -18,11 +18,11 @@ use crate::telemetry::metrics::{GaugeGuard, WatchEvents};
 
 /// The time that events wait for others after a small chunk, since each chunk costs a system call and a record of TLS, here and at
 /// the client. The first one after a rest does not wait.
-const TOGETHER: Duration = Duration::from_millis(1);
-/// The most that they wait, where each event goes to many watches. Those of other kinds wait for them.
-const MAX_TOGETHER: Duration = Duration::from_millis(4);
-/// So many watches of a kind have their events wait [`TOGETHER`] once more.
-const MANY: u32 = 25;
+const BATCH_DELAY: Duration = Duration::from_millis(1);
+/// The maximum delay, where many watch a kind. Which objects they select does not matter.
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(4);
+/// The number of watches of a kind that adds one [`BATCH_DELAY`].
+const WATCHES_PER_STEP: u32 = 25;
 /// A chunk that is larger gains nothing by being larger still.
 const SMALL: usize = 16 << 10;
 /// Frames that are this long together are a chunk. Those that wait are shared with other watches, while a chunk is a copy.
@@ -97,6 +97,8 @@ impl EventStream {
             self.held = self.watch.next().await?.into();
             self.enter();
             self.gather().await;
+            // The time that others wait for it begins now.
+            self.enter();
         } else {
             self.enter();
         }
@@ -104,7 +106,8 @@ impl EventStream {
         self.ready = self.frames.encode(&self.info, &notices).await?.into();
         self.ready.iter().for_each(|frame| self.counters.sent(frame.len()));
         let is_small = self.ready.iter().map(Bytes::len).sum::<usize>() < SMALL;
-        self.not_before = is_small.then(|| Instant::now() + together(self.watch.watchers()));
+        let waits = is_small && self.place.is_some();
+        self.not_before = waits.then(|| Instant::now() + batch_delay(self.watch.watchers()));
         Some(())
     }
 
@@ -118,9 +121,7 @@ impl EventStream {
 
     /// Waits a moment after a small chunk, and adds the changes that came meanwhile.
     async fn gather(&mut self) {
-        if self.place.is_some()
-            && let Some(time) = self.not_before.filter(|time| *time > Instant::now())
-        {
+        if let Some(time) = self.not_before.filter(|time| *time > Instant::now()) {
             sleep_until(time).await;
             self.held.extend(self.watch.try_next().await);
         }
@@ -136,10 +137,10 @@ impl EventStream {
     }
 }
 
-/// The time that events wait for others, if there are so many watches of the kind.
-fn together(watches: usize) -> Duration {
+/// The time that events wait for others, by the number of watches of the kind.
+fn batch_delay(watches: usize) -> Duration {
     let watches = u32::try_from(watches).unwrap_or(u32::MAX);
-    TOGETHER.saturating_mul(1 + watches / MANY).min(MAX_TOGETHER)
+    BATCH_DELAY.saturating_mul(1 + watches / WATCHES_PER_STEP).min(MAX_BATCH_DELAY)
 }
 
 /// Takes frames that make a chunk.
@@ -162,8 +163,8 @@ mod tests {
 
     #[test]
     fn events_wait_longer_where_many_watch() {
-        let millis = [1, 24, 50, 75, 10_000].map(|watches| together(watches).as_millis());
-        assert_eq!(millis, [1, 1, 3, 4, 4]);
+        let millis = [1, 24, 25, 50, 75, usize::MAX].map(|watches| batch_delay(watches).as_millis());
+        assert_eq!(millis, [1, 1, 2, 3, 4, 4]);
     }
 
     #[test]

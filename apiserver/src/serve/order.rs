@@ -1,10 +1,11 @@
-//! Order: the events of all watches of a client reach it in the order of their revisions.
+//! Order: the events of a client's watches of different kinds reach it in the order of their revisions.
 //!
 //! A client that sees an object through one watch expects to have seen what was written before it through its others: the
 //! namespace before what is in it, the owner before what it owns. Its watches are streams of their own, which wait for moments
 //! of their own to send several events together. So each watch that has events takes a ticket with the revision of the
-//! first one, and hands it out when no watch of other objects has an earlier one; it sends no more than what comes before
-//! the first one of these. Watches of the same objects do not wait for each other: what one of them shows, the others do.
+//! first one, and hands it out when no watch of another kind has an earlier one; it sends no more than what comes before
+//! the first one of these. Watches of the same kind do not wait for each other, even if they select different objects: there may
+//! be thousands.
 //!
 //! No event waits longer than [`MAX_WAIT`], and a ticket counts no longer than that: a watch that the client does not read, or
 //! whose objects take long to convert, delays each of the others once.
@@ -31,7 +32,8 @@ use crate::registry::watch::Position;
 const MAX_WAIT: Duration = Duration::from_millis(5);
 /// The time after which a watch looks again whether another one, which has been woken, has an earlier event for the client.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The most watches of a client that are asked whether they have been woken. Those of one that has more follow their tickets alone.
+/// The maximum number of waiting watches of other kinds that are asked whether they have been woken. With more of them the
+/// tickets alone count.
 const MAX_ASKED: usize = 256;
 
 /// The revision of the first event in a bucket after another revision.
@@ -54,12 +56,13 @@ pub struct Client {
 
 #[derive(Default)]
 struct Watches {
-    by_bucket: HashMap<Arc<str>, OfBucket>,
+    by_bucket: HashMap<Arc<str>, BucketWatches>,
 }
 
 /// The watches of a client in one bucket of objects.
 #[derive(Default)]
-struct OfBucket {
+struct BucketWatches {
+    /// The number of watches.
     places: usize,
     /// The watches that have events to hand out, each by the revision of the first one.
     tickets: BTreeMap<(Revision, u64), Ticket>,
@@ -141,7 +144,7 @@ impl Client {
     /// A place for one more watch.
     pub fn join(self: &Arc<Client>, position: Position) -> Place {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.lock().of(&position.bucket).places += 1;
+        self.lock().bucket_mut(&position.bucket).places += 1;
         Place { client: self.clone(), id, position, revision: None, first: Arc::default() }
     }
 
@@ -156,7 +159,7 @@ impl Place {
         let ticket = Ticket { valid_until: Instant::now() + MAX_WAIT, first: self.first.clone() };
         let last = self.revision.replace(revision);
         let mut watches = self.client.lock();
-        let own = watches.of(&self.position.bucket);
+        let own = watches.bucket_mut(&self.position.bucket);
         own.waiting.remove(&self.id);
         // First, so that nobody is woken in vain.
         own.tickets.insert((revision, self.id), ticket);
@@ -168,13 +171,13 @@ impl Place {
     /// Gives the ticket back, since the watch waits for events.
     pub fn wait(&mut self) {
         let mut watches = self.client.lock();
-        watches.of(&self.position.bucket).waiting.insert(self.id, self.position.clone());
+        watches.bucket_mut(&self.position.bucket).waiting.insert(self.id, self.position.clone());
         if let Some(revision) = self.revision.take() {
             watches.remove(&self.position.bucket, (revision, self.id));
         }
     }
 
-    /// Waits until no watch of other objects has an earlier event, or for [`MAX_WAIT`] since the ticket was taken.
+    /// Waits until no watch of another kind has an earlier event, or for [`MAX_WAIT`] since the ticket was taken.
     pub async fn turn(&mut self) -> Turn {
         let mut has_yielded = false;
         loop {
@@ -194,7 +197,7 @@ impl Place {
         let Some(first) = self.revision else { return Ok(Turn { first: Revision::ZERO, next: None }) };
         let mut watches = self.client.lock();
         // None if others have found it too old.
-        let ticket = watches.of(&self.position.bucket).tickets.get(&(first, self.id));
+        let ticket = watches.bucket_mut(&self.position.bucket).tickets.get(&(first, self.id));
         let until = ticket.map_or(now, |ticket| ticket.valid_until);
         let mut next = None;
         for other in watches.others(&self.position.bucket) {
@@ -207,7 +210,8 @@ impl Place {
                 }
                 other.tickets.pop_first();
             }
-            let mut later = other.tickets.range((Bound::Excluded((first, u64::MAX)), Bound::Unbounded));
+            // One transaction may have written to both buckets: then neither goes on before the other.
+            let mut later = other.tickets.range((Bound::Included((first, 0)), Bound::Unbounded));
             next = later.next().map(|((revision, _), _)| *revision).into_iter().chain(next).min();
         }
         let woken = self.first_of_woken(&mut watches);
@@ -219,11 +223,12 @@ impl Place {
 
     /// The earliest event of the watches that have been woken, but have not looked at it yet. It may be none that their clients selected.
     fn first_of_woken(&self, watches: &mut Watches) -> Option<Revision> {
-        let others: Vec<&OfBucket> = watches.others(&self.position.bucket).map(|other| &*other).collect();
+        let others: Vec<&BucketWatches> =
+            watches.others(&self.position.bucket).map(|other| &*other).collect();
         if others.iter().map(|other| other.waiting.len()).sum::<usize>() > MAX_ASKED {
             return None;
         }
-        let first = |other: &OfBucket| {
+        let first = |other: &BucketWatches| {
             let last = other.waiting.values().min_by_key(|position| position.seen())?;
             (self.client.first_event)(&last.bucket, last.seen())
         };
@@ -235,11 +240,11 @@ impl Drop for Place {
     fn drop(&mut self) {
         let bucket = &self.position.bucket;
         let mut watches = self.client.lock();
-        watches.of(bucket).waiting.remove(&self.id);
+        watches.bucket_mut(bucket).waiting.remove(&self.id);
         if let Some(revision) = self.revision {
             watches.remove(bucket, (revision, self.id));
         }
-        let own = watches.of(bucket);
+        let own = watches.bucket_mut(bucket);
         own.places -= 1;
         if own.places == 0 {
             watches.by_bucket.remove(bucket);
@@ -248,23 +253,23 @@ impl Drop for Place {
 }
 
 impl Watches {
-    fn of(&mut self, bucket: &Arc<str>) -> &mut OfBucket {
+    fn bucket_mut(&mut self, bucket: &Arc<str>) -> &mut BucketWatches {
         self.by_bucket.entry_ref(bucket).or_default()
     }
 
-    fn others(&mut self, bucket: &str) -> impl Iterator<Item = &mut OfBucket> {
+    fn others(&mut self, bucket: &str) -> impl Iterator<Item = &mut BucketWatches> {
         self.by_bucket.iter_mut().filter(move |(name, _)| ***name != *bucket).map(|(_, other)| other)
     }
 
     /// Removes a ticket, and wakes those that it has kept waiting.
     fn remove(&mut self, bucket: &Arc<str>, key: (Revision, u64)) {
-        let own = self.of(bucket);
+        let own = self.bucket_mut(bucket);
         own.tickets.remove(&key);
         let first = own.tickets.first_key_value().map(|((revision, _), _)| *revision);
         if first.is_some_and(|first| first <= key.0) {
             return;
         }
-        let end = first.map_or(Bound::Unbounded, |first| Bound::Excluded((first, 0)));
+        let end = first.map_or(Bound::Unbounded, |first| Bound::Included((first, u64::MAX)));
         for other in self.others(bucket) {
             let kept = other.tickets.range((Bound::Excluded((key.0, u64::MAX)), end));
             kept.for_each(|(_, ticket)| ticket.first.notify_one());
@@ -309,7 +314,7 @@ mod tests {
         assert_eq!(last_of(&mut a, 1..9), Some(2), "3 is another's");
         a.enter(Revision(5));
         assert_eq!(last_of(&mut a, 5..9), None, "3 is first");
-        assert_eq!((last_of(&mut b, 3..9), last_of(&mut c, 3..9)), (Some(4), Some(4)), "both have it");
+        assert_eq!((last_of(&mut b, 3..9), last_of(&mut c, 3..9)), (Some(3), Some(3)), "both have it");
         b.wait();
         assert_eq!(last_of(&mut a, 5..9), None, "the other one has not");
         drop(c);
@@ -317,12 +322,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn watches_of_the_same_objects_do_not_wait_for_each_other() {
+    async fn watches_of_the_same_kind_do_not_wait_for_each_other() {
         let [mut a, mut b, mut c] = places_in(["pods", "pods", "jobs"]);
         a.enter(Revision(1));
         b.enter(Revision(3));
         c.enter(Revision(6));
-        assert_eq!(last_of(&mut b, 3..9), Some(5), "6 is of other objects");
+        assert_eq!(last_of(&mut b, 3..9), Some(5), "6 is of another kind");
         assert_eq!(last_of(&mut a, 1..9), Some(5));
         assert_eq!(last_of(&mut c, 6..9), None);
         a.wait();
@@ -343,6 +348,19 @@ mod tests {
         tokio::task::yield_now().await;
         a.wait();
         assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(2), next: None }));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_one_transaction_do_not_wait_for_each_other() {
+        let [mut a, mut b] = places();
+        a.enter(Revision(1));
+        b.enter(Revision(2));
+        let began = Instant::now();
+        let waiting = tokio::spawn(async move { b.turn().await });
+        tokio::task::yield_now().await;
+        a.enter(Revision(2));
+        assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(2), next: Some(Revision(2)) }));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 

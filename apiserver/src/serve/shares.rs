@@ -20,7 +20,7 @@ pub struct ShareLimits {
 /// For all users together.
 pub const TOTAL: ShareLimits = ShareLimits { requests: 4000, watches: 20_000, body_bytes: 96 << 20 };
 /// For one user.
-pub const PER_USER: ShareLimits = ShareLimits { requests: 1000, watches: 5000, body_bytes: 24 << 20 };
+pub const PER_USER: ShareLimits = ShareLimits { requests: 1000, watches: 5000, body_bytes: 16 << 20 };
 
 /// Counts what users hold.
 pub struct Shares {

@@ -14,6 +14,8 @@ use crate::watching::watching;
 
 pub const IN_FLIGHT: usize = 32;
 const LISTED: usize = 5000;
+/// The minimum number of objects of the row `delete`.
+const MIN_DELETED: usize = 2000;
 
 pub type Row = (&'static str, Figure);
 
@@ -101,18 +103,18 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str, rows: &mut Rows<'_>) 
     };
     rows.push("create", drive(endpoint, IN_FLIGHT, counted)).await?;
     // The other rows need at least this number of objects, however long that takes.
-    let there = created.load(Ordering::Relaxed);
-    let filled = AtomicUsize::new(there);
-    while filled.load(Ordering::Relaxed) < LISTED {
+    let filled = created;
+    while filled.load(Ordering::Relaxed) < LISTED + MIN_DELETED {
         let from = filled.load(Ordering::Relaxed);
         let missing = |i: usize| {
-            (from + i < LISTED).then(|| {
+            (from + i < LISTED + MIN_DELETED).then(|| {
                 filled.fetch_add(1, Ordering::Relaxed);
                 create(from + i)
             })
         };
         drive(endpoint, IN_FLIGHT, missing).await?;
     }
+    let there = filled.load(Ordering::Relaxed);
     rows.push("get", drive(endpoint, IN_FLIGHT, |i| Some(Request::new("GET", of(i))))).await?;
     let update = |i: usize| {
         let value = if (i / LISTED).is_multiple_of(2) { 'y' } else { 'z' };

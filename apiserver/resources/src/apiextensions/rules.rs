@@ -15,8 +15,8 @@ const RULE_LIMIT: u64 = 10_000_000;
 const SCHEMA_LIMIT: u64 = 100_000_000;
 /// How many of the most expensive rules are reported.
 const MAX_REPORTED: usize = 4;
-/// A rule of less is not reported, however many rules are too much together.
-const LEAST_REPORTED: u64 = SCHEMA_LIMIT / 100;
+/// The minimum cost of a reported rule.
+const MIN_REPORTED_COST: u64 = SCHEMA_LIMIT / 100;
 /// Schemas are read so deep.
 const MAX_DEPTH: usize = 100;
 
@@ -58,7 +58,7 @@ struct Total {
 impl Total {
     fn add(&mut self, cost: u64, path: Path) {
         self.cost = self.cost.saturating_add(cost);
-        if cost < LEAST_REPORTED {
+        if cost < MIN_REPORTED_COST {
             return;
         }
         let at = self.expensive.partition_point(|(other, _)| *other >= cost);

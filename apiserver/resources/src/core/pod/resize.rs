@@ -53,7 +53,7 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         None
     };
     if let Some(detail) = unsupported {
-        update::refuse(pod, detail, errors);
+        update::replace_with_forbidden(pod, detail, errors);
         return;
     }
     errors.push_if(status::qos_class(old) != qos_class(&spec), || {

@@ -208,8 +208,8 @@ fn restore_gated(spec: &mut Value, old: &Value) {
     }
 }
 
-/// Refuses the change as a whole, in place of all other errors.
-pub fn refuse(pod: &Field<'_>, detail: &str, errors: &mut Errors) {
+/// Replaces all errors by one that forbids the change as a whole.
+pub fn replace_with_forbidden(pod: &Field<'_>, detail: &str, errors: &mut Errors) {
     *errors = Errors::new();
     errors.push(pod.with_path(Path::root().key("")).forbidden(detail));
 }
@@ -217,7 +217,7 @@ pub fn refuse(pod: &Field<'_>, detail: &str, errors: &mut Errors) {
 /// Ephemeral containers may be added; they cannot be removed or changed.
 pub fn validate_ephemeral_containers(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     if old.walk("metadata.annotations").get(annotations::MIRROR).exists() {
-        refuse(pod, "static pods do not support ephemeral containers", errors);
+        replace_with_forbidden(pod, "static pods do not support ephemeral containers", errors);
         return;
     }
     let (new, old) = (pod.walk("spec.ephemeralContainers"), old.walk("spec.ephemeralContainers"));
