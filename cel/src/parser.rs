@@ -281,6 +281,9 @@ impl Parser {
                 let optional = self.take("?").is_some();
                 let field_at = self.current().offset;
                 if !optional && self.recover_from_missing_field(dot) {
+                    if self.issues.len() >= MAX_SYNTAX_ERRORS {
+                        return Err(Stopped);
+                    }
                     continue;
                 }
                 let (field, escaped) = self.field_name()?;

@@ -220,3 +220,15 @@ fn patterns_are_those_of_go_and_bounded_before_they_are_parsed() {
     let literal = format!("'x'.matches('{}')", r"\\pL".repeat(20_000));
     assert!(Env::new().compile(&literal).is_err(), "a literal pattern is too long");
 }
+
+#[test]
+fn parsing_ends_after_a_hundred_syntax_errors() {
+    for text in [format!("object{}", ".".repeat(90_000)), format!("[{}0]", "object.,".repeat(10_000))] {
+        let started = Instant::now();
+        let issues = Env::new().variable("object", Type::Dyn).compile(&text).expect_err("no expression");
+        assert!(started.elapsed() < TIME, "{:?}", started.elapsed());
+        let printed = issues.to_string();
+        assert_eq!(printed.matches("ERROR: ").count(), 100);
+        assert!(!printed.contains("more errors were truncated"), "{text:.20}");
+    }
+}
