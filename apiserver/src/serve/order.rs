@@ -7,7 +7,7 @@
 //! the first one of these. Watches of the same kind do not wait for each other, even if they select different objects: there may
 //! be thousands.
 //!
-//! No event waits longer than [`MAX_WAIT`], and a ticket counts no longer than that: a watch that the client does not read, or
+//! No event waits longer than [`MAX_WAIT`] for others, and a ticket counts no longer than that: a watch that the client does not read, or
 //! whose objects take long to convert, delays each of the others once.
 //!
 //! Source: kube-apiserver promises no order across watches, but sends each event as soon as it comes, which clients rely on.
@@ -340,28 +340,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_is_woken_when_it_is_first() {
-        let [mut a, mut b] = places();
-        a.enter(Revision(1));
-        b.enter(Revision(2));
-        let began = Instant::now();
-        let waiting = tokio::spawn(async move { b.turn().await });
-        tokio::task::yield_now().await;
-        a.wait();
-        assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(2), next: None }));
-        assert_eq!(began.elapsed(), Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn events_of_one_transaction_do_not_wait_for_each_other() {
-        let [mut a, mut b] = places();
-        a.enter(Revision(1));
-        b.enter(Revision(2));
-        let began = Instant::now();
-        let waiting = tokio::spawn(async move { b.turn().await });
-        tokio::task::yield_now().await;
-        a.enter(Revision(2));
-        assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(2), next: Some(Revision(2)) }));
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        let second = Revision(2);
+        for (then, next) in [
+            (None, None),
+            // One transaction has written to both.
+            (Some(second), Some(second)),
+            (Some(Revision(3)), Some(Revision(3))),
+        ] {
+            let [mut a, mut b] = places();
+            a.enter(Revision(1));
+            b.enter(second);
+            let began = Instant::now();
+            let waiting = tokio::spawn(async move { b.turn().await });
+            yield_now().await;
+            match then {
+                None => a.wait(),
+                Some(revision) => a.enter(revision),
+            }
+            assert_eq!(waiting.await.ok(), Some(Turn { first: second, next }));
+            assert_eq!(began.elapsed(), Duration::ZERO, "{then:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
