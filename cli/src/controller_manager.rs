@@ -8,7 +8,12 @@ use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_apiserver::access::jwt::SigningKey;
-use coracle_controllers::{Clock, Metrics, Options, Readiness, Settings, Sign};
+use coracle_controller_runtime as runtime;
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::metrics::Metrics;
+use coracle_controller_runtime::supervise::Readiness;
+use coracle_controllers::{Settings, Sign};
+use coracle_volumes::VolumeSettings;
 use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -32,6 +37,7 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         root_ca: root_ca(&kubeconfig).with_context(|| file.clone())?,
         sign: flags.service_account_private_key_file.as_deref().map(sign).transpose()?,
         horizontal_pod_autoscaler_sync_period: flags.horizontal_pod_autoscaler_sync_period,
+        volumes: VolumeSettings::new(VolumeSettings::default().data, |gate| features.is_enabled(gate)),
         is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
         ..Settings::default()
     };
@@ -46,27 +52,19 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         Err(_) => bail!("cannot reach {url}: no answer in {CONNECT_TIMEOUT:?}"),
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
-    let options = Options {
-        clock: Clock::system(),
-        metrics: Metrics::default(),
-        readiness: Readiness::default(),
-        settings,
-    };
+    let context = runtime::Context::new(client, Clock::system(), Metrics::default(), settings);
     let is_selected = |name: &str| coracle_control_plane::controllers::is_selected(&flags.controllers, name);
+    let selected = coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name));
+    let selected: Vec<_> = selected.collect();
+    let (work, stop) = (context.clone(), Box::pin(signals.next()));
+    let work = Box::pin(async move { runtime::run_selected(work, selected, Readiness::default()).await });
     if flags.leader_elect {
-        let stop = Box::pin(signals.next());
-        coracle_controllers::run_elected(
-            client,
-            options,
-            &is_selected,
-            coracle_control_plane::controllers::identity(),
-            stop,
-        )
-        .await?;
+        let identity = coracle_control_plane::controllers::identity();
+        runtime::leader::run_elected(&context, identity, work, stop).await?;
     } else {
         tokio::select! {
-            () = coracle_controllers::run(client, options, &is_selected) => {}
-            () = signals.next() => {}
+            () = work => {}
+            () = stop => {}
         }
     }
     Ok(())

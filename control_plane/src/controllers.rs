@@ -1,32 +1,67 @@
-//! The selection of controllers: kube-controller-manager's names, and the syntax of its `--controllers`.
+//! The controllers of a control plane, its simulation, and their selection: kube-controller-manager's names, and the syntax of its
+//! `--controllers`.
 
-use coracle_controllers::Options;
+use std::sync::Arc;
+
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::leader;
+use coracle_controller_runtime::metrics::Metrics;
+use coracle_controller_runtime::supervise::Readiness;
+use coracle_controller_runtime::{Context, run_selected};
+use coracle_controllers::Settings;
+use futures::future::{BoxFuture, FutureExt, join};
 use kube::Client;
 use tokio::sync::oneshot;
 
-/// Runs the selected controllers whenever this process holds the lease of kube-controller-manager, until `stop` is sent. A
-/// lease that is lost is competed for again.
-pub(crate) async fn run_elected(
-    client: Client,
-    options: Options,
-    is_selected: impl Fn(&str) -> bool + Sync,
-    mut stop: oneshot::Receiver<()>,
-) {
-    loop {
-        let stopped = Box::pin(async {
-            // A dropped sender stops the controllers as well.
-            let _ = (&mut stop).await;
-        });
-        let elected = coracle_controllers::run_elected(
-            client.clone(),
-            options.clone(),
-            &is_selected,
-            identity(),
-            stopped,
-        );
-        match elected.await {
-            Ok(()) => return,
-            Err(error) => tracing::warn!(%error, "another server may run the controllers"),
+/// The controllers and the simulation of a control plane, with what they run with.
+#[derive(Clone)]
+pub(crate) struct Controllers {
+    /// The client of all of them, with [`coracle_controllers::USER_AGENT`]: its first part owns what they write.
+    pub client: Client,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub readiness: Readiness,
+    pub settings: Settings,
+    /// How many nodes to simulate.
+    pub nodes: usize,
+    /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
+    pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+impl Controllers {
+    /// Runs those that are selected until the future is dropped. They share their caches.
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        let simulation =
+            coracle_simulation::Settings { nodes: Some(self.nodes), volumes: self.settings.volumes.clone() };
+        let context = Context::new(self.client, self.clock, self.metrics, self.settings);
+        let is_selected = |name: &str| (self.is_selected)(name);
+        let controllers: Vec<_> =
+            coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();
+        let mut simulated: Vec<_> =
+            coracle_simulation::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();
+        // Without a controller or a node there is nothing to simulate.
+        if !controllers.is_empty() || !simulated.is_empty() || self.nodes > 0 {
+            simulated.extend(coracle_simulation::ALWAYS);
+        }
+        let simulation = run_selected(context.with_settings(simulation), simulated, self.readiness.clone());
+        join(run_selected(context, controllers, self.readiness), simulation).map(drop).boxed()
+    }
+
+    /// Runs them whenever this process holds the lease of kube-controller-manager, until `stop` is sent. A lease that is lost is
+    /// competed for again.
+    pub async fn run_elected(self, mut stop: oneshot::Receiver<()>) {
+        loop {
+            let stopped = async {
+                // A dropped sender stops the controllers as well.
+                let _ = (&mut stop).await;
+            };
+            let context = Context::new(self.client.clone(), self.clock.clone(), self.metrics.clone(), ());
+            let controllers = self.clone();
+            let lead = async move { controllers.run().await };
+            match leader::run_elected(&context, identity(), lead.boxed(), stopped.boxed()).await {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, "another server may run the controllers"),
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
-use coracle_controllers::Readiness;
+use coracle_controller_runtime::supervise::Readiness;
 use coracle_storage::Store;
 
 /// The checks of the server's health, and what decides them besides the store and the controllers.

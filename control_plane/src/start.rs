@@ -34,17 +34,20 @@ use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
-use coracle_controllers::{CertificateTemplate, Readiness, Settings, SignCertificate};
+use coracle_controller_runtime::supervise::Readiness;
+use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
 use coracle_storage::log::{EphemeralLog, Log, SledLog};
 use coracle_storage::{Limits, Store};
+use coracle_volumes::VolumeSettings;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::control_plane::{Elected, Running, client, scratch};
+use crate::controllers::{self, Controllers};
 use crate::health::{ServerHealth, health};
 use crate::maintenance::STORE;
 use crate::options::ServiceAccountIssuer;
-use crate::{ControlPlane, Error, Kinds, Options, controllers, data_dir};
+use crate::{ControlPlane, Error, Kinds, Options, data_dir};
 
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -154,12 +157,9 @@ impl Options {
         if let Some(extension) = (kinds.extension)() {
             tasks.spawn(serve_when_provided(registry.clone(), extension));
         }
-        let options = coracle_controllers::Options {
-            clock: coracle_controllers::Clock::system(),
-            metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
-            readiness: readiness.clone(),
-            settings: self.settings(&certificates, signing_key.clone(), &data, features),
-        };
+        let controller_metrics =
+            coracle_controller_runtime::metrics::Metrics::new(metrics.registry().clone());
+        let settings = self.settings(&certificates, signing_key.clone(), &data, features);
         let api = Api::new(Config {
             registry,
             authenticator: Authenticator::new(tokens, clock.clone())
@@ -184,16 +184,23 @@ impl Options {
             }),
         ));
         start_hooks.iter().for_each(Hook::finish);
-        let controllers_client = client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT);
+        let controllers = Controllers {
+            client: client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+            clock: coracle_controller_runtime::clock::Clock::system(),
+            metrics: controller_metrics,
+            readiness: readiness.clone(),
+            settings,
+            nodes: self.nodes,
+            is_selected: Arc::new(is_selected),
+        };
         let elected = match store.is_shared() {
             false => {
-                tasks.spawn(coracle_controllers::run(controllers_client, options, &is_selected));
+                tasks.spawn(controllers.run());
                 None
             }
             true => {
                 let (stop, stopped) = oneshot::channel();
-                let work =
-                    tokio::spawn(controllers::run_elected(controllers_client, options, is_selected, stopped));
+                let work = tokio::spawn(controllers.run_elected(stopped));
                 Some(Elected { stop, work })
             }
         };
@@ -263,9 +270,8 @@ impl Options {
             sign: Some(Arc::new(move |claims| key.sign(claims))),
             sign_certificate: Some(sign_certificate(certificates.signer())),
             horizontal_pod_autoscaler_sync_period: self.horizontal_pod_autoscaler_sync_period,
-            nodes: Some(self.nodes),
+            volumes: VolumeSettings::new(data.to_owned(), |gate| features.is_enabled(gate)),
             is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
-            data: data.to_owned(),
         }
     }
 

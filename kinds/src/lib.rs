@@ -10,6 +10,7 @@ pub mod controller_revision;
 pub mod jobs;
 pub mod meta;
 pub mod node_affinity;
+pub mod nodes;
 pub mod pods;
 pub mod resources;
 pub mod storage;

@@ -2,7 +2,6 @@
 //! who has a token can trust what anybody can read.
 
 mod signature;
-pub mod token;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +10,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, ListScope, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
-use token::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
+use crate::bootstrap_tokens::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, ListScope, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 
 const CONFIG_MAP_NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";
@@ -33,7 +34,7 @@ pub struct BootstrapSigner {
     secrets: Arc<Cache<Secret>>,
 }
 
-impl Initialize for BootstrapSigner {
+impl Initialize<Settings> for BootstrapSigner {
     fn new(context: &Context) -> BootstrapSigner {
         BootstrapSigner {
             client: context.client.clone(),

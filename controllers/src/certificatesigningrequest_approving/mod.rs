@@ -7,6 +7,11 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::certificate_request::{
     KUBE_APISERVER_CLIENT_KUBELET, condition, is_issued, validate_kubelet_client,
 };
@@ -18,10 +23,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 pub struct CertificateSigningRequestApprover {
     client: Client,
@@ -29,7 +31,7 @@ pub struct CertificateSigningRequestApprover {
     requests: Arc<Cache<CertificateSigningRequest>>,
 }
 
-impl Initialize for CertificateSigningRequestApprover {
+impl Initialize<Settings> for CertificateSigningRequestApprover {
     fn new(context: &Context) -> CertificateSigningRequestApprover {
         let client = context.client.clone();
         CertificateSigningRequestApprover { client, clock: context.clock.clone(), requests: context.cache() }

@@ -6,18 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::Cache;
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
+};
 use coracle_kinds::certificate_request::{condition, expiry, is_issued};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Api, Client};
 
-use crate::runtime::cache::Cache;
-use crate::runtime::clock::Clock;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
-};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const PERIOD: Duration = Duration::from_secs(3600);
 const DECIDED: SignedDuration = SignedDuration::from_hours(1);
@@ -29,7 +30,7 @@ pub struct CertificateSigningRequestCleaner {
     requests: Arc<Cache<CertificateSigningRequest>>,
 }
 
-impl Initialize for CertificateSigningRequestCleaner {
+impl Initialize<Settings> for CertificateSigningRequestCleaner {
     fn new(context: &Context) -> CertificateSigningRequestCleaner {
         let client = context.client.clone();
         CertificateSigningRequestCleaner { client, clock: context.clock.clone(), requests: context.cache() }

@@ -12,10 +12,12 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize, Settings, SignCertificate};
+use crate::settings::{Context, Settings, SignCertificate};
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use plan::{Plan, plan};
 
 pub struct CertificateSigningRequestSigner {
@@ -25,7 +27,7 @@ pub struct CertificateSigningRequestSigner {
     requests: Arc<Cache<CertificateSigningRequest>>,
 }
 
-impl Initialize for CertificateSigningRequestSigner {
+impl Initialize<Settings> for CertificateSigningRequestSigner {
     fn is_possible(settings: &Settings) -> bool {
         settings.sign_certificate.is_some()
     }

@@ -13,7 +13,7 @@ use k8s_openapi::api::certificates::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::CertificateTemplate;
+use crate::settings::CertificateTemplate;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;

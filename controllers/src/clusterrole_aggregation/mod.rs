@@ -9,15 +9,17 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{Patch, PatchParams};
 use kube::core::Selector;
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
@@ -26,7 +28,7 @@ pub struct ClusterRoleAggregationController {
     roles: Arc<Cache<ClusterRole>>,
 }
 
-impl Initialize for ClusterRoleAggregationController {
+impl Initialize<Settings> for ClusterRoleAggregationController {
     fn new(context: &Context) -> ClusterRoleAggregationController {
         ClusterRoleAggregationController { client: context.client.clone(), roles: context.cache() }
     }

@@ -13,6 +13,14 @@ mod schedule;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, Change, Index, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::{EventType, Recorder};
+use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+    is_namespace_terminating,
+};
 use coracle_kinds::jobs::finished;
 use coracle_kinds::meta::{controller_of, is_controlled_by};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
@@ -22,15 +30,8 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use prometheus::Histogram;
 
-use crate::runtime::cache::{Cache, Change, Index, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::{EventType, Recorder};
-use crate::runtime::queue::Queue;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, is_namespace_terminating,
-};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
-use crate::{Context, Initialize};
 use plan::{
     CronJobEvent, Decision, SCHEDULED_TIMESTAMP, decide, is_active, normal, note_finished, reference,
     remove_active, surplus, warning,
@@ -62,7 +63,7 @@ impl Index<Job> for ByControllerName {
     }
 }
 
-impl Initialize for CronJobController {
+impl Initialize<Settings> for CronJobController {
     fn new(context: &Context) -> CronJobController {
         let buckets: Vec<f64> = (0..10).map(|k| f64::from(1 << k)).collect();
         let creation_skew = context.metrics.histogram(

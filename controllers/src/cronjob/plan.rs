@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::events::EventType;
 use coracle_kinds::jobs::finished;
 use coracle_kinds::meta::{controller_ref, set_annotation};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
@@ -11,7 +12,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use super::schedule::{NeverDue, ScheduleError, ZonedSchedule};
-use crate::runtime::events::EventType;
 
 /// When a Job was scheduled, in the time zone of the CronJob.
 pub const SCHEDULED_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";

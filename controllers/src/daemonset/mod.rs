@@ -21,6 +21,11 @@ mod status;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::meta::selector_matches;
 use coracle_kinds::pods::node;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
@@ -30,14 +35,9 @@ use kube::api::PostParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 
-use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::controller_ref::{candidates, claim_objects};
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
-use crate::{Context, Initialize};
 use backoff::FailedPodsBackoff;
 use eligibility::{Eligibility, Requirements};
 use plan::{Ended, Observed, plan};
@@ -54,7 +54,7 @@ pub struct DaemonSetController {
     nodes: Arc<Cache<Node>>,
 }
 
-impl Initialize for DaemonSetController {
+impl Initialize<Settings> for DaemonSetController {
     fn new(context: &Context) -> DaemonSetController {
         let recorder = context.recorder("daemonset-controller");
         DaemonSetController {

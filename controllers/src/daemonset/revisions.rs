@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
+use coracle_controller_runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 use coracle_kinds::controller_revision::daemon_set::{HASH_LABEL, new_revision};
 use coracle_kinds::controller_revision::holds;
 use coracle_kinds::meta::selector_matches;
@@ -14,8 +16,6 @@ use serde_json::json;
 
 use super::DaemonSetController;
 use super::history::{History, hash};
-use crate::runtime::controller_ref::{candidates, claim_objects};
-use crate::runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 
 impl DaemonSetController {
     /// The revisions of a set. Those without the label of their hash get it.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coracle_controller_runtime::{Action, Error, ReconcileContext, ignore_not_found, uid_precondition};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
@@ -12,7 +13,6 @@ use super::conditions::{self, PROGRESSING, condition};
 use super::history::{self, Rollback};
 use super::replica_sets::{ReplicaSets, Resize, replicas, wanted};
 use super::{DeploymentController, annotations, rolling, status};
-use crate::runtime::{Action, Error, ReconcileContext, ignore_not_found, uid_precondition};
 
 const PAUSED: &str = "DeploymentPaused";
 const RESUMED: &str = "DeploymentResumed";

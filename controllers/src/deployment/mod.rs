@@ -28,6 +28,12 @@ mod template;
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref,
+};
 use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
@@ -35,13 +41,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::Selector;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::controller_ref;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::{controlling_owner, owners_of};
-use crate::{Context, Initialize};
 use executor::Executor;
 use replica_sets::ReplicaSets;
 use rolling::Step;
@@ -57,7 +58,7 @@ pub struct DeploymentController {
     pods: Arc<Cache<Pod>>,
 }
 
-impl Initialize for DeploymentController {
+impl Initialize<Settings> for DeploymentController {
     fn new(context: &Context) -> DeploymentController {
         DeploymentController {
             client: context.client.clone(),

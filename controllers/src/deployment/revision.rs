@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::{Error, is_namespace_terminating};
 use coracle_kinds::meta::{annotation, controller_ref, is_controlled_by};
 use coracle_kinds::template_hash::template_hash;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
@@ -15,7 +16,6 @@ use super::executor::Executor;
 use super::replica_sets::{ReplicaSets, replicas, wanted};
 use super::template::{HASH_LABEL, equals_without_hash};
 use super::{rolling, status};
-use crate::runtime::{Error, is_namespace_terminating};
 
 /// What a name may have in bytes.
 const LONGEST_NAME: usize = 253;

@@ -22,11 +22,11 @@ use kube::api::PostParams;
 use kube::core::Selector;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use plan::Counts;
 
 pub struct DisruptionController {
@@ -60,7 +60,7 @@ impl fmt::Display for Key {
 /// Why the pods of a budget cannot be counted.
 type CountError = String;
 
-impl Initialize for DisruptionController {
+impl Initialize<Settings> for DisruptionController {
     fn new(context: &Context) -> DisruptionController {
         DisruptionController {
             client: context.client.clone(),

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use coracle_controller_runtime::ignore_not_found;
 use coracle_kinds::meta::controller_of;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,7 +13,6 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, discovery};
 
 use super::{CountError, DisruptionController};
-use crate::runtime::ignore_not_found;
 use crate::workload::owners::referred_owner;
 
 pub(super) struct Scale {

@@ -8,21 +8,22 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+    is_namespace_terminating,
+};
 use coracle_kinds::meta::annotation;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::events::Recorder;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, is_namespace_terminating,
-};
 use crate::service_endpoints::LEADER;
 use crate::service_endpoints::pace::Pace;
 use crate::service_endpoints::selection::{pods_of, selector, services_of};
 use crate::service_endpoints::trigger_time::TriggerTimeTracker;
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use plan::plan;
 
 pub struct EndpointsController {
@@ -35,7 +36,7 @@ pub struct EndpointsController {
     endpoints: Arc<Cache<Endpoints>>,
 }
 
-impl Initialize for EndpointsController {
+impl Initialize<Settings> for EndpointsController {
     fn new(context: &Context) -> EndpointsController {
         EndpointsController {
             client: context.client.clone(),

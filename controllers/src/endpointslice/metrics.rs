@@ -1,9 +1,9 @@
 //! The metrics of kube-controller-manager's `endpoint_slice_controller`.
 
+use coracle_controller_runtime::metrics;
 use prometheus::{CounterVec, Histogram, HistogramVec};
 
 use super::hints::TrafficDistribution;
-use crate::runtime::metrics;
 use crate::service_endpoints::gauges::{Gauges, Names};
 
 pub struct Metrics {

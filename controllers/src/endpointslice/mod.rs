@@ -20,17 +20,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::{EventType, Recorder};
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::events::{EventType, Recorder};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::service_endpoints::LAST_CHANGE_TRIGGER_TIME;
 use crate::service_endpoints::pace::Pace;
 use crate::service_endpoints::selection::{pods_of, selector, services_of};
 use crate::service_endpoints::slices::{SliceChanges, SliceWriter, foreign_changes, slices_of};
 use crate::service_endpoints::trigger_time::{TriggerTimeTracker, format};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use hints::TrafficDistribution;
 use metrics::Metrics;
 use plan::{Observed, Plan, plan};
@@ -54,7 +54,7 @@ pub struct EndpointSliceController {
     nodes: Arc<Cache<Node>>,
 }
 
-impl Initialize for EndpointSliceController {
+impl Initialize<Settings> for EndpointSliceController {
     fn new(context: &Context) -> EndpointSliceController {
         let metrics = Metrics::new(&context.metrics);
         EndpointSliceController {

@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::events::EventType;
 use coracle_kinds::meta::annotation;
 use coracle_kinds::resources::{amount, resource_list};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForZone};
 
 use super::endpoint::{AddressType, ZONE, is_ready_endpoint};
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::events::EventType;
 
 const OVERLOAD_THRESHOLD: f64 = 0.2;
 

@@ -1,9 +1,9 @@
 //! The metrics of kube-controller-manager's `endpoint_slice_mirroring_controller`.
 
+use coracle_controller_runtime::metrics;
 use prometheus::{CounterVec, DEFAULT_BUCKETS, Histogram};
 
 use super::plan::Totals;
-use crate::runtime::metrics;
 use crate::service_endpoints::gauges::{Gauges, Names};
 
 pub struct Metrics {

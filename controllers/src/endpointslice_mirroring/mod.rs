@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::meta::annotation;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::service_endpoints::LEADER;
 use crate::service_endpoints::slices::{SliceWriter, foreign_changes, slices_of};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use metrics::Metrics;
 use plan::{Plan, plan};
 
@@ -40,7 +40,7 @@ pub struct EndpointSliceMirroringController {
     endpoints: Arc<Cache<Endpoints>>,
 }
 
-impl Initialize for EndpointSliceMirroringController {
+impl Initialize<Settings> for EndpointSliceMirroringController {
     fn new(context: &Context) -> EndpointSliceMirroringController {
         let metrics = Metrics::new(&context.metrics);
         EndpointSliceMirroringController {

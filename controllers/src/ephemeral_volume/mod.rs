@@ -6,6 +6,9 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::meta::is_controlled_by;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimTemplate, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,10 +16,7 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use prometheus::Counter;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 pub struct EphemeralVolumeController {
     client: Client,
@@ -27,7 +27,7 @@ pub struct EphemeralVolumeController {
     failed: Counter,
 }
 
-impl Initialize for EphemeralVolumeController {
+impl Initialize<Settings> for EphemeralVolumeController {
     fn new(context: &Context) -> EphemeralVolumeController {
         let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
         EphemeralVolumeController {

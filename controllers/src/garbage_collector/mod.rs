@@ -23,19 +23,19 @@ mod worker;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coracle_controller_runtime::discovery::Discovery;
+use coracle_controller_runtime::events::{EventType, Recorder};
+use coracle_controller_runtime::metrics::QueueMetrics;
+use coracle_controller_runtime::propagate_panics;
+use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::supervise::Supervisor;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use prometheus::Counter;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::Context;
-use crate::runtime::discovery::Discovery;
-use crate::runtime::events::{EventType, Recorder};
-use crate::runtime::metrics::QueueMetrics;
-use crate::runtime::propagate_panics;
-use crate::runtime::queue::Queue;
-use crate::runtime::supervise::Supervisor;
+use crate::settings::Context;
 use graph::{Change, Graph, Identity, Owner, Uid, Work};
 use monitor::{MonitorEvent, Monitors};
 

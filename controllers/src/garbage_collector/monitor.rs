@@ -3,6 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::Identified;
+use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
+use coracle_controller_runtime::supervise::Supervisor;
 use futures::{StreamExt, pin_mut};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -11,9 +14,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Change, Object, Uid};
-use crate::runtime::cache::Identified;
-use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
-use crate::runtime::supervise::Supervisor;
 
 /// What a monitor reports.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::{Error, ignore_not_found, requests};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
@@ -12,8 +14,6 @@ use serde_json::json;
 use super::Collector;
 use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
-use crate::runtime::queue::Queue;
-use crate::runtime::{Error, ignore_not_found, requests};
 
 /// How many dependents of an owner are released at a time: a server rejects too many requests at once.
 const MAX_CONCURRENT: usize = 32;

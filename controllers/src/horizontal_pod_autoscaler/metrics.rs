@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::metrics;
 use prometheus::{CounterVec, Gauge, GaugeVec, HistogramVec};
-
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::metrics;
 
 pub struct Metrics {
     reconciliations: CounterVec,

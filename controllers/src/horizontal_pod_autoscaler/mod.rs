@@ -30,14 +30,14 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::discovery::Discovery;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use compute::{Computation, Computed};
 use conditions::Statement;
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::discovery::Discovery;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use metrics::Metrics;
 use stabilize::{Memory, Request};
 use target::{Target, get_scale, parse_selector, text_selects};
@@ -76,7 +76,7 @@ struct Pass<'a> {
     now: Timestamp,
 }
 
-impl Initialize for HorizontalPodAutoscalerController {
+impl Initialize<Settings> for HorizontalPodAutoscalerController {
     fn new(context: &Context) -> HorizontalPodAutoscalerController {
         HorizontalPodAutoscalerController {
             client: context.client.clone(),

@@ -1,5 +1,7 @@
 //! The target of an autoscaler: its scale, and the selector of its pods.
 
+use coracle_controller_runtime::Error;
+use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot};
 use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
@@ -8,9 +10,6 @@ use kube::core::{DynamicObject, Expression, Selector};
 use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use std::collections::BTreeSet;
-
-use crate::runtime::Error;
-use crate::runtime::discovery::{Discovery, DiscoverySnapshot};
 
 /// A scale, and where it was found.
 pub struct Target {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coracle_controller_runtime::Error;
 use coracle_quantity::Quantity;
 use kube::Client;
 use kube::api::ListParams;
@@ -9,7 +10,6 @@ use kube::core::Request;
 use serde_json::Value;
 
 use super::replicas::Sample;
-use crate::runtime::Error;
 
 /// The usage of each pod that a selector matches.
 ///

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coracle_controller_runtime::batch::{execute_all, slow_start};
+use coracle_controller_runtime::{Error, ReconcileContext, ignore_conflict, ignore_not_found};
 use coracle_kinds::jobs::{TRACKING_FINALIZER, is_tracked};
 use coracle_kinds::pods;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
@@ -19,8 +21,6 @@ use super::plan::{Executed, Plan};
 use super::pods::new_pods;
 use super::tracking::{Tracking, track};
 use super::verdict::{Outcome, Verdict};
-use crate::runtime::batch::{execute_all, slow_start};
-use crate::runtime::{Error, ReconcileContext, ignore_conflict, ignore_not_found};
 use crate::workload::pod_control::BURST_REPLICAS;
 
 /// How many pods are changed at a time.

@@ -1,12 +1,12 @@
 //! The metrics of Jobs, under kube-controller-manager's names.
 
+use coracle_controller_runtime::metrics::Metrics;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use prometheus::{CounterVec, HistogramVec};
 
 use super::census::Observed;
 use super::manage::{Creation, PodAction};
 use super::verdict::{Outcome, Verdict};
-use crate::runtime::metrics::Metrics;
 
 pub struct JobMetrics {
     sync_duration: HistogramVec,

@@ -30,6 +30,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, run_all, start_part,
+};
 use coracle_kinds::jobs::{TRACKING_FINALIZER, finished, is_managed_externally, is_tracked};
 use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::batch::v1::Job;
@@ -38,14 +44,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 
-use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::controller_ref;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, run_all};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
-use crate::{Context, Initialize, start_part};
 use backoff::BackoffRecord;
 use census::{Observed, uid};
 use executor::Executor;
@@ -64,7 +65,7 @@ const BATCH_PERIOD: Duration = Duration::from_millis(100);
 
 /// Runs both queues.
 pub async fn run(context: Context, ready: impl FnOnce()) {
-    run_all(context, &[start_part::<JobController>, start_part::<OrphanPodController>], ready).await;
+    run_all(context, &[start_part::<_, JobController>, start_part::<_, OrphanPodController>], ready).await;
 }
 
 pub struct JobController {
@@ -87,7 +88,7 @@ struct JobRecord {
     released: HashSet<String>,
 }
 
-impl Initialize for JobController {
+impl Initialize<Settings> for JobController {
     fn new(context: &Context) -> JobController {
         let recorder = context.recorder(NAME);
         JobController {

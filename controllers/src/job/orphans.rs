@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, ignore_not_found,
+};
 use coracle_kinds::jobs::{finished, is_managed_externally, is_tracked};
 use coracle_kinds::meta::controller_of;
 use k8s_openapi::api::batch::v1::Job;
@@ -11,11 +15,8 @@ use kube::{Api, Client, ResourceExt};
 
 use super::executor::remove_finalizer;
 use super::{FIRST_RETRY, LONGEST_RETRY};
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::controller_ref;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::referred_owner;
-use crate::{Context, Initialize};
 
 pub struct OrphanPodController {
     client: Client,
@@ -23,7 +24,7 @@ pub struct OrphanPodController {
     pods: Arc<Cache<Pod>>,
 }
 
-impl Initialize for OrphanPodController {
+impl Initialize<Settings> for OrphanPodController {
     fn new(context: &Context) -> OrphanPodController {
         OrphanPodController { client: context.client.clone(), jobs: context.cache(), pods: context.cache() }
     }

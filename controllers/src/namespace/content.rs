@@ -1,13 +1,13 @@
 //! Deletes what is in a namespace, and counts what remains.
 
+use coracle_controller_runtime::batch::execute_all;
+use coracle_controller_runtime::discovery::{Discovery, ServedResource};
+use coracle_controller_runtime::{ignore_not_found, ignore_status};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::Request;
 use kube::{Api, Client, ResourceExt};
 
 use super::plan::{Findings, Remains};
-use crate::runtime::batch::execute_all;
-use crate::runtime::discovery::{Discovery, ServedResource};
-use crate::runtime::{ignore_not_found, ignore_status};
 
 /// How many resources are worked on at the same time.
 const MAX_CONCURRENT: usize = 8;

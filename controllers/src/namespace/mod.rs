@@ -22,14 +22,14 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::discovery::Discovery;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
-};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use content::Content;
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::discovery::Discovery;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 
 const FINALIZER: &str = "kubernetes";
 
@@ -42,7 +42,7 @@ pub struct NamespaceController {
     pods: Arc<Cache<Pod>>,
 }
 
-impl Initialize for NamespaceController {
+impl Initialize<Settings> for NamespaceController {
     fn new(context: &Context) -> NamespaceController {
         NamespaceController {
             client: context.client.clone(),

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::{Action, Error, ReconcileContext, ignore_conflict, ignore_not_found};
+use coracle_kinds::nodes::ready_status;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 
 use super::NodeLifecycleController;
-use super::health::ready_status;
 use super::taints::{self, NodeChange, evicting_taints};
-use crate::runtime::{Action, Error, ReconcileContext, ignore_conflict, ignore_not_found};
 
 /// How often a write of taints is tried when others write to the node too.
 const TRIES: usize = 5;

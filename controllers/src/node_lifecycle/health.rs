@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coracle_kinds::nodes::{STATUS_NEVER_UPDATED, STATUS_UNKNOWN, condition};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,11 +14,6 @@ const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
 /// The conditions that become unknown with a silent kubelet.
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
-
-/// The reason of conditions that a kubelet did not renew.
-pub const STATUS_UNKNOWN: &str = "NodeStatusUnknown";
-/// The reason of conditions that no kubelet ever wrote.
-pub const STATUS_NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
 /// What is known of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +33,8 @@ impl NodeHealth {
         lease: Option<&Lease>,
         now: Timestamp,
     ) -> NodeHealth {
-        let heartbeat = ready(node).map(|ready| ready.last_heartbeat_time.as_ref().map(|time| time.0));
+        let heartbeat =
+            condition(node, "Ready").map(|ready| ready.last_heartbeat_time.as_ref().map(|time| time.0));
         let renewal = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
         let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
         let is_alive = match known {
@@ -58,7 +55,7 @@ impl NodeHealth {
     pub fn overdue(&self, node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
         let grace = if self.heartbeat.is_some() { GRACE_PERIOD } else { STARTUP_GRACE_PERIOD };
         let grace = SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
-        let is_written = ready(node).is_some_and(|ready| ready.status == "Unknown");
+        let is_written = condition(node, "Ready").is_some_and(|ready| ready.status == "Unknown");
         if now.duration_since(self.probe) <= grace || is_written {
             return None;
         }
@@ -86,20 +83,6 @@ impl NodeHealth {
         };
         Some(CONDITIONS.iter().filter_map(unknown).collect())
     }
-}
-
-/// The status of the condition Ready.
-pub fn ready_status(node: &Node) -> Option<&str> {
-    ready(node).map(|ready| ready.status.as_str())
-}
-
-fn ready(node: &Node) -> Option<&NodeCondition> {
-    condition(node, "Ready")
-}
-
-fn condition<'a>(node: &'a Node, r#type: &str) -> Option<&'a NodeCondition> {
-    let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == r#type)
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coracle_controller_runtime::metrics::Metrics;
 use prometheus::{CounterVec, GaugeVec, HistogramVec};
-
-use crate::runtime::metrics::Metrics;
 
 /// kube-controller-manager's metrics of nodes and their zones.
 pub struct NodeMetrics {

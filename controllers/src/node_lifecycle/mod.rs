@@ -13,7 +13,6 @@ mod executor;
 mod health;
 mod metrics;
 mod monitor;
-pub mod pods_on_node;
 mod taints;
 mod unready_pods;
 mod zones;
@@ -23,19 +22,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use kube::{Client, Resource, ResourceExt};
 use tokio::sync::Notify;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
-use crate::{Context, Initialize};
-pub use health::ready_status;
+use crate::settings::{Context, Settings};
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use health::NodeHealth;
 use metrics::NodeMetrics;
 use zones::Zones;
@@ -91,7 +90,7 @@ impl fmt::Display for Key {
     }
 }
 
-impl Initialize for NodeLifecycleController {
+impl Initialize<Settings> for NodeLifecycleController {
     fn new(context: &Context) -> NodeLifecycleController {
         NodeLifecycleController {
             client: context.client.clone(),
@@ -171,13 +170,6 @@ impl NodeLifecycleController {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a condition of a node says that its kubelet was given up.
-pub fn is_given_up(condition: &NodeCondition) -> bool {
-    let reason = condition.reason.as_deref();
-    condition.status == "Unknown"
-        && (reason == Some(health::STATUS_UNKNOWN) || reason == Some(health::STATUS_NEVER_UPDATED))
 }
 
 fn reference(node: &Node) -> ObjectReference {

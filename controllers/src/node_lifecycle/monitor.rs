@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_controller_runtime::batch::execute_all;
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::events::EventType;
+use coracle_controller_runtime::{Error, ReconcileContext};
+use coracle_kinds::nodes::ready_status;
 use coracle_kinds::taints::{NO_EXECUTE, has_taint};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::health::{NodeHealth, ready_status};
+use super::health::NodeHealth;
 use super::taints::{self, evicting_taints};
 use super::zones::{Disruption, zone_of};
 use super::{LEASES, NodeLifecycleController, reference};
-use crate::runtime::batch::execute_all;
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::events::EventType;
-use crate::runtime::{Error, ReconcileContext};
 
 /// How many nodes are checked at the same time.
 const CONCURRENT_CHECKS: usize = 8;

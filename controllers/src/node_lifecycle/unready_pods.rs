@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::events::EventType;
+use coracle_controller_runtime::{Error, ReconcileContext, ignore_conflict, ignore_not_found};
 use coracle_kinds::pods;
+use coracle_volumes::indexes::ByNode;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::pods_on_node::ByNode;
 use super::{NodeLifecycleController, reference};
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::events::EventType;
-use crate::runtime::{Error, ReconcileContext, ignore_conflict, ignore_not_found};
 
 impl NodeLifecycleController {
     /// Marks the pods of a node that has just become unready, and what was left of it before.

@@ -18,20 +18,21 @@ use coracle_kinds::meta::annotation;
 use coracle_kinds::pods::{self, is_terminated, pod_claims};
 use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
 use coracle_kinds::storage::{ClaimExt, VolumeExt};
+use coracle_volumes::attachment::needs_attachment;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::persistentvolume_binder::indexes::ByClaim;
-use crate::persistentvolume_binder::indexes::ByVolume;
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::events::Recorder;
-use crate::runtime::queue::Queue;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
 };
-use crate::{Context, Initialize};
+use coracle_volumes::indexes::{ByClaim, ByVolume};
 use plan::{Observed, plan};
 
 /// The annotation of a node that leaves its attachments to this controller.
@@ -60,7 +61,7 @@ struct PodNotifications {
     refused: HashMap<NamespacedName, BTreeSet<String>>,
 }
 
-impl Initialize for AttachDetachController {
+impl Initialize<Settings> for AttachDetachController {
     fn new(context: &Context) -> AttachDetachController {
         AttachDetachController {
             client: context.client.clone(),
@@ -233,11 +234,4 @@ fn enqueue_volume(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) 
     if !claim.volume_name().is_empty() {
         queue.add(NamespacedName::new("", claim.volume_name()));
     }
-}
-
-/// Whether the driver of a volume wants it attached. A driver without a CSIDriver does.
-pub fn needs_attachment(volume: &PersistentVolume, drivers: &Cache<CSIDriver>) -> bool {
-    let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-    let driver = source.map(|source| drivers.get(&NamespacedName::new("", &source.driver)));
-    driver.is_some_and(|driver| driver.is_none_or(|driver| driver.spec.attach_required != Some(false)))
 }

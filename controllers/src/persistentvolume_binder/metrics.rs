@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
 use coracle_kinds::storage::{ClaimExt, VolumeExt};
+use coracle_volumes::migration::HOST_PATH;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec, Opts};
 
-use crate::Context;
-use crate::persistentvolume_binder::csi_migration::HOST_PATH;
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
+use crate::settings::Context;
 
 /// The label value of what is not known.
 pub const UNKNOWN: &str = "N/A";

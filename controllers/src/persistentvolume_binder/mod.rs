@@ -5,29 +5,26 @@
 //! - [`volumes`]: a volume is available, bound or released, and marked with who has to delete what is behind it (KEP-2644);
 //! - [`in_tree`]: `kubernetes.io/host-path` provisions, deletes and recycles. What other provisioners do is left to them.
 //!
-//! [`search`] finds a volume for a claim, [`bind`] decides how both change. Everything is reconciled again every 15 seconds, for
+//! [`coracle_volumes::search`] finds a volume for a claim, [`coracle_volumes::bind`] decides how both change. Everything is reconciled again every 15 seconds, for
 //! not all that matters makes an event.
 
-pub mod bind;
 mod claims;
-pub mod csi_migration;
-pub mod in_tree;
-pub mod indexes;
+mod in_tree;
 mod metrics;
-pub mod search;
 mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::Cache;
+use coracle_controller_runtime::{Error, Part, ReconcileContext, run_all, start_part};
+use coracle_volumes::bind;
+use coracle_volumes::provisioner::provision;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::runtime::cache::Cache;
-use crate::runtime::{self, Error, ReconcileContext};
-use crate::simulation::provisioner::provision;
-use crate::{Context, Settings, start_part};
+use crate::settings::{Context, Settings};
 
 pub const NAME: &str = "persistentvolume-binder-controller";
 
@@ -43,13 +40,13 @@ const RESYNC: Duration = Duration::from_secs(15);
 /// If one of the loops does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     metrics::show_inventory(&context);
-    let parts: [runtime::Part<Settings>; 4] = [
-        start_part::<claims::ClaimController>,
-        start_part::<volumes::VolumeController>,
-        start_part::<provision::ProvisionController<in_tree::HostPath>>,
-        start_part::<in_tree::reclaim::ReclaimController>,
+    let parts: [Part<Settings>; 4] = [
+        start_part::<_, claims::ClaimController>,
+        start_part::<_, volumes::VolumeController>,
+        start_part::<_, provision::ProvisionController<in_tree::HostPath>>,
+        start_part::<_, in_tree::reclaim::ReclaimController>,
     ];
-    runtime::run_all(context, &parts, ready).await;
+    run_all(context, &parts, ready).await;
 }
 
 /// Writes of claims and volumes, each against the revision that was read.

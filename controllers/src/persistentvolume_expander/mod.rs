@@ -5,18 +5,20 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::meta::annotation;
 use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
+use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const COMPONENT: &str = "volume_expand";
 /// Who expands what a claim is bound to.
@@ -30,14 +32,14 @@ pub struct ExpandController {
     migration: Migration,
 }
 
-impl Initialize for ExpandController {
+impl Initialize<Settings> for ExpandController {
     fn new(context: &Context) -> ExpandController {
         ExpandController {
             client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
             recorder: context.recorder(COMPONENT),
-            migration: Migration::of(&context.settings),
+            migration: context.settings.volumes.migration,
         }
     }
 }

@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::meta::set_finalizer;
 use coracle_kinds::storage::VolumeExt;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 
@@ -22,7 +24,7 @@ pub struct PersistentVolumeProtectionController {
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Initialize for PersistentVolumeProtectionController {
+impl Initialize<Settings> for PersistentVolumeProtectionController {
     fn new(context: &Context) -> PersistentVolumeProtectionController {
         PersistentVolumeProtectionController { client: context.client.clone(), volumes: context.cache() }
     }

@@ -18,10 +18,12 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::persistentvolume_binder::indexes::ByClaim;
-use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
+use coracle_volumes::indexes::ByClaim;
 use live::LivePods;
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -33,7 +35,7 @@ pub struct PersistentVolumeClaimProtectionController {
     live_pods: LivePods,
 }
 
-impl Initialize for PersistentVolumeClaimProtectionController {
+impl Initialize<Settings> for PersistentVolumeClaimProtectionController {
     fn new(context: &Context) -> PersistentVolumeClaimProtectionController {
         PersistentVolumeClaimProtectionController {
             client: context.client.clone(),

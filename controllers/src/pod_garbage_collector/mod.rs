@@ -19,13 +19,13 @@ use kube::{Api, Client};
 use prometheus::CounterVec;
 use serde_json::json;
 
-use crate::runtime::batch::execute_all;
-use crate::runtime::cache::Cache;
-use crate::runtime::clock::Clock;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, uid_precondition,
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::batch::execute_all;
+use coracle_controller_runtime::cache::Cache;
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found, uid_precondition,
 };
-use crate::{Context, Initialize};
 use plan::{Quarantine, Reason};
 
 /// kube-controller-manager's defaults.
@@ -46,7 +46,7 @@ pub struct PodGarbageCollector {
     errors: CounterVec,
 }
 
-impl Initialize for PodGarbageCollector {
+impl Initialize<Settings> for PodGarbageCollector {
     fn new(context: &Context) -> PodGarbageCollector {
         let counter = |name, help| context.metrics.counter(name, help, &["namespace", "reason"]);
         PodGarbageCollector {

@@ -9,13 +9,17 @@
 //!
 //! All of it is generic over [`ReplicaOwner`]: replicationcontroller-controller is the same for another kind.
 
-mod kind;
 mod plan;
 mod status;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref,
+};
 use coracle_kinds::meta::{controller_of, is_controlled_by, selector_matches};
 use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
@@ -26,15 +30,11 @@ use kube::core::Selector;
 use kube::{Api, Client, Resource, ResourceExt};
 use prometheus::{CounterVec, Histogram};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::controller_ref;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
-use crate::{Context, Initialize};
 
-pub use kind::ReplicaOwner;
+use crate::workload::replica_owner::ReplicaOwner;
 use plan::Plan;
 
 /// Keeps the number of pods that each object of kind `O` wants.
@@ -53,7 +53,7 @@ pub struct ReplicaSetController<O> {
     stale_skips: Option<CounterVec>,
 }
 
-impl<O: ReplicaOwner> Initialize for ReplicaSetController<O> {
+impl<O: ReplicaOwner> Initialize<Settings> for ReplicaSetController<O> {
     fn new(context: &Context) -> ReplicaSetController<O> {
         let (metrics, is_enabled) = (&context.metrics, &context.settings.is_enabled);
         let help = "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Should be <2. \

@@ -6,10 +6,10 @@ use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
-use super::ReplicaOwner;
 use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_with_ranks;
+use crate::workload::replica_owner::ReplicaOwner;
 
 #[derive(Debug)]
 pub(super) enum Plan {

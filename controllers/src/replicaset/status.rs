@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::ReplicaOwner;
+use crate::workload::replica_owner::ReplicaOwner;
 
 /// The type of the condition after a failed creation or deletion.
 pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::replicaset::ReplicaOwner;
+use crate::workload::replica_owner::ReplicaOwner;
 
 impl ReplicaOwner for ReplicationController {
     const CONTROLLER: &'static str = "replicationcontroller-controller";

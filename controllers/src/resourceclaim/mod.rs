@@ -24,13 +24,14 @@ use kube::{Api, Client, ResourceExt};
 use prometheus::CounterVec;
 use serde_json::json;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::events::Recorder;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
-};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use consumers::Step;
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
+};
 use generated::{CLAIM_NAME, Entry, entries, is_generated_entry, recorded_name};
 
 /// The field manager of `status.resourceClaimStatuses`.
@@ -60,7 +61,7 @@ impl fmt::Display for Key {
     }
 }
 
-impl Initialize for ResourceClaimController {
+impl Initialize<Settings> for ResourceClaimController {
     fn new(context: &Context) -> ResourceClaimController {
         ResourceClaimController {
             client: context.client.clone(),

@@ -6,6 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Changes, NamespacedName};
+use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
+use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::supervise::Supervisor;
 use coracle_quantity::Quantity;
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
@@ -19,10 +23,6 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::evaluators::Evaluator;
 use super::{enqueue_affected, limited};
-use crate::runtime::cache::{Cache, Changes, NamespacedName};
-use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
-use crate::runtime::queue::Queue;
-use crate::runtime::supervise::Supervisor;
 
 /// Plain names from before there were any for all resources.
 const BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];

@@ -26,13 +26,13 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Resource};
 
-use crate::runtime::cache::{Cache, Cached, Change, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::discovery::Discovery;
-use crate::runtime::queue::Queue;
-use crate::runtime::supervise::Supervisor;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::discovery::Discovery;
+use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::supervise::Supervisor;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use counts::Counted;
 use evaluators::{Evaluator, none, scoped_usage};
 
@@ -54,7 +54,7 @@ pub struct ResourceQuotaController {
     device_claims: Arc<Cache<ResourceClaim>>,
 }
 
-impl Initialize for ResourceQuotaController {
+impl Initialize<Settings> for ResourceQuotaController {
     fn new(context: &Context) -> ResourceQuotaController {
         ResourceQuotaController {
             client: context.client.clone(),

@@ -9,17 +9,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, ListScope};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict,
+    is_namespace_terminating,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use prometheus::CounterVec;
 
-use crate::runtime::cache::{Cache, ListScope};
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, is_namespace_terminating,
-};
-use crate::{Context, Initialize, Settings};
+use crate::settings::{Context, Settings};
 
 const NAME: &str = "kube-root-ca.crt";
 const PUBLISHED: ListScope =
@@ -38,7 +39,7 @@ pub struct RootCaCertificatePublisher {
     syncs: CounterVec,
 }
 
-impl Initialize for RootCaCertificatePublisher {
+impl Initialize<Settings> for RootCaCertificatePublisher {
     fn is_possible(settings: &Settings) -> bool {
         settings.root_ca.is_some()
     }

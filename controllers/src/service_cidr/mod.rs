@@ -17,10 +17,12 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use plan::is_needed;
 
 const MANAGER: &str = "service-cidr-controller";
@@ -38,7 +40,7 @@ pub struct ServiceCidrController {
     blocks: Arc<Cache<ServiceCIDR>>,
 }
 
-impl Initialize for ServiceCidrController {
+impl Initialize<Settings> for ServiceCidrController {
     fn new(context: &Context) -> ServiceCidrController {
         ServiceCidrController {
             client: context.client.clone(),

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::metrics::Metrics;
 use prometheus::Gauge;
-
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::metrics::Metrics;
 
 /// The endpoints and slices of a Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

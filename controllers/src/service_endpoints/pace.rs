@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::clock::Clock;
 use k8s_openapi::jiff::Timestamp;
-
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::clock::Clock;
 
 /// So many writes of one Service are made at once ...
 const BURST: f64 = 30.0;

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
 use coracle_kinds::pods::is_ready;
 use k8s_openapi::api::core::v1::{Pod, Service};
-
-use crate::runtime::cache::{Cache, Change, NamespacedName};
 
 type Labels = BTreeMap<String, String>;
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Change, Index, NamespacedName};
+use coracle_controller_runtime::{
+    Error, ReconcileContext, ignore_not_found, is_namespace_terminating, uid_precondition,
+};
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use prometheus::CounterVec;
-
-use crate::runtime::cache::{Cache, Change, Index, NamespacedName};
-use crate::runtime::{Error, ReconcileContext, ignore_not_found, is_namespace_terminating, uid_precondition};
 
 /// The label with the name of a slice's Service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";

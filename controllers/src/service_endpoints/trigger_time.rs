@@ -5,11 +5,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::NamespacedName;
 use coracle_kinds::pods::conditions;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::jiff::Timestamp;
-
-use crate::runtime::cache::NamespacedName;
 
 /// What was seen of each Service at its last reconciliation.
 #[derive(Default)]

@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict,
+    is_namespace_terminating,
+};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, is_namespace_terminating,
-};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const ACCOUNT: &str = "default";
 
@@ -25,7 +26,7 @@ pub struct ServiceAccountController {
     accounts: Arc<Cache<ServiceAccount>>,
 }
 
-impl Initialize for ServiceAccountController {
+impl Initialize<Settings> for ServiceAccountController {
     fn new(context: &Context) -> ServiceAccountController {
         let client = context.client.clone();
         ServiceAccountController { client, namespaces: context.cache(), accounts: context.cache() }

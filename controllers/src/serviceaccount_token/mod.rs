@@ -13,16 +13,17 @@ mod plan;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
+};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
-};
-use crate::{Context, Initialize, Settings, Sign};
+use crate::settings::{Context, Settings, Sign};
 
 /// The annotation that names a secret's account.
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
@@ -63,7 +64,7 @@ pub struct TokenController {
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
 }
 
-impl Initialize for TokenController {
+impl Initialize<Settings> for TokenController {
     fn is_possible(settings: &Settings) -> bool {
         settings.sign.is_some()
     }

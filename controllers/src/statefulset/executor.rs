@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::batch::slow_start;
+use coracle_controller_runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
@@ -9,8 +11,6 @@ use kube::{Api, ResourceExt};
 
 use super::plan::{ClaimOwners, Plan, PodClaims, Step};
 use super::{StatefulSetController, identity, status};
-use crate::runtime::batch::slow_start;
-use crate::runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 
 /// kube-controller-manager's burst of replicas.
 const LARGEST_BATCH: usize = 500;

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::{Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::metrics::Metrics;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use prometheus::{CounterVec, DEFAULT_BUCKETS, GaugeVec, Histogram};
 
 use super::{identity, rollout};
-use crate::runtime::cache::{Change, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::metrics::Metrics;
 
 pub(super) struct Gauges {
     replicas: GaugeVec,

@@ -23,6 +23,13 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, ignore_not_found,
+    uid_precondition,
+};
 use coracle_kinds::controller_revision;
 use coracle_kinds::controller_revision::RevisionMatch;
 use coracle_kinds::meta::selector_matches;
@@ -34,15 +41,8 @@ use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use prometheus::CounterVec;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::controller_ref;
-use crate::runtime::events::Recorder;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, uid_precondition,
-};
+use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
-use crate::{Context, Initialize};
 use executor::Executor;
 use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
@@ -67,7 +67,7 @@ pub struct StatefulSetController {
     claims: Arc<Cache<PersistentVolumeClaim>>,
 }
 
-impl Initialize for StatefulSetController {
+impl Initialize<Settings> for StatefulSetController {
     fn new(context: &Context) -> StatefulSetController {
         let is_enabled = &context.settings.is_enabled;
         StatefulSetController {

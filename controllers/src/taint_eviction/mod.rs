@@ -21,14 +21,14 @@ use kube::{Api, Client, Resource};
 use prometheus::{CounterVec, HistogramVec};
 use serde_json::json;
 
-use crate::node_lifecycle::pods_on_node::ByNode;
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::{EventType, Recorder};
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+use crate::settings::{Context, Settings};
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::{EventType, Recorder};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
-use crate::{Context, Initialize};
+use coracle_volumes::indexes::ByNode;
 use plan::{Eviction, Step, plan};
 
 pub struct TaintEvictionController {
@@ -42,7 +42,7 @@ pub struct TaintEvictionController {
     latency: HistogramVec,
 }
 
-impl Initialize for TaintEvictionController {
+impl Initialize<Settings> for TaintEvictionController {
     fn new(context: &Context) -> TaintEvictionController {
         const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
         TaintEvictionController {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
-use crate::bootstrap_signer::token::{SECRETS, expiration, is_bootstrap_token};
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
-};
-use crate::{Context, Initialize};
+use crate::bootstrap_tokens::{SECRETS, expiration, is_bootstrap_token};
+use crate::settings::{Context, Settings};
 
 pub struct TokenCleaner {
     client: Client,
@@ -20,7 +21,7 @@ pub struct TokenCleaner {
     secrets: Arc<Cache<Secret>>,
 }
 
-impl Initialize for TokenCleaner {
+impl Initialize<Settings> for TokenCleaner {
     fn new(context: &Context) -> TokenCleaner {
         TokenCleaner {
             client: context.client.clone(),

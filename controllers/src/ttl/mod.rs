@@ -4,15 +4,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::meta::annotation;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
@@ -27,7 +29,7 @@ pub struct TtlController {
     step: Arc<AtomicUsize>,
 }
 
-impl Initialize for TtlController {
+impl Initialize<Settings> for TtlController {
     fn new(context: &Context) -> TtlController {
         TtlController { client: context.client.clone(), nodes: context.cache(), step: Arc::default() }
     }

@@ -6,6 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
+};
 use coracle_kinds::jobs::finished;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -13,12 +19,7 @@ use kube::api::{DeleteParams, PropagationPolicy};
 use kube::{Api, Client};
 use prometheus::Histogram;
 
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
-};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 pub struct TtlAfterFinishedController {
     client: Client,
@@ -27,7 +28,7 @@ pub struct TtlAfterFinishedController {
     deletion_duration: Histogram,
 }
 
-impl Initialize for TtlAfterFinishedController {
+impl Initialize<Settings> for TtlAfterFinishedController {
     fn new(context: &Context) -> TtlAfterFinishedController {
         let buckets: Vec<f64> = (0..14).map(|k| 0.1 * f64::from(1 << k)).collect();
         let deletion_duration = context.metrics.histogram(

@@ -11,6 +11,10 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Cached, Index, NamespacedName};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::meta::{has_finalizer, set_finalizer};
 use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -18,9 +22,7 @@ use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
-use crate::runtime::cache::{Cache, Cached, Index, NamespacedName};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 const PROTECTION: &str = "kubernetes.io/vac-protection";
 
@@ -32,7 +34,7 @@ pub struct VolumeAttributesClassProtectionController {
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Initialize for VolumeAttributesClassProtectionController {
+impl Initialize<Settings> for VolumeAttributesClassProtectionController {
     fn new(context: &Context) -> VolumeAttributesClassProtectionController {
         VolumeAttributesClassProtectionController {
             client: context.client.clone(),

@@ -4,6 +4,7 @@
 //! - [`owners`]: which owners a change of a dependent enqueues
 //! - [`ranking`]: which pods are deleted first
 //! - [`pacing`]: how many pods an owner may create at once
+//! - [`replica_owner`]: the two kinds that want a number of pods and no more
 //! - [`int_or_percent`]: numbers that may be shares of a whole
 //!
 //! Adoption and release are in `runtime::controller_ref`, histories in `coracle_kinds::controller_revision`. Nothing here knows a
@@ -14,3 +15,4 @@ pub mod owners;
 pub mod pacing;
 pub mod pod_control;
 pub mod ranking;
+pub mod replica_owner;

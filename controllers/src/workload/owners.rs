@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
 use coracle_kinds::meta::controller_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-
-use crate::runtime::cache::{Cache, Cached, Change, NamespacedName};
 
 /// The owners to reconcile after a change of a dependent: those that control it, or did; and, if it has no controller, all that
 /// could adopt it, once it is new or its labels or its controller have changed.

@@ -5,16 +5,15 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, Resource, ResourceExt};
-
-use crate::runtime::batch::{execute_all, slow_start};
-use crate::runtime::cache::Cache;
-use crate::runtime::events::Recorder;
-use crate::runtime::{
+use coracle_controller_runtime::batch::{execute_all, slow_start};
+use coracle_controller_runtime::cache::Cache;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
     Error, ReconcileContext, ignore_conflict, ignore_not_found, is_namespace_terminating, requests,
     uid_precondition,
 };
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, Resource, ResourceExt};
 
 /// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a ReplicationController or a Job.
 pub const BURST_REPLICAS: usize = 500;

@@ -5,24 +5,25 @@ pub mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::meta::{annotation, set_annotation};
 use coracle_kinds::pods;
 use coracle_kinds::storage::{
     BETA_STORAGE_PROVISIONER, BIND_COMPLETED, ClaimExt, STORAGE_PROVISIONER, VolumeExt,
 };
+use coracle_volumes::bind;
+use coracle_volumes::indexes::{ByClaim, ByClaimRef};
+use coracle_volumes::migration::Migration;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, ResourceExt};
 
 use super::metrics::{EndToEnd, Operation, Retroactive};
-use super::{COMPONENT, NAME, RESYNC, Writer, bind, in_tree};
-use crate::persistentvolume_binder::csi_migration::Migration;
-use crate::persistentvolume_binder::indexes::{ByClaim, ByClaimRef};
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
-use crate::{Context, Initialize};
+use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
+use crate::settings::{Context, Settings};
 use plan::{ClaimContext, EventRecord, Plan, plan};
 
 /// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
@@ -103,14 +104,14 @@ fn is_waiting(pod: &Pod) -> bool {
     pods::node(pod).is_none() && !coracle_kinds::pods::is_terminated(pod)
 }
 
-impl Initialize for ClaimController {
+impl Initialize<Settings> for ClaimController {
     fn new(context: &Context) -> ClaimController {
         ClaimController {
             lister: ClaimLister::new(context),
             writer: Writer::new(context),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
-            migration: Migration::of(&context.settings),
+            migration: context.settings.volumes.migration,
             provisioning: EndToEnd::new(context, Operation::Provision),
             retroactive: Retroactive::new(context),
         }

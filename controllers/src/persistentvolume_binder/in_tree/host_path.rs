@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::Sources;
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::events::Recorder;
 use coracle_kinds::meta::{set_annotation, set_finalizer};
-use coracle_kinds::storage::{
-    BOUND_BY_CONTROLLER, ClaimExt, DELETE, IN_TREE_PROTECTION, PROVISIONED_BY, VolumeExt,
-};
-use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
+use coracle_kinds::storage::{BOUND_BY_CONTROLLER, ClaimExt, DELETE, IN_TREE_PROTECTION, VolumeExt};
+use coracle_volumes::host_path::set_source;
+use coracle_volumes::migration::{HOST_PATH, Migration};
+use coracle_volumes::provisioner::directories::Directories;
+use coracle_volumes::provisioner::{ProvisionError, ProvisionRequest, ProvisionerPlugin};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
@@ -14,16 +19,7 @@ use super::super::claims::ClaimLister;
 use super::super::claims::plan::{Plan, plan};
 use super::super::metrics::{Attempts, Operation};
 use super::super::{COMPONENT, NAME};
-use crate::Context;
-use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
-use crate::runtime::Sources;
-use crate::runtime::cache::NamespacedName;
-use crate::runtime::events::Recorder;
-use crate::simulation::provisioner::directories::Directories;
-use crate::simulation::provisioner::{ProvisionError, ProvisionRequest, ProvisionerPlugin};
-
-/// Says that the plugin made the directory.
-const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");
+use crate::settings::{Context, Settings};
 
 pub struct HostPath {
     lister: ClaimLister,
@@ -35,6 +31,7 @@ pub struct HostPath {
 }
 
 impl ProvisionerPlugin for HostPath {
+    type Settings = Settings;
     const CONTROLLER: &'static str = NAME;
     const QUEUE: &'static str = "host_path_provision";
     const PROVISIONER: &'static str = HOST_PATH;
@@ -42,9 +39,9 @@ impl ProvisionerPlugin for HostPath {
     fn new(context: &Context) -> HostPath {
         HostPath {
             lister: ClaimLister::new(context),
-            directories: Directories::new(&context.settings),
-            migration: Migration::of(&context.settings),
-            honors_policy: honors_policy(&context.settings),
+            directories: Directories::new(&context.settings.volumes.data),
+            migration: context.settings.volumes.migration,
+            honors_policy: context.settings.volumes.honors_policy,
             recorder: context.recorder(COMPONENT),
             attempts: Attempts::new(context, Operation::Provision, HOST_PATH),
         }
@@ -88,7 +85,7 @@ impl ProvisionerPlugin for HostPath {
 
     fn complete(&self, volume: &mut PersistentVolume, _: &ProvisionRequest) {
         set_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
-        source(volume, &self.directories);
+        set_source(volume, &self.directories);
         let is_kept = self.honors_policy && volume.policy() == DELETE;
         set_finalizer(&mut volume.metadata, IN_TREE_PROTECTION, is_kept);
     }
@@ -104,13 +101,4 @@ impl ProvisionerPlugin for HostPath {
     fn observe(&self, _: &StorageClass, seconds: f64, is_success: bool) {
         self.attempts.observe(seconds, is_success);
     }
-}
-
-/// Sets the source and the annotations of this plugin.
-pub fn source(volume: &mut PersistentVolume, directories: &Directories) {
-    set_annotation(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
-    set_annotation(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);
-    let path = directories.host_path(&volume.name_any()).to_string_lossy().into_owned();
-    let source = HostPathVolumeSource { path, type_: Some(String::new()) };
-    volume.spec.get_or_insert_default().host_path = Some(source);
 }

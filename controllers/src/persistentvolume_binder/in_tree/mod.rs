@@ -1,16 +1,16 @@
 //! The in-tree plugin `kubernetes.io/host-path`. Its volumes are directories of this machine.
 //!
-//! [`HostPath`] makes volumes for claims in the loop of all [`crate::simulation::provisioner`]s, [`reclaim`] deletes and recycles them.
+//! [`HostPath`] makes volumes for claims in the loop of all [`coracle_volumes::provisioner`]s, [`reclaim`] deletes and recycles them.
 
 mod host_path;
 pub mod reclaim;
 
 use coracle_kinds::meta::annotation;
 use coracle_kinds::storage::{MIGRATED_TO, PROVISIONED_BY};
+use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-pub use self::host_path::{HostPath, source};
-use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
+pub use self::host_path::HostPath;
 
 /// What the names of plugins in the controller begin with.
 const IN_TREE: &str = "kubernetes.io/";

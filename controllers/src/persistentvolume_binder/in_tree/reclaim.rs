@@ -9,9 +9,19 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::meta::{annotation, set_finalizer};
 use coracle_kinds::pods::is_terminated;
 use coracle_kinds::storage::{ClaimExt, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, VolumeExt};
+use coracle_volumes::indexes::ByClaim;
+use coracle_volumes::migration::HOST_PATH;
+use coracle_volumes::provisioner::directories::Directories;
+use coracle_volumes::provisioner::operations::{Operations, Step, VolumeBehavior};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use kube::{Client, ResourceExt};
@@ -20,15 +30,7 @@ use super::super::metrics::{Attempts, Operation};
 use super::super::volumes::referred;
 use super::super::{COMPONENT, NAME, RESYNC, Writer};
 use super::deletes;
-use crate::persistentvolume_binder::csi_migration::{HOST_PATH, honors_policy};
-use crate::persistentvolume_binder::indexes::ByClaim;
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::simulation::provisioner::directories::Directories;
-use crate::simulation::provisioner::operations::{Operations, Step, VolumeBehavior};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 
 pub struct ReclaimController {
     client: Client,
@@ -44,7 +46,7 @@ pub struct ReclaimController {
     attempts: Attempts,
 }
 
-impl Initialize for ReclaimController {
+impl Initialize<Settings> for ReclaimController {
     fn new(context: &Context) -> ReclaimController {
         ReclaimController {
             client: context.client.clone(),
@@ -52,9 +54,9 @@ impl Initialize for ReclaimController {
             claims: context.cache(),
             pods: context.cache(),
             writer: Writer::new(context),
-            directories: Directories::new(&context.settings),
+            directories: Directories::new(&context.settings.volumes.data),
             operations: Operations::new(context.clock.clone()),
-            honors_policy: honors_policy(&context.settings),
+            honors_policy: context.settings.volumes.honors_policy,
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
             attempts: Attempts::new(context, Operation::Delete, HOST_PATH),

@@ -4,8 +4,16 @@ pub mod plan;
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_kinds::meta::annotation;
 use coracle_kinds::storage::{ClaimExt, DELETE, MIGRATED_TO, VolumeExt};
+use coracle_volumes::indexes::ByClaimRef;
+use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, Resource};
@@ -13,13 +21,7 @@ use kube::{Api, Client, Resource};
 use super::claims::plan::EventRecord;
 use super::metrics::{EndToEnd, Operation, UNKNOWN};
 use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
-use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
-use crate::persistentvolume_binder::indexes::ByClaimRef;
-use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::clock::Clock;
-use crate::runtime::events::Recorder;
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
-use crate::{Context, Initialize};
+use crate::settings::{Context, Settings};
 use plan::{Plan, plan};
 
 pub struct VolumeController {
@@ -35,7 +37,7 @@ pub struct VolumeController {
     deleting: EndToEnd,
 }
 
-impl Initialize for VolumeController {
+impl Initialize<Settings> for VolumeController {
     fn new(context: &Context) -> VolumeController {
         VolumeController {
             client: context.client.clone(),
@@ -44,8 +46,8 @@ impl Initialize for VolumeController {
             writer: Writer::new(context),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
-            honors_policy: honors_policy(&context.settings),
-            migration: Migration::of(&context.settings),
+            honors_policy: context.settings.volumes.honors_policy,
+            migration: context.settings.volumes.migration,
             classes: context.cache(),
             deleting: EndToEnd::new(context, Operation::Delete),
         }

@@ -5,11 +5,10 @@ use coracle_kinds::storage::{
     ClaimExt, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
     VolumeExt,
 };
+use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::super::claims::plan::EventRecord;
-use crate::persistentvolume_binder::csi_migration::Migration;
-use crate::simulation::csi::CSI_DRIVER;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
@@ -120,7 +119,7 @@ pub fn annotated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::persistentvolume_binder::csi_migration::HOST_PATH;
+    use coracle_volumes::migration::HOST_PATH;
     use serde_json::{Value, json};
 
     fn volume(meta: Value, spec: Value) -> PersistentVolume {

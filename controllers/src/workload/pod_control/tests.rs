@@ -2,6 +2,9 @@
 
 use std::convert::Infallible;
 
+use coracle_controller_runtime::Context;
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::metrics::Metrics;
 use http::{Request, Response};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::jiff::Timestamp;
@@ -10,9 +13,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::runtime::Context;
-use crate::runtime::clock::Clock;
-use crate::runtime::metrics::Metrics;
 
 const LAST: &str = "Last";
 
@@ -64,10 +64,10 @@ async fn outcome(
     let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let context = Context::new(client.clone(), clock, Metrics::default(), ());
     let recorder = context.recorder("test");
-    let control = PodControl::new(client, recorder.clone(), Arc::new(Cache::with([])));
+    let control = PodControl::new(client.clone(), recorder.clone(), Arc::new(Cache::with([])));
     let owner = json!({"metadata": {"name": "web", "namespace": "n", "uid": "o"}});
     let owner: ReplicaSet = serde_json::from_value(owner).unwrap();
-    let ctx = ReconcileContext::default();
+    let ctx = ReconcileContext::new(client.clone());
     let outcome = match creates {
         true => control.create_pods(&owner, &[pod.as_ref().clone()], &ctx).await,
         false => control.delete_pods(&owner, std::slice::from_ref(pod), &ctx).await,

@@ -1,0 +1,217 @@
+//! A cache of all objects of one kind, kept fresh by a watch and shared by all controllers.
+//!
+//! Always true here:
+//! - Neither an event nor what [`Cache::get`] returns is older than the event before it.
+//! - Every change reaches every subscriber, in order; what existed before the subscription comes first, as additions.
+//! - A panic costs nothing but time: the watch is restarted ([`super::supervise`]), and reports what was missed.
+//! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
+//! - An object that cannot be read is an error, never absent.
+//!
+//! A cache lags behind the server. A controller waits for its own writes by [`Cache::wait_until_observed`]; what must not be decided on an old
+//! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
+
+mod indexer;
+mod object;
+mod reflector;
+mod watched;
+
+use std::any::{Any, TypeId};
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+pub use coracle_kinds::NamespacedName;
+pub(super) use indexer::Indexer;
+pub(super) use object::{Decode, Object, decode};
+pub use reflector::ListScope;
+pub(super) use reflector::run;
+pub use watched::Identified;
+
+/// What a controller can have a cache of.
+pub trait Cached:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for K {}
+
+/// An object before and after.
+#[derive(Debug)]
+pub struct Change<K: ?Sized> {
+    /// None: it is new, at least to the subscriber.
+    pub old: Option<Arc<K>>,
+    /// None: it was deleted.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K: ?Sized> Clone for Change<K> {
+    fn clone(&self) -> Change<K> {
+        Change { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+impl Change<dyn Object> {
+    /// The change, of an object of a kind.
+    pub(super) fn downcast<K: Cached>(self) -> Change<K> {
+        let of_kind = |object: Option<Arc<dyn Object>>| object.and_then(object::downcast);
+        Change { old: of_kind(self.old), new: of_kind(self.new) }
+    }
+}
+
+impl<K> Change<K> {
+    /// The object as it is, or was at last.
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    /// Whether something about the object has changed; also true for additions and deletions.
+    pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
+        self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
+    }
+
+    /// The states before and after.
+    pub fn states(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.old.iter().chain(&self.new)
+    }
+}
+
+impl<K: Resource> Change<K> {
+    /// The name of the object.
+    pub fn name(&self) -> Option<NamespacedName> {
+        self.object().map(|object| NamespacedName::of(object.as_ref()))
+    }
+}
+
+/// What a subscriber of a cache receives.
+pub struct Changes<K> {
+    receiver: mpsc::UnboundedReceiver<Change<dyn Object>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Cached> Changes<K> {
+    /// The next change. None: the cache is gone.
+    pub async fn recv(&mut self) -> Option<Change<K>> {
+        self.receiver.recv().await.map(Change::downcast)
+    }
+
+    /// Drops the changes that wait.
+    pub fn clear(&mut self) {
+        while self.receiver.try_recv().is_ok() {}
+    }
+}
+
+/// A write of a controller's own, to be seen before it decides again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Created or changed; the response had this revision.
+    Revision(u64),
+    /// The object of this name and uid is deleted, or terminating.
+    Deleted(NamespacedName, String),
+}
+
+/// All objects of a kind, as far as its watch has reported them (client-go: informer and indexer).
+pub struct Cache<K> {
+    indexer: Arc<Indexer>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// An index of objects: each is found under all its keys.
+pub trait Index<K>: 'static {
+    /// The keys of an object.
+    fn keys(object: &K) -> Vec<NamespacedName>;
+}
+
+impl<K: Cached> Cache<K> {
+    /// The cache of what an indexer of the kind holds.
+    pub(super) fn of(indexer: Arc<Indexer>) -> Cache<K> {
+        Cache { indexer, kind: PhantomData }
+    }
+
+    /// A cache that is synced and holds these objects, which no watch changes: for the tests of what reads caches.
+    pub fn with(objects: impl IntoIterator<Item = K>) -> Cache<K> {
+        let cache = Cache::of(Arc::default());
+        objects.into_iter().for_each(|object| cache.observe(object));
+        cache.indexer.set_synced();
+        cache
+    }
+
+    /// Applies an object as a watch does.
+    pub fn observe(&self, object: K) {
+        self.indexer.apply(object::erase(object));
+    }
+
+    /// What is known of the objects, without their type.
+    pub(super) fn indexer(&self) -> Arc<Indexer> {
+        self.indexer.clone()
+    }
+
+    /// The object of that name.
+    pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
+        self.indexer.get(name).and_then(object::downcast)
+    }
+
+    /// All objects, ordered by namespace and name.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        let mut objects = Vec::new();
+        self.indexer.for_each(|object| objects.extend(object::downcast(object.clone())));
+        objects
+    }
+
+    /// The objects of a namespace, ordered by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let mut objects = Vec::new();
+        self.indexer.for_each_in(namespace, |object| {
+            objects.extend(object::downcast(object.clone()));
+            true
+        });
+        objects
+    }
+
+    /// Whether a namespace holds any object.
+    pub fn any_in(&self, namespace: &str) -> bool {
+        let mut any = false;
+        self.indexer.for_each_in(namespace, |_| {
+            any = true;
+            false
+        });
+        any
+    }
+
+    /// The objects that an index has under a key, ordered by namespace and name. An index is maintained from its first use on.
+    pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
+        let keys = |object: &dyn Object| {
+            let object: &dyn Any = object;
+            object.downcast_ref().map(I::keys).unwrap_or_default()
+        };
+        let found = self.indexer.by(TypeId::of::<I>(), keys, key);
+        found.into_iter().filter_map(object::downcast).collect()
+    }
+
+    /// Waits until everything that existed at the start was seen.
+    pub async fn synced(&self) {
+        self.indexer().synced().await;
+    }
+
+    /// Whether everything that existed at the start was observed.
+    #[cfg(test)]
+    pub fn is_synced(&self) -> bool {
+        self.indexer.is_synced()
+    }
+
+    /// All that is, and then each change. The receiver has to keep up: changes are kept until it takes them.
+    pub fn subscribe(&self) -> Changes<K> {
+        Changes { receiver: self.indexer.subscribe(), kind: PhantomData }
+    }
+}
+
+/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+pub fn revision(object: &impl Resource) -> u64 {
+    indexer::revision(object.meta())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! The objects of a cache, by name and by the keys of indexes, and those who are notified of their changes.
+
+use std::any::TypeId;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher::Event;
+use tokio::sync::{mpsc, watch as signal};
+
+use super::object::Object;
+use super::{Change, NamespacedName, Write};
+
+/// What a cache holds, whatever the kind.
+#[derive(Default)]
+pub struct Indexer {
+    state: Mutex<State>,
+    /// How much was seen; changes with every event.
+    progress: signal::Sender<Progress>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    synced: bool,
+    revision: u64,
+}
+
+/// All that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
+/// does not imply lower ones before all of it was observed.
+#[derive(Default)]
+pub(super) struct Relist {
+    names: BTreeSet<NamespacedName>,
+    revision: u64,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<NamespacedName, Arc<dyn Object>>,
+    indexes: HashMap<TypeId, Indexed>,
+    subscribers: Vec<mpsc::UnboundedSender<Change<dyn Object>>>,
+}
+
+/// The keys under which an index has an object.
+pub(super) type IndexKeys = fn(&dyn Object) -> Vec<NamespacedName>;
+
+struct Indexed {
+    keys: IndexKeys,
+    objects: HashMap<NamespacedName, BTreeMap<NamespacedName, Arc<dyn Object>>>,
+}
+
+impl Indexed {
+    fn add(&mut self, name: &NamespacedName, object: &Arc<dyn Object>, keys: Vec<NamespacedName>) {
+        for key in keys {
+            self.objects.entry(key).or_default().insert(name.clone(), object.clone());
+        }
+    }
+
+    fn remove(&mut self, name: &NamespacedName, keys: Vec<NamespacedName>) {
+        for key in keys {
+            if let Entry::Occupied(mut objects) = self.objects.entry(key) {
+                objects.get_mut().remove(name);
+                if objects.get().is_empty() {
+                    objects.remove();
+                }
+            }
+        }
+    }
+}
+
+impl Indexer {
+    /// The object of that name.
+    pub(super) fn get(&self, name: &NamespacedName) -> Option<Arc<dyn Object>> {
+        self.state().objects.get(name).cloned()
+    }
+
+    /// Passes all objects to a visitor, in the order of namespaces and names.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&Arc<dyn Object>)) {
+        self.state().objects.values().for_each(&mut visit);
+    }
+
+    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns false.
+    pub(super) fn for_each_in(&self, namespace: &str, mut visit: impl FnMut(&Arc<dyn Object>) -> bool) {
+        let first = NamespacedName::new(namespace, "");
+        for (name, object) in self.state().objects.range(first..) {
+            if name.namespace != namespace || !visit(object) {
+                return;
+            }
+        }
+    }
+
+    /// The objects that an index has under a key, ordered by namespace and name.
+    pub(super) fn by(&self, index: TypeId, keys: IndexKeys, key: &NamespacedName) -> Vec<Arc<dyn Object>> {
+        let mut state = self.state();
+        let State { objects, indexes, .. } = &mut *state;
+        let index = indexes.entry(index).or_insert_with(|| {
+            let mut index = Indexed { keys, objects: HashMap::new() };
+            objects.iter().for_each(|(name, object)| index.add(name, object, keys(object.as_ref())));
+            index
+        });
+        index.objects.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Waits until everything that existed at the start was seen.
+    pub async fn synced(self: Arc<Indexer>) {
+        self.wait_for(|progress| progress.synced).await;
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_synced(&self) -> bool {
+        self.progress.borrow().synced
+    }
+
+    /// Makes it synced with what it holds.
+    pub(super) fn set_synced(&self) {
+        self.progress.send_modify(|progress| progress.synced = true);
+    }
+
+    /// Waits until a write can be seen here.
+    pub async fn wait_until_observed(self: Arc<Indexer>, write: Write) {
+        self.wait_for(|progress| match &write {
+            Write::Revision(revision) => progress.revision >= *revision,
+            Write::Deleted(name, uid) => self.get(name).is_none_or(|object| {
+                let meta = object.metadata();
+                meta.deletion_timestamp.is_some() || meta.uid.as_deref() != Some(uid)
+            }),
+        })
+        .await;
+    }
+
+    /// All that is, and then each change.
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<dyn Object>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut state = self.state();
+        for object in state.objects.values() {
+            // The receiver is alive: it is returned below.
+            let _ = sender.send(Change { old: None, new: Some(object.clone()) });
+        }
+        state.subscribers.push(sender);
+        receiver
+    }
+
+    /// Applies an event of a watch.
+    pub(super) fn handle(&self, event: Event<Arc<dyn Object>>, relist: &mut Option<Relist>) {
+        match event {
+            // A relist that was cut short says nothing about the objects that it did not list.
+            Event::Init => *relist = Some(Relist::default()),
+            Event::InitApply(object) => {
+                if let Some(relist) = relist {
+                    let meta = object.metadata();
+                    relist.names.insert(NamespacedName::of_meta(meta));
+                    relist.revision = relist.revision.max(revision(meta));
+                }
+                self.insert(object);
+            }
+            Event::InitDone => {
+                let Some(Relist { names, revision }) = relist.take() else { return };
+                self.keep(&names);
+                self.progress.send_modify(|progress| {
+                    progress.synced = true;
+                    progress.revision = progress.revision.max(revision);
+                });
+            }
+            Event::Apply(object) => self.apply(object),
+            Event::Delete(object) => self.remove(object.metadata()),
+        }
+    }
+
+    pub(super) fn apply(&self, object: Arc<dyn Object>) {
+        let revision = revision(object.metadata());
+        self.insert(object);
+        self.advance(revision);
+    }
+
+    fn insert(&self, new: Arc<dyn Object>) {
+        let name = NamespacedName::of_meta(new.metadata());
+        let mut state = self.state();
+        // The deletion of another object of the name may have been lost with history.
+        if state.objects.get(&name).is_some_and(|old| old.metadata().uid != new.metadata().uid) {
+            state.remove(&name);
+        }
+        // Before anything is changed: these are functions of the indexes' owners, which may panic.
+        let old = state.objects.get(&name).cloned();
+        let moves: Vec<_> = state
+            .indexes
+            .iter()
+            .map(|(id, index)| {
+                let before = old.as_deref().map(index.keys).unwrap_or_default();
+                (*id, before, (index.keys)(new.as_ref()))
+            })
+            .collect();
+        state.objects.insert(name.clone(), new.clone());
+        for (id, before, after) in moves {
+            if let Some(index) = state.indexes.get_mut(&id) {
+                index.remove(&name, before);
+                index.add(&name, &new, after);
+            }
+        }
+        // A watch that was restarted reports what is known already.
+        let version = |object: &Arc<dyn Object>| object.metadata().resource_version.clone();
+        let known = old.as_ref().is_some_and(|old| version(old) == version(&new));
+        if !known {
+            state.notify(Change { old, new: Some(new) });
+        }
+    }
+
+    pub(super) fn remove(&self, meta: &ObjectMeta) {
+        self.state().remove(&NamespacedName::of_meta(meta));
+        self.advance(revision(meta));
+    }
+
+    /// Removes what a watch that was restarted did not report.
+    pub(super) fn keep(&self, names: &BTreeSet<NamespacedName>) {
+        let mut state = self.state();
+        let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().for_each(|name| state.remove(name));
+    }
+
+    fn advance(&self, revision: u64) {
+        self.progress.send_modify(|progress| progress.revision = progress.revision.max(revision));
+    }
+
+    async fn wait_for(&self, condition: impl FnMut(&Progress) -> bool) {
+        // The sender is a field of `self`, so that it is not dropped.
+        let _ = self.progress.subscribe().wait_for(condition).await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What can panic under the lock, an index's function, does so before anything is changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remove(&mut self, name: &NamespacedName) {
+        if let Some(old) = self.objects.get(name).cloned() {
+            let keys: Vec<_> =
+                self.indexes.iter().map(|(id, index)| (*id, (index.keys)(old.as_ref()))).collect();
+            self.objects.remove(name);
+            for (id, keys) in keys {
+                if let Some(index) = self.indexes.get_mut(&id) {
+                    index.remove(name, keys);
+                }
+            }
+            self.notify(Change { old: Some(old), new: None });
+        }
+    }
+
+    fn notify(&mut self, change: Change<dyn Object>) {
+        self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
+    }
+}
+
+/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+pub(super) fn revision(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}

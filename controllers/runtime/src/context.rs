@@ -1,0 +1,142 @@
+//! What every controller works with.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use kube::Client;
+use kube::core::ApiResource;
+use tokio::task::JoinSet;
+
+use super::cache::{self, Cache, Cached, Decode, Indexer, ListScope};
+use super::clock::Clock;
+use super::controller::LONGEST_RETRY;
+use super::discovery::Discovery;
+use super::events::{Broadcaster, Recorder};
+use super::metrics::Metrics;
+use super::queue::{FIRST_RETRY, Key, Queue};
+use super::supervise::Supervisor;
+
+/// What every controller works with. Cloning is cheap; the caches end with the last clone.
+#[derive(Clone)]
+pub struct Context<S> {
+    /// The client of all requests.
+    pub client: Client,
+    /// The time.
+    pub clock: Clock,
+    /// The metrics of all controllers.
+    pub metrics: Metrics,
+    /// What the controllers are configured with. The runtime does not read it.
+    pub settings: Arc<S>,
+    broadcaster: Broadcaster,
+    caches: Arc<Mutex<Caches>>,
+    resources: Arc<OnceLock<Arc<Discovery>>>,
+    identity: Arc<str>,
+}
+
+#[derive(Default)]
+struct Caches {
+    by_kind: HashMap<(TypeId, ListScope), Arc<Indexer>>,
+    /// The tasks that keep them fresh, stopped when this is dropped.
+    tasks: JoinSet<()>,
+}
+
+impl<S> Context<S> {
+    /// A context without any caches yet.
+    ///
+    /// - `settings`: what the controllers are configured with
+    pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: S) -> Context<S> {
+        let supervisor = Supervisor::new(clock.clone(), metrics.clone());
+        let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
+        Context {
+            client,
+            clock,
+            metrics,
+            settings: Arc::new(settings),
+            broadcaster,
+            caches: Arc::default(),
+            resources: Arc::default(),
+            identity: uuid::Uuid::new_v4().to_string().into(),
+        }
+    }
+
+    /// The same context with other settings. It shares the caches.
+    pub fn with_settings<T>(&self, settings: T) -> Context<T> {
+        Context {
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            settings: Arc::new(settings),
+            broadcaster: self.broadcaster.clone(),
+            caches: self.caches.clone(),
+            resources: self.resources.clone(),
+            identity: self.identity.clone(),
+        }
+    }
+
+    /// The cache of a kind, started by the first call.
+    pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
+        self.cache_within(ListScope::default())
+    }
+
+    /// The cache of some objects of a kind, for controllers that need few of many: what is kept and read is no more than that.
+    pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
+        let resource = ApiResource::erase::<K>(&());
+        Arc::new(Cache::of(self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>)))
+    }
+
+    /// What a cache holds.
+    fn indexer(
+        &self,
+        (kind, scope): (TypeId, ListScope),
+        resource: ApiResource,
+        decode: Decode,
+    ) -> Arc<Indexer> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let Caches { by_kind, tasks } = &mut *caches;
+        let known = by_kind.entry((kind, scope)).or_insert_with(|| {
+            let indexer = Arc::<Indexer>::default();
+            let (watching, client, clock) = (indexer.clone(), self.client.clone(), self.clock.clone());
+            let (name, supervisor) = (format!("cache of {}", resource.plural), Supervisor::of(self));
+            let watched = (resource, scope);
+            let start =
+                move || cache::run(watching.clone(), client.clone(), watched.clone(), clock.clone(), decode);
+            tasks.spawn(async move { supervisor.run(&name, start).await });
+            indexer
+        });
+        known.clone()
+    }
+
+    /// Discovery, refreshed from the first call on.
+    pub fn discovery(&self) -> Arc<Discovery> {
+        let start = || {
+            let resources = Arc::new(Discovery::new(self.client.clone()));
+            // Not the context: the caches end with the last one.
+            let (definitions, services) = (self.cache(), self.cache());
+            let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), Supervisor::of(self));
+            let start =
+                move || fresh.clone().run(clock.clone(), Arc::clone(&definitions), Arc::clone(&services));
+            let keeping_fresh = async move { supervisor.run("discovery", start).await };
+            self.caches.lock().unwrap_or_else(PoisonError::into_inner).tasks.spawn(keeping_fresh);
+            resources
+        };
+        self.resources.get_or_init(start).clone()
+    }
+
+    /// Records events as a component.
+    pub fn recorder(&self, component: &str) -> Recorder {
+        self.broadcaster.recorder(component)
+    }
+
+    /// A uid of this process.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// A queue with the backoff of client-go.
+    ///
+    /// - `name`: in the metrics
+    pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {
+        Queue::new(self.clock.clone(), self.metrics.queue(name), [FIRST_RETRY, LONGEST_RETRY])
+    }
+}

@@ -1,0 +1,266 @@
+//! What a controller is, and the loop that it runs in.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use kube::Client;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::clock::Clock;
+use super::queue::{FIRST_RETRY, Key, Queue};
+use super::{Context, Error, ReconcileContext, Sources};
+
+/// client-go's default.
+pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+
+/// When to reconcile a key again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// When a source enqueues it.
+    AwaitChange,
+    /// After this time, if no source enqueues it before.
+    Requeue(Duration),
+}
+
+/// A controller of one queue.
+pub trait Controller: Sized + Send + Sync + 'static {
+    /// Its name in kube-controller-manager.
+    const NAME: &'static str;
+    /// Its queue's name in the metrics.
+    const QUEUE: &'static str;
+    /// How many keys are reconciled at the same time.
+    const WORKERS: usize = 5;
+    /// The backoff after a first error.
+    const FIRST_RETRY: Duration = FIRST_RETRY;
+    /// The longest backoff after an error.
+    const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    /// After how many errors in a row a key is dropped until a source enqueues it again.
+    const MOST_RETRIES: u32 = u32::MAX;
+    /// How many times as long as its longest step a key rests, so that it takes a fifth of a processor at most: an object of many
+    /// dependents has an event for each change of each, and looks at all of them each time. 0 where one key stands for all objects.
+    const REST: u32 = 4;
+    /// What its queue holds.
+    type Key: Key;
+
+    /// Declares which keys to enqueue when something changes.
+    fn sources(&self, sources: &mut Sources<Self::Key>);
+
+    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted objects as well.
+    ///
+    /// - `ctx`: records what is written
+    ///
+    /// # Errors
+    /// The key has to be reconciled again.
+    fn reconcile(
+        &self,
+        key: &Self::Key,
+        ctx: &ReconcileContext,
+    ) -> impl Future<Output = Result<Action, Error>> + Send;
+
+    /// Called when a key that was enqueued again had to wait until a cache observed what was written to this resource.
+    fn on_stale_cache(&self, _group: &str, _resource: &str) {}
+}
+
+/// Runs a controller until the future is dropped. `ready` is called once all its sources are synced.
+///
+/// # Panics
+/// If the controller does; [`super::supervise`] restarts it.
+pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce() + Send) {
+    let retries = [C::FIRST_RETRY, C::LONGEST_RETRY];
+    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), retries);
+    let mut sources = Sources::new(queue.clone());
+    controller.sources(&mut sources);
+    let (clock, client) = (context.clock.clone(), context.client.clone());
+    let workers = Workers { controller: Arc::new(controller), queue, clock, client };
+    // The caches end with the last context.
+    let _context = context;
+    workers.run(C::WORKERS, sources, Box::new(ready)).await;
+}
+
+/// A controller of a type that is erased, so that the code of the loop is made once for each type of keys, not for each
+/// controller.
+trait ErasedController<K>: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn most_retries(&self) -> u32;
+    fn rest(&self) -> u32;
+    fn reconcile<'a>(&'a self, key: &'a K, ctx: &'a ReconcileContext)
+    -> BoxFuture<'a, Result<Action, Error>>;
+    fn on_stale_cache(&self, group: &str, resource: &str);
+}
+
+impl<C: Controller> ErasedController<C::Key> for C {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn most_retries(&self) -> u32 {
+        C::MOST_RETRIES
+    }
+
+    fn rest(&self) -> u32 {
+        C::REST
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        key: &'a C::Key,
+        ctx: &'a ReconcileContext,
+    ) -> BoxFuture<'a, Result<Action, Error>> {
+        Controller::reconcile(self, key, ctx).boxed()
+    }
+
+    fn on_stale_cache(&self, group: &str, resource: &str) {
+        Controller::on_stale_cache(self, group, resource);
+    }
+}
+
+/// What takes keys from a controller's queue.
+struct Workers<K> {
+    controller: Arc<dyn ErasedController<K>>,
+    queue: Queue<K>,
+    clock: Clock,
+    client: Client,
+}
+
+impl<K: Key> Workers<K> {
+    async fn run(self, count: usize, sources: Sources<K>, ready: Box<dyn FnOnce() + Send + '_>) {
+        let mut tasks = sources.synced().await;
+        ready();
+        let workers = Arc::new(self);
+        for _ in 0..count {
+            let workers = workers.clone();
+            tasks.spawn(async move {
+                loop {
+                    workers.process_next_key().await;
+                }
+            });
+        }
+        propagate_panics(tasks).await;
+    }
+
+    async fn process_next_key(&self) {
+        let Workers { controller, queue, clock, client } = self;
+        let key = queue.next().await;
+        let ctx = ReconcileContext::new(client.clone());
+        let (outcome, longest) = measured(controller.reconcile(&key, &ctx)).await;
+        let late = ctx.wait_until_observed(clock).await;
+        if queue.is_dirty(&key) {
+            late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
+        }
+        match outcome {
+            Ok(next) => {
+                queue.forget(&key);
+                if let Action::Requeue(delay) = next {
+                    queue.add_after(key.clone(), delay);
+                }
+            }
+            Err(error) if queue.failures(&key) >= controller.most_retries() => {
+                tracing::info!(controller = controller.name(), %key, %error, "dropped after too many errors");
+                queue.forget(&key);
+            }
+            Err(error) => {
+                tracing::info!(controller = controller.name(), %key, %error, "requeued after an error");
+                queue.retry(key.clone());
+            }
+        }
+        queue.done_and_rest(&key, rest_after(longest, controller.rest()));
+    }
+}
+
+/// A shorter rest is not worth a timer.
+const SHORTEST_REST: Duration = Duration::from_millis(5);
+const LONGEST_REST: Duration = Duration::from_millis(100);
+
+/// How long a key rests after a reconciliation with a longest step of this time: see [`Controller::REST`].
+fn rest_after(longest: Duration, rest: u32) -> Duration {
+    let rest = longest.saturating_mul(rest);
+    if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
+}
+
+/// The output of a future, and the processor time of the longest of its steps: from one await to the next. Requests are many short
+/// steps, a plan is one.
+async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
+    let mut longest = Duration::ZERO;
+    let output = poll_fn(|context| {
+        let began = processor_time();
+        let polled = work.poll_unpin(context);
+        longest = longest.max(processor_time().saturating_sub(began));
+        polled
+    })
+    .await;
+    (output, longest)
+}
+
+/// What this thread has had so far. By the clock on the wall a step would take long where others take the processor.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// Makes a controller and runs it; reports when its sources are synced.
+pub type Part<S> = fn(Context<S>, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
+
+/// Runs several controllers that are started under one name, until the future is dropped. `ready` is called once all are synced.
+///
+/// # Panics
+/// If one of them does.
+pub async fn run_all<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: impl FnOnce()) {
+    let start = |part: &Part<S>| {
+        let (sender, synced) = oneshot::channel();
+        (part(context.clone(), sender), synced)
+    };
+    let (running, synced): (Vec<_>, Vec<_>) = parts.iter().map(start).unzip();
+    let all_synced = async {
+        join_all(synced).await;
+        ready();
+    };
+    futures::join!(join_all(running), all_synced);
+}
+
+/// Waits for tasks that do not end.
+///
+/// # Panics
+/// As soon as one of them does.
+pub async fn propagate_panics(mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_rests_by_its_longest_step() {
+        let work = async {
+            for millis in [1, 10, 1] {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let began = processor_time();
+                while processor_time() - began < Duration::from_millis(millis) {}
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            7
+        };
+        let (output, longest) = measured(Box::pin(work)).await;
+        assert_eq!(output, 7);
+        assert!((10..100).contains(&longest.as_millis()), "{longest:?}");
+        for (longest, rest) in [(0, 0), (1_200, 0), (1_300, 5_200), (10_000, 40_000), (500_000, 100_000)] {
+            assert_eq!(
+                rest_after(Duration::from_micros(longest), 4),
+                Duration::from_micros(rest),
+                "{longest}"
+            );
+            assert_eq!(rest_after(Duration::from_micros(longest), 0), Duration::ZERO, "{longest}");
+        }
+    }
+}

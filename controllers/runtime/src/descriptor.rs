@@ -1,0 +1,73 @@
+//! Controllers by their names: how each is made, whether it can do its work, and the start of those that are selected.
+
+use futures::future::{BoxFuture, FutureExt, join_all};
+use tokio::sync::oneshot;
+
+use crate::supervise::{Readiness, supervise};
+use crate::{Context, Controller, run};
+
+/// A controller that is made from a context with settings of a type.
+pub trait Initialize<S>: Controller {
+    /// Whether it can do its work with these settings; one that cannot is not started.
+    fn is_possible(_: &S) -> bool {
+        true
+    }
+
+    /// Makes the controller, with the caches that it needs.
+    fn new(context: &Context<S>) -> Self;
+}
+
+/// A controller that can be selected and started.
+pub struct ControllerDescriptor<S> {
+    /// Its name in kube-controller-manager, or that of the program that does the same in a cluster.
+    pub name: &'static str,
+    /// Runs it until the future is dropped; reports when its sources are synced.
+    pub start: fn(Context<S>, Readiness) -> BoxFuture<'static, ()>,
+    /// Whether it can do its work with these settings; one that cannot is not started.
+    pub is_possible: fn(&S) -> bool,
+}
+
+impl<S: Clone + Send + Sync + 'static> ControllerDescriptor<S> {
+    /// Describes a controller of one loop.
+    pub const fn of<C: Initialize<S>>() -> ControllerDescriptor<S> {
+        let start = |context: Context<S>, readiness: Readiness| {
+            let controller = C::new(&context);
+            run(context, controller, move || readiness.ready(C::NAME)).boxed()
+        };
+        ControllerDescriptor { name: C::NAME, start, is_possible: C::is_possible }
+    }
+}
+
+/// Makes and runs one of several loops that are started under one name.
+pub fn start_part<S, C>(context: Context<S>, synced: oneshot::Sender<()>) -> BoxFuture<'static, ()>
+where
+    S: Send + Sync + 'static,
+    C: Initialize<S>,
+{
+    let controller = C::new(&context);
+    let ready = move || {
+        // The receiver may have been dropped.
+        let _ = synced.send(());
+    };
+    run(context, controller, ready).boxed()
+}
+
+/// Runs those of the controllers that can do their work, until the future is dropped. All are expected to become ready from the call
+/// on, before the future is polled.
+pub fn run_selected<S: Clone + Send + Sync + 'static>(
+    context: Context<S>,
+    selected: impl IntoIterator<Item = &'static ControllerDescriptor<S>>,
+    readiness: Readiness,
+) -> BoxFuture<'static, ()> {
+    let selected = selected.into_iter().filter(|descriptor| (descriptor.is_possible)(&context.settings));
+    let selected: Vec<_> = selected.collect();
+    selected.iter().for_each(|descriptor| readiness.expect(descriptor.name));
+    Box::pin(async move {
+        join_all(selected.into_iter().map(|descriptor| {
+            supervise(descriptor.name, &context, || (descriptor.start)(context.clone(), readiness.clone()))
+        }))
+        .await;
+        // Without any controller there is nothing to do, for ever.
+        std::future::pending().await
+    })
+}

@@ -1,0 +1,234 @@
+//! What the API serves, by discovery: for controllers that work on every kind there is.
+//!
+//! A [`DiscoverySnapshot`] is fetched again when a CustomResourceDefinition or an APIService changes, now and then in any case, and when
+//! on request ([`Discovery::refresh`]), for those that must not overlook a kind. A failed request leaves the last
+//! one in place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::Client;
+use kube::core::PartialObjectMeta;
+use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
+use kube::discovery::ApiResource;
+use tokio::sync::{Mutex, watch};
+
+use super::cache::{Cache, Cached, Changes};
+use super::clock::Clock;
+
+/// As kube-controller-manager's garbage collector.
+const PERIOD: Duration = Duration::from_secs(30);
+/// A watch reports a new definition before discovery does.
+const AFTER_A_CHANGE: Duration = Duration::from_secs(1);
+
+/// A resource in one of its versions; subresources are none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedResource {
+    /// Group, version, kind and plural name.
+    pub resource: ApiResource,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// The version to use where any will do: the first of its group that has the resource.
+    pub preferred: bool,
+    /// The verbs that the server offers for it.
+    pub verbs: Vec<String>,
+}
+
+impl ServedResource {
+    /// Whether a verb is served.
+    pub fn supports(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+}
+
+/// All that is served at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiscoverySnapshot {
+    /// In the order of discovery.
+    pub resources: Vec<ServedResource>,
+    /// Why a group version (`g/v`) is not known.
+    pub failed: BTreeMap<String, String>,
+}
+
+impl DiscoverySnapshot {
+    /// Each resource once.
+    pub fn preferred(&self) -> impl Iterator<Item = &ServedResource> {
+        self.resources.iter().filter(|served| served.preferred)
+    }
+
+    /// The resource of an object's `apiVersion` and `kind`.
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
+        self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
+    }
+
+    /// What failed, in client-go's words.
+    pub fn failure(&self) -> Option<String> {
+        let failed: Vec<String> =
+            self.failed.iter().map(|(version, why)| format!("{version}: {why}")).collect();
+        (!failed.is_empty())
+            .then(|| format!("unable to retrieve the complete list of server APIs: {}", failed.join(", ")))
+    }
+
+    fn of(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> DiscoverySnapshot {
+        let mut snapshot = DiscoverySnapshot::default();
+        for group in groups {
+            let name = group.metadata.and_then(|m| m.name).unwrap_or_default();
+            let first = snapshot.resources.len();
+            for version in group.versions {
+                let number = version.version.unwrap_or_default();
+                let api_version = match name.is_empty() {
+                    true => number.clone(),
+                    false => format!("{name}/{number}"),
+                };
+                if version.freshness.as_deref() == Some("Stale") {
+                    let why = format!("stale GroupVersion discovery: {api_version}");
+                    snapshot.failed.insert(api_version, why);
+                    continue;
+                }
+                for found in version.resources {
+                    let mut served = served(&name, &number, &api_version, found);
+                    let own = snapshot.resources.get(first..).unwrap_or_default();
+                    served.preferred = !own.iter().any(|s| s.resource.plural == served.resource.plural);
+                    snapshot.resources.push(served);
+                }
+            }
+        }
+        snapshot
+    }
+}
+
+fn served(group: &str, version: &str, api_version: &str, found: APIResourceDiscovery) -> ServedResource {
+    let resource = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: api_version.to_owned(),
+        kind: found.response_kind.and_then(|kind| kind.kind).unwrap_or_default(),
+        plural: found.resource.unwrap_or_default(),
+    };
+    let namespaced = found.scope.as_deref() == Some("Namespaced");
+    ServedResource { resource, namespaced, preferred: false, verbs: found.verbs }
+}
+
+/// What the API serves, refreshed by a task and on request.
+pub struct Discovery {
+    client: Client,
+    current: watch::Sender<Arc<DiscoverySnapshot>>,
+    /// Held while fetching, so that no response replaces a later one.
+    fetching: Mutex<()>,
+}
+
+impl Discovery {
+    pub(super) fn new(client: Client) -> Discovery {
+        Discovery { client, current: watch::Sender::default(), fetching: Mutex::default() }
+    }
+
+    /// The last snapshot; empty before the first.
+    pub fn current(&self) -> Arc<DiscoverySnapshot> {
+        self.current.borrow().clone()
+    }
+
+    /// Sends each snapshot that differs from the one before.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<DiscoverySnapshot>> {
+        self.current.subscribe()
+    }
+
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// It cannot be reached, or does not know aggregated discovery (Kubernetes 1.26). That single groups are not known is no
+    /// error: see [`DiscoverySnapshot::failed`].
+    pub async fn refresh(&self) -> kube::Result<Arc<DiscoverySnapshot>> {
+        let _fetching = self.fetching.lock().await;
+        let core = self.client.list_core_api_versions_aggregated().await?;
+        let groups = self.client.list_api_groups_aggregated().await?;
+        let snapshot = DiscoverySnapshot::of(core.items.into_iter().chain(groups.items));
+        if !snapshot.resources.iter().any(|served| served.resource.group.is_empty()) {
+            // A server without aggregated discovery. It must not be taken for an empty cluster by whatever deletes.
+            let missing = kube::error::DiscoveryError::MissingApiGroup("v1".to_owned());
+            return Err(kube::Error::Discovery(missing));
+        }
+        self.current.send_if_modified(|current| {
+            let is_new = **current != snapshot;
+            if is_new {
+                *current = Arc::new(snapshot);
+            }
+            is_new
+        });
+        Ok(self.current())
+    }
+
+    /// Keeps it fresh until dropped.
+    pub(super) async fn run(
+        self: Arc<Discovery>,
+        clock: Clock,
+        definitions: Arc<Cache<PartialObjectMeta<CustomResourceDefinition>>>,
+        services: Arc<Cache<PartialObjectMeta<APIService>>>,
+    ) {
+        let (mut definitions, mut services) = (definitions.subscribe(), services.subscribe());
+        let mut pause = Duration::ZERO;
+        loop {
+            pause = tokio::select! {
+                () = any(&mut definitions) => AFTER_A_CHANGE,
+                () = any(&mut services) => AFTER_A_CHANGE,
+                () = clock.sleep(pause) => PERIOD,
+            };
+            if let Err(error) = self.refresh().await {
+                tracing::debug!(%error, "no discovery");
+            }
+        }
+    }
+}
+
+/// Waits for changes, and takes all there are.
+async fn any<K: Cached>(changes: &mut Changes<K>) {
+    if changes.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+    changes.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn snapshot(groups: serde_json::Value) -> DiscoverySnapshot {
+        DiscoverySnapshot::of(serde_json::from_value::<Vec<APIGroupDiscovery>>(groups).unwrap())
+    }
+
+    #[test]
+    fn each_resource_has_one_preferred_version() {
+        let resource = |name: &str, kind: &str| json!({"resource": name, "responseKind": {"kind": kind}, "scope": "Namespaced"});
+        let snapshot = snapshot(json!([
+            {"versions": [{"version": "v1", "resources": [resource("events", "Event")]}]},
+            {"metadata": {"name": "g"}, "versions": [
+                {"version": "v3", "freshness": "Stale", "resources": []},
+                {"version": "v2", "resources": [resource("events", "Event")]},
+                {"version": "v1", "resources": [resource("events", "Event"), resource("olds", "Old")]},
+            ]},
+        ]));
+        let preferred: Vec<_> = snapshot
+            .preferred()
+            .map(|s| format!("{} {}", s.resource.api_version, s.resource.plural))
+            .collect();
+        assert_eq!(preferred, ["v1 events", "g/v2 events", "g/v1 olds"]);
+        assert_eq!(snapshot.resources.len(), 4);
+        let old = snapshot.of_kind("g/v1", "Event").map(|s| (s.preferred, s.namespaced));
+        assert_eq!(old, Some((false, true)));
+        assert_eq!(snapshot.of_kind("g/v2", "Old"), None);
+        assert_eq!(
+            snapshot.failure().as_deref(),
+            Some(
+                "unable to retrieve the complete list of server APIs: g/v3: stale GroupVersion discovery: g/v3"
+            )
+        );
+    }
+
+    #[test]
+    fn nothing_failed() {
+        assert_eq!(snapshot(json!([])).failure(), None);
+    }
+}

@@ -1,0 +1,399 @@
+//! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, floods stopped.
+//!
+//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write. What does not
+//! fit into the channel is lost, as client-go has it.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use lru::LruCache;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::clock::Clock;
+use super::supervise::Supervisor;
+use super::{ignore_not_found, ignore_status, requests};
+
+/// client-go's limits.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// From this many different messages on, events of one reason about one object are combined ...
+const SIMILAR: usize = 10;
+/// ... unless the last one is longer ago than this.
+const SIMILAR_PERIOD: SignedDuration = SignedDuration::from_secs(600);
+/// So many events about one object are let through at once, and then one in each refill.
+const BURST: f64 = 25.0;
+const REFILL_SECONDS: f64 = 300.0;
+/// While the server cannot be reached everything waits for one event, so often and so long.
+const TRIES: usize = 12;
+const PAUSE: Duration = Duration::from_secs(10);
+/// So many events may wait to be written. client-go has a thousand for each component, of which each simulated kubelet is one.
+const MOST_QUEUED: usize = 1 << 15;
+
+/// The type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    /// Something went as it should.
+    Normal,
+    /// Something needs attention.
+    Warning,
+}
+
+/// Makes events in the name of one component.
+#[derive(Clone)]
+pub struct Recorder {
+    component: Arc<str>,
+    host: Option<Arc<str>>,
+    clock: Clock,
+    events: mpsc::Sender<Recorded>,
+}
+
+/// What was recorded, without what follows from it.
+struct Recorded {
+    component: Arc<str>,
+    host: Option<Arc<str>>,
+    about: ObjectReference,
+    r#type: EventType,
+    reason: Box<str>,
+    message: Box<str>,
+    at: Timestamp,
+}
+
+impl Recorder {
+    /// The same component on a certain host.
+    pub fn on(&self, host: &str) -> Recorder {
+        Recorder { host: Some(host.into()), ..self.clone() }
+    }
+
+    /// Records an event of type Normal.
+    pub fn normal(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
+        self.event(reference(about), EventType::Normal, reason, message);
+    }
+
+    /// Records an event of type Warning.
+    pub fn warning(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
+        self.event(reference(about), EventType::Warning, reason, message);
+    }
+
+    /// Records an event about an object that is known by its reference.
+    pub fn event(&self, about: ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
+        let recorded = Recorded {
+            component: self.component.clone(),
+            host: self.host.clone(),
+            about,
+            r#type,
+            reason: reason.into(),
+            message: message.into().into_boxed_str(),
+            at: self.clock.now(),
+        };
+        if let Err(TrySendError::Full(lost)) = self.events.try_send(recorded) {
+            tracing::debug!(reason = %lost.reason, "an event was lost: too many wait to be written");
+        }
+    }
+}
+
+impl Recorded {
+    fn into_event(self) -> Event {
+        let mut event = Event { involved_object: self.about, ..Event::default() };
+        event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
+        event.metadata.name = Some(name_of(&event.involved_object, self.at));
+        event.type_ = Some(format!("{:?}", self.r#type));
+        event.reason = Some(self.reason.into());
+        event.message = Some(self.message.into());
+        let host = self.host.as_deref().map(str::to_owned);
+        let component = Some(self.component.as_ref().to_owned());
+        event.source = Some(EventSource { component: component.clone(), host: host.clone() });
+        event.reporting_instance = host;
+        event.reporting_component = component;
+        event.count = Some(1);
+        event.first_timestamp = Some(Time(self.at));
+        event.last_timestamp = Some(Time(self.at));
+        event
+    }
+}
+
+/// The object as it was when the event was thought of.
+fn reference(about: &impl Resource<DynamicType = ()>) -> ObjectReference {
+    let resource_version = about.meta().resource_version.clone();
+    ObjectReference { resource_version, ..about.object_ref(&()) }
+}
+
+fn name_of(about: &ObjectReference, now: Timestamp) -> String {
+    let name =
+        |of: &Option<String>| format!("{}.{:x}", of.as_deref().unwrap_or_default(), now.as_nanosecond());
+    let like_the_object = name(&about.name);
+    let is_fit = like_the_object.len() <= 253
+        && like_the_object.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
+    // Not all that can be the name of an object can be the name of an event.
+    if is_fit { like_the_object } else { name(&about.uid) }
+}
+
+/// Where the events of all components go through.
+#[derive(Clone)]
+pub(super) struct Broadcaster {
+    clock: Clock,
+    events: mpsc::Sender<Recorded>,
+}
+
+impl Broadcaster {
+    /// Starts the task, which ends with the last recorder.
+    pub(super) fn start(client: Client, clock: Clock, supervisor: Supervisor) -> Broadcaster {
+        let (sender, events) = mpsc::channel::<Recorded>(MOST_QUEUED);
+        let broadcaster = Broadcaster { clock: clock.clone(), events: sender };
+        let handler = move || {
+            let (client, clock) = (client.clone(), clock.clone());
+            let mut correlator = Correlator::new();
+            move |recorded: Recorded| {
+                let event = correlator.correlate(recorded.into_event(), clock.now());
+                deliver(client.clone(), clock.clone(), event)
+            }
+        };
+        tokio::spawn(async move { supervisor.consume("events", events, handler).await });
+        broadcaster
+    }
+
+    pub(super) fn recorder(&self, component: &str) -> Recorder {
+        Recorder {
+            component: component.into(),
+            host: None,
+            clock: self.clock.clone(),
+            events: self.events.clone(),
+        }
+    }
+}
+
+/// Writes an event, if there is one to write. None of it is a reason to fail.
+async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
+    let Some(event) = event else { return };
+    for _ in 0..TRIES {
+        match write(&client, &event).await {
+            Ok(()) => return,
+            // A rejected event would be rejected again.
+            Err(error @ kube::Error::Api(_)) => {
+                tracing::debug!(%error, "an event was not written");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "an event was not written yet");
+                clock.sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn write(client: &Client, event: &Event) -> kube::Result<()> {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
+    if event.count > Some(1) {
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        let patch = json!({
+            "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message,
+        });
+        let patched = events.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        if ignore_not_found(patched)?.is_some() {
+            return Ok(());
+        }
+    }
+    // The namespace may be on its way out.
+    ignore_status(403, requests::create(&events, event).await).map(|_| ())
+}
+
+/// Decides what becomes of an event, from those before it.
+struct Correlator {
+    /// What was written, by what makes events the same.
+    written: LruCache<String, Written>,
+    similar: LruCache<String, Similar>,
+    budgets: LruCache<String, Budget>,
+}
+
+struct Written {
+    name: String,
+    count: i32,
+    first: Option<Time>,
+}
+
+struct Similar {
+    messages: HashSet<String>,
+    last: Timestamp,
+}
+
+struct Budget {
+    left: f64,
+    at: Timestamp,
+}
+
+impl Correlator {
+    fn new() -> Correlator {
+        Correlator {
+            written: LruCache::new(REMEMBERED),
+            similar: LruCache::new(REMEMBERED),
+            budgets: LruCache::new(REMEMBERED),
+        }
+    }
+
+    /// The event to write: new with a count of 1, otherwise one that was written before. None: too many of them.
+    fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
+        let budget = about(&event);
+        let (mut event, key) = self.combine(event, now);
+        if let Some(written) = self.written.get_mut(&key) {
+            written.count += 1;
+            event.metadata.name = Some(written.name.clone());
+            event.count = Some(written.count);
+            event.first_timestamp = written.first.clone();
+        } else {
+            let name = event.metadata.name.clone().unwrap_or_default();
+            self.written.put(key, Written { name, count: 1, first: event.first_timestamp.clone() });
+        }
+        self.spend(budget, now).then_some(event)
+    }
+
+    /// An event or, after many of the kind, what stands for all of them; and what makes it the same as another.
+    fn combine(&mut self, mut event: Event, now: Timestamp) -> (Event, String) {
+        let group = format!("{} {}", about(&event), event.reason.as_deref().unwrap_or_default());
+        let part = event.involved_object.field_path.clone().unwrap_or_default();
+        let message = event.message.clone().unwrap_or_default();
+        let similar =
+            self.similar.get_or_insert_mut(group.clone(), || Similar { messages: HashSet::new(), last: now });
+        if now.duration_since(similar.last) > SIMILAR_PERIOD {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        similar.messages.insert(message.clone());
+        if similar.messages.len() < SIMILAR {
+            return (event, format!("{group} {part} {message}"));
+        }
+        similar.messages.remove(&message);
+        event.metadata.name = Some(name_of(&event.involved_object, now));
+        event.message = Some(format!("(combined from similar events): {message}"));
+        event.reporting_component = None;
+        event.reporting_instance = None;
+        (event, group)
+    }
+
+    fn spend(&mut self, key: String, now: Timestamp) -> bool {
+        let budget = self.budgets.get_or_insert_mut(key, || Budget { left: BURST, at: now });
+        let refilled = now.duration_since(budget.at).as_secs_f64() / REFILL_SECONDS;
+        budget.left = (budget.left + refilled).min(BURST);
+        budget.at = now;
+        let enough = budget.left >= 1.0;
+        if enough {
+            budget.left -= 1.0;
+        }
+        enough
+    }
+}
+
+/// The component, the object and the type of an event, by which floods are counted.
+fn about(event: &Event) -> String {
+    let object = &event.involved_object;
+    let component = event.source.as_ref().and_then(|source| source.component.as_ref());
+    let parts = [
+        component,
+        event.reporting_instance.as_ref(),
+        object.api_version.as_ref(),
+        object.kind.as_ref(),
+        object.namespace.as_ref(),
+        object.name.as_ref(),
+        object.uid.as_ref(),
+        event.type_.as_ref(),
+    ];
+    parts.map(|part| part.map(String::as_str).unwrap_or_default()).join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(reason: &str, message: &str, now: Timestamp) -> Event {
+        let about = ObjectReference { name: Some("web".to_owned()), ..ObjectReference::default() };
+        let mut event = Event { involved_object: about, ..Event::default() };
+        event.metadata.name = Some(name_of(&event.involved_object, now));
+        event.reason = Some(reason.to_owned());
+        event.message = Some(message.to_owned());
+        event
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn repeated_events_are_counted() {
+        let mut correlator = Correlator::new();
+        let counts = |correlator: &mut Correlator, message, second| {
+            correlator
+                .correlate(event("R", message, at(second)), at(second))
+                .map(|e| (e.count.unwrap_or(1), e.metadata.name.unwrap()))
+        };
+        let first = counts(&mut correlator, "a", 1);
+        assert_eq!(first.as_ref().map(|f| f.0), Some(1));
+        let name = first.unwrap().1;
+        assert_eq!(counts(&mut correlator, "a", 2), Some((2, name.clone())));
+        assert_eq!(counts(&mut correlator, "b", 3).map(|e| e.0), Some(1));
+        assert_eq!(counts(&mut correlator, "a", 4), Some((3, name)));
+    }
+
+    #[test]
+    fn events_are_about_an_object_as_it_was() {
+        let mut pod = k8s_openapi::api::core::v1::Pod::default();
+        pod.metadata.name = Some("web".to_owned());
+        pod.metadata.uid = Some("u".to_owned());
+        pod.metadata.resource_version = Some("7".to_owned());
+        let about =
+            json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "resourceVersion": "7"});
+        assert_eq!(json!(reference(&pod)), about);
+    }
+
+    #[tokio::test]
+    async fn events_beyond_the_queue_are_lost() {
+        let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+        let (events, mut queued) = mpsc::channel(2);
+        let recorder = Recorder { component: "kubelet".into(), host: None, clock, events };
+        for message in ["one", "two", "three"] {
+            recorder.on("node-0").event(ObjectReference::default(), EventType::Warning, "R", message);
+        }
+        let first = queued.recv().await.map(Recorded::into_event).unwrap();
+        assert_eq!((first.message.as_deref(), first.type_.as_deref()), (Some("one"), Some("Warning")));
+        assert_eq!(first.source.and_then(|source| source.host).as_deref(), Some("node-0"));
+        assert_eq!(queued.len(), 1);
+    }
+
+    #[test]
+    fn events_are_named_after_the_object_if_they_can() {
+        for (object, want) in
+            [("web", "web.3b9aca00"), ("system:node", "u.3b9aca00"), (&"x".repeat(250), "u.3b9aca00")]
+        {
+            let about = ObjectReference {
+                name: Some(object.to_owned()),
+                uid: Some("u".to_owned()),
+                ..ObjectReference::default()
+            };
+            assert_eq!(name_of(&about, at(1)), want);
+        }
+    }
+
+    #[test]
+    fn similar_events_are_combined_and_floods_stopped() {
+        let mut correlator = Correlator::new();
+        let mut written_events = Vec::new();
+        for i in 0..30 {
+            let now = at(i);
+            let written = correlator.correlate(event("R", &format!("message {i}"), now), now);
+            written_events.push(written.map(|e| (e.message.unwrap_or_default(), e.count.unwrap_or(1))));
+        }
+        assert_eq!(written_events[8], Some(("message 8".to_owned(), 1)));
+        assert_eq!(written_events[9], Some(("(combined from similar events): message 9".to_owned(), 1)));
+        assert_eq!(written_events[10], Some(("(combined from similar events): message 10".to_owned(), 2)));
+        assert_eq!(written_events.iter().flatten().count(), 25);
+        let later = at(30 + 601);
+        let fresh = correlator.correlate(event("R", "again", later), later);
+        assert_eq!(fresh.and_then(|e| e.message), Some("again".to_owned()));
+    }
+}

@@ -1,0 +1,237 @@
+//! The API of one kind for a controller, which records what it writes.
+
+use std::sync::Arc;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::cache::{Cache, Cached, NamespacedName};
+use crate::{ReconcileContext, requests};
+
+/// The objects of a kind on the server, for one reconciliation. Each successful write is recorded, so that the key is not reconciled
+/// again before the cache has observed it. Namespace and name of what is written are the object's own.
+#[derive(Clone, Copy)]
+pub struct RecordedApi<'a, K> {
+    ctx: &'a ReconcileContext,
+    cache: &'a Arc<Cache<K>>,
+    manager: Option<&'static str>,
+}
+
+/// An answer to a write, of which only the identity of the object is read: the rest of it would be the largest part of the memory that
+/// a controller of thousands of pods needs, and half of that are field managers.
+#[derive(Debug, Deserialize)]
+pub struct Written {
+    metadata: WrittenMetadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WrittenMetadata {
+    name: String,
+    resource_version: String,
+}
+
+impl Written {
+    /// The name of the object.
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+}
+
+impl ReconcileContext {
+    /// The objects of the kind of a cache on the server.
+    pub fn api<'a, K: Cached>(&'a self, cache: &'a Arc<Cache<K>>) -> RecordedApi<'a, K> {
+        RecordedApi { ctx: self, cache, manager: None }
+    }
+}
+
+impl<'a, K: Cached> RecordedApi<'a, K> {
+    /// The same API, with another field manager than the client's.
+    #[must_use]
+    pub fn managed_by(self, manager: &'static str) -> RecordedApi<'a, K> {
+        RecordedApi { manager: Some(manager), ..self }
+    }
+
+    /// Reads an object. None: it does not exist.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn get(&self, name: &NamespacedName) -> kube::Result<Option<K>> {
+        let request = collection::<K>(&name.namespace).get(&name.name, &Default::default());
+        requests::ignore_not_found(self.request(request).await)
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn create(&self, object: &K) -> kube::Result<K>
+    where
+        K: Serialize,
+    {
+        self.written(self.creation(object)?).await
+    }
+
+    /// Creates an object, and reads no more of the answer than its identity.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn create_unread(&self, object: &K) -> kube::Result<Written>
+    where
+        K: Serialize,
+    {
+        self.unread(self.creation(object)?).await
+    }
+
+    /// Replaces an object.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn replace(&self, object: &K) -> kube::Result<K>
+    where
+        K: Serialize,
+    {
+        let name = NamespacedName::of(object);
+        self.written(collection::<K>(&name.namespace).replace(&name.name, &self.post(), encoded(object)?))
+            .await
+    }
+
+    /// Replaces the status of an object.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn replace_status(&self, object: &K) -> kube::Result<K>
+    where
+        K: Serialize,
+    {
+        self.replace_subresource("status", object).await
+    }
+
+    /// Replaces a part of an object that is a subresource.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn replace_subresource(&self, subresource: &str, object: &K) -> kube::Result<K>
+    where
+        K: Serialize,
+    {
+        let (name, body) = (NamespacedName::of(object), encoded(object)?);
+        let collection = collection::<K>(&name.namespace);
+        self.written(collection.replace_subresource(subresource, &name.name, &self.post(), body)).await
+    }
+
+    /// Patches an object.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn patch(&self, name: &NamespacedName, patch: Patch<Value>) -> kube::Result<K> {
+        let params = self.patch_params(&patch);
+        self.written(collection::<K>(&name.namespace).patch(&name.name, &params, &patch)).await
+    }
+
+    /// Patches the status of an object.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn patch_status(&self, name: &NamespacedName, patch: Patch<Value>) -> kube::Result<K> {
+        self.written(self.status_patch(name, &patch)).await
+    }
+
+    /// Patches the status of an object, and reads no more of the answer than its identity.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn patch_status_unread(
+        &self,
+        name: &NamespacedName,
+        patch: Patch<Value>,
+    ) -> kube::Result<Written> {
+        self.unread(self.status_patch(name, &patch)).await
+    }
+
+    /// Deletes an object, if it has the uid and no other condition of these parameters speaks against it.
+    ///
+    /// # Errors
+    /// The request failed. An object that does not exist any more, or is another one of the name, is recorded as deleted all the same.
+    pub async fn delete(&self, object: &K, params: &DeleteParams) -> kube::Result<()> {
+        let name = NamespacedName::of(object);
+        let request = collection::<K>(&name.namespace).delete(&name.name, params);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let deleted = self.ctx.client().request_text(request).await.map(drop);
+        let is_gone = match &deleted {
+            Ok(()) => true,
+            Err(kube::Error::Api(status)) if status.code == 404 => true,
+            Err(kube::Error::Api(status)) if status.code == 409 => is_for_uid_alone(params),
+            Err(_) => false,
+        };
+        if is_gone {
+            self.ctx.record_delete(self.cache, object);
+        }
+        deleted
+    }
+
+    fn creation(&self, object: &K) -> kube::Result<BuiltRequest>
+    where
+        K: Serialize,
+    {
+        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        Ok(collection::<K>(namespace).create(&self.post(), encoded(object)?))
+    }
+
+    fn status_patch(&self, name: &NamespacedName, patch: &Patch<Value>) -> BuiltRequest {
+        let params = self.patch_params(patch);
+        collection::<K>(&name.namespace).patch_subresource("status", &name.name, &params, patch)
+    }
+
+    fn post(&self) -> PostParams {
+        PostParams { field_manager: self.manager.map(str::to_owned), ..PostParams::default() }
+    }
+
+    /// An apply takes the fields from other managers: a controller knows no better what to do about a conflict.
+    fn patch_params(&self, patch: &Patch<Value>) -> PatchParams {
+        PatchParams {
+            field_manager: self.manager.map(str::to_owned),
+            force: matches!(patch, Patch::Apply(_)),
+            ..PatchParams::default()
+        }
+    }
+
+    async fn written(&self, request: BuiltRequest) -> kube::Result<K> {
+        let written: K = self.request(request).await?;
+        self.ctx.record_write(self.cache, &written);
+        Ok(written)
+    }
+
+    async fn unread(&self, request: BuiltRequest) -> kube::Result<Written> {
+        let written: Written = self.request(request).await?;
+        let revision = written.metadata.resource_version.parse().unwrap_or(0);
+        self.ctx.record_revision(self.cache, revision);
+        Ok(written)
+    }
+
+    async fn request<T: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<T> {
+        self.ctx.client().request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+}
+
+/// Whether a conflict says that the object of the name is another one.
+fn is_for_uid_alone(params: &DeleteParams) -> bool {
+    params
+        .preconditions
+        .as_ref()
+        .is_some_and(|required| required.uid.is_some() && required.resource_version.is_none())
+}
+
+type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+
+/// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces.
+fn collection<K: Cached>(namespace: &str) -> Request {
+    Request::new(K::url_path(&(), Some(namespace).filter(|namespace| !namespace.is_empty())))
+}
+
+fn encoded(object: &impl Serialize) -> kube::Result<Vec<u8>> {
+    serde_json::to_vec(object).map_err(kube::Error::SerdeError)
+}

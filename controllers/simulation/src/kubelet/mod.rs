@@ -1,0 +1,382 @@
+//! The kubelets of the simulated nodes.
+//!
+//! A pod is reconciled when it changes, when one of its claims does, and when something is due in it:
+//! 1. pods of other nodes, of silent ones, ignored ones, and those that have ended are left alone, but for removing the latter;
+//! 2. a pod that cannot be on its node, since it was bound without the scheduler, is rejected ([`admission`]);
+//! 3. before anything runs in a pod its claims are read from the server, and their volumes mounted ([`mounts`]);
+//! 4. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
+//! 5. if anything happened, the status is written, events are recorded, and the pod is deleted once nothing runs that was to stop.
+//!
+//! Runtime states are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
+//! are restored from the statuses. A pod that starts without delay is written once.
+
+mod admission;
+mod behavior;
+mod ip_pool;
+mod mounts;
+mod plan;
+pub mod runtime_state;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    requests, uid_precondition,
+};
+use coracle_kinds::nodes::ready_status;
+use coracle_kinds::pods::{self, pod_claims};
+use coracle_kinds::storage::VolumeExt;
+use coracle_kinds::storage::attachment::{is_attached, volume_of};
+use coracle_volumes::indexes::{ByClaim, ByNode};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+
+use super::node::SimulatedNode;
+use super::{is_finished, is_ignored, is_silent};
+use crate::settings::{Context, Settings};
+use admission::{AdmittedPods, Rejection};
+use behavior::PodBehavior;
+use ip_pool::IpPool;
+use mounts::{Mounted, Mounts};
+use plan::{Observed, Plan, plan, waits_for_removal};
+use runtime_state::{PodEvent, PodRuntimeState};
+use status::Addresses;
+
+const NAME: &str = "kubelet";
+
+pub struct Kubelet {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    nodes: usize,
+    pods: Arc<Cache<Pod>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+    node_objects: Arc<Cache<Node>>,
+    mounts: Arc<Mounts>,
+    /// How often a node came back after it was given up.
+    returns: Arc<Mutex<HashMap<String, u32>>>,
+    /// None: those of existing pods were not restored yet.
+    admitted: Mutex<Option<AdmittedPods>>,
+    records: Mutex<HashMap<NamespacedName, PodRecord>>,
+    /// None: the addresses of existing pods were not restored yet.
+    ip_pool: Mutex<Option<IpPool>>,
+}
+
+/// What is known of a pod beside what the API shows.
+#[derive(Clone, Default)]
+struct PodRecord {
+    uid: String,
+    state: Option<PodRuntimeState>,
+    has_claims: bool,
+    /// Warnings that were reported.
+    reported: Vec<String>,
+    is_deleted: bool,
+    /// The number of returns of its node after which the status was written.
+    returns: u32,
+}
+
+impl Initialize<Settings> for Kubelet {
+    fn is_possible(settings: &Settings) -> bool {
+        settings.nodes > Some(0)
+    }
+
+    fn new(context: &Context) -> Kubelet {
+        Kubelet {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder(NAME),
+            nodes: context.settings.nodes.unwrap_or(0),
+            pods: context.cache(),
+            claims: context.cache(),
+            volumes: context.cache(),
+            node_objects: context.cache(),
+            mounts: Arc::new(Mounts::new(context)),
+            returns: Arc::default(),
+            admitted: Mutex::default(),
+            records: Mutex::default(),
+            ip_pool: Mutex::default(),
+        }
+    }
+}
+
+impl Controller for Kubelet {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = NAME;
+    const WORKERS: usize = 16;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let nodes = self.nodes;
+        let is_ours = move |pod: &Arc<Pod>| {
+            pods::node(pod).and_then(|name| SimulatedNode::named(name, nodes)).is_some()
+        };
+        sources.on(&self.pods, move |change, queue| {
+            change
+                .name()
+                .filter(|_| change.states().any(is_ours))
+                .into_iter()
+                .for_each(|name| queue.add(name));
+        });
+        let (pods, returns) = (self.pods.clone(), self.returns.clone());
+        sources.on(&self.node_objects, move |change, queue| {
+            let ready = |node: &Arc<Node>| ready_status(node) == Some("True");
+            let (Some(old), Some(new)) = (&change.old, &change.new) else { return };
+            let has_returned = !ready(old) && ready(new);
+            if !has_returned && is_silent(old) == is_silent(new) {
+                return;
+            }
+            let name = new.name_any();
+            if has_returned {
+                let mut returns = returns.lock().unwrap_or_else(PoisonError::into_inner);
+                *returns.entry(name.clone()).or_default() += 1;
+            }
+            let here = pods.by::<ByNode>(&ByNode::key(&name)).into_iter().filter(is_ours);
+            here.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+        });
+        let (pods, mounts) = (self.pods.clone(), self.mounts.clone());
+        sources.beside(|_| async move {
+            pods.synced().await;
+            mounts.remove_orphans(&pods).await;
+            std::future::pending().await
+        });
+        let pods = self.pods.clone();
+        sources.on(&self.claims, move |change, queue| {
+            let Some(claim) = change.name() else { return };
+            let using = pods.by::<ByClaim>(&claim).into_iter().filter(is_ours);
+            using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+        });
+        let (pods, volumes) = (self.pods.clone(), self.volumes.clone());
+        sources.needs(&self.volumes).on(&self.mounts.attachments, move |change, queue| {
+            let attached = change.new.as_deref().filter(|attachment| is_attached(attachment));
+            let volume =
+                attached.and_then(volume_of).and_then(|name| volumes.get(&NamespacedName::new("", name)));
+            let Some(claim) = volume.and_then(|volume| volume.claim_name()) else { return };
+            let using = pods.by::<ByClaim>(&claim).into_iter().filter(is_ours);
+            using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+        });
+    }
+
+    async fn reconcile(&self, key: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let pod = self.pods.get(key).filter(|pod| !is_ignored(pod));
+        let record = self.records().get(key).cloned();
+        let Some((pod, node)) = pod.and_then(|pod| self.node(&pod).map(|node| (pod, node))) else {
+            self.forget(key).await;
+            return Ok(Action::AwaitChange);
+        };
+        let node_object = self.node_objects.get(&NamespacedName::new("", node.name()));
+        if node_object.as_deref().is_some_and(is_silent) {
+            return Ok(Action::AwaitChange);
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let mut record = match record.filter(|record| record.uid == uid) {
+            Some(record) => record,
+            None => {
+                self.forget(key).await;
+                let has_claims = pod_claims(&pod).next().is_some();
+                PodRecord { state: PodRuntimeState::restore(&pod), uid, has_claims, ..PodRecord::default() }
+            }
+        };
+        if is_finished(&pod) {
+            self.release(&record.uid);
+            record.state = None;
+            if waits_for_removal(&pod) && !record.is_deleted {
+                self.delete_pod(&pod).await?;
+                record.is_deleted = true;
+            }
+            self.records().insert(key.clone(), record);
+            return Ok(Action::AwaitChange);
+        }
+        let (behavior, warnings) = PodBehavior::of(&pod);
+        let recorder = self.recorder.on(&node.name());
+        if let Some(node) = node_object.filter(|_| record.state.is_none())
+            && let Err(rejection) = self.admit(&pod, &node)
+        {
+            return self.reject(&pod, &rejection, &recorder, ctx).await;
+        }
+        for warning in warnings {
+            record.report_once(&warning, || {
+                recorder.warning(pod.as_ref(), "InvalidSimulation", warning.clone())
+            });
+        }
+        let may_start = pod.metadata.deletion_timestamp.is_none()
+            && !record.state.as_ref().is_some_and(PodRuntimeState::has_started);
+        let mounted = if may_start { self.mounts.mount(&pod).await? } else { Mounted::Yes };
+        if let Mounted::No(why) = &mounted {
+            record.report_once(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
+        }
+        let is_mountable = matches!(mounted, Mounted::Yes);
+        let now = self.clock.now();
+        let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
+        let state = record.state.as_ref();
+        let returns = self.returns(node);
+        let is_outdated = record.returns != returns;
+        let plan = plan(&Observed {
+            pod: &pod,
+            state,
+            behavior: &behavior,
+            is_mountable,
+            is_outdated,
+            addresses,
+            now,
+        });
+        let Plan { state, status, events, is_deleted, wake } = plan;
+        if let Some(status) = status {
+            let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
+            let patch = Patch::Strategic(status);
+            let answer = requests::patch_status(&api, &key.name, &PatchParams::apply(NAME), &patch).await;
+            // Deleted, or another pod of the same name: the watch will report it.
+            let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() else {
+                return Ok(Action::AwaitChange);
+            };
+            ctx.record_revision(&self.pods, written.revision());
+        }
+        events.into_iter().for_each(|event| record_event(&recorder, &pod, event));
+        record.state = Some(state);
+        record.returns = returns;
+        self.records().insert(key.clone(), record.clone());
+        if is_deleted && !record.is_deleted {
+            self.delete_pod(&pod).await?;
+            record.is_deleted = true;
+            self.records().insert(key.clone(), record);
+        }
+        let delay = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
+        Ok(delay.map_or(Action::AwaitChange, Action::Requeue))
+    }
+}
+
+impl Kubelet {
+    fn node(&self, pod: &Pod) -> Option<SimulatedNode> {
+        SimulatedNode::named(pods::node(pod)?, self.nodes)
+    }
+
+    fn address(&self, pod: &Pod, node: SimulatedNode, is_placed: bool) -> Option<std::net::Ipv4Addr> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let is_of_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+        match is_of_host {
+            true => Some(node.address()),
+            false if is_placed => self.ip_pool(|ip_pool| ip_pool.allocate(node, uid)),
+            false => None,
+        }
+    }
+
+    async fn delete_pod(&self, pod: &Pod) -> Result<(), Error> {
+        let name = NamespacedName::of(pod);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let options = uid_precondition(pod).grace_period(0);
+        ignore_not_found(ignore_conflict(requests::delete(&api, &name.name, &options).await))?;
+        Ok(())
+    }
+
+    async fn forget(&self, key: &NamespacedName) {
+        let record = self.records().remove(key);
+        if let Some(record) = record {
+            self.release(&record.uid);
+            if record.has_claims {
+                self.mounts.unmount(&record.uid).await;
+            }
+        }
+    }
+
+    fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, PodRecord>> {
+        // No code that can panic runs under the lock.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ip_pool<T>(&self, with: impl FnOnce(&mut IpPool) -> T) -> T {
+        let mut ip_pool = self.ip_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        with(ip_pool.get_or_insert_with(|| self.restored_ip_pool()))
+    }
+
+    /// Admits a pod to its node.
+    ///
+    /// # Errors
+    /// It cannot be there.
+    fn admit(&self, pod: &Pod, node: &Node) -> Result<(), Rejection> {
+        let rejection = match self.admitted(|admitted| admitted.admit(pod, node)) {
+            Ok(()) => return Ok(()),
+            Err(rejection) => rejection,
+        };
+        // The end of another pod may have been observed and not yet handled.
+        let Some(name) = &node.metadata.name else { return Err(rejection) };
+        let here = self.pods.by::<ByNode>(&ByNode::key(name));
+        let live = here.iter().filter(|pod| !is_finished(pod));
+        let live = live.filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        self.admitted(|admitted| {
+            admitted.retain(name, &live);
+            admitted.admit(pod, node)
+        })
+    }
+
+    /// Writes that a pod was rejected.
+    async fn reject(
+        &self,
+        pod: &Pod,
+        rejection: &Rejection,
+        recorder: &Recorder,
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
+        let name = NamespacedName::of(pod);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let patch = Patch::Strategic(status::rejected(pod, rejection, self.clock.now()));
+        let answer = api.patch_status(&name.name, &PatchParams::apply(NAME), &patch).await;
+        if let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() {
+            ctx.record_write(&self.pods, &written);
+            recorder.warning(pod, &rejection.reason, rejection.message.clone());
+        }
+        Ok(Action::AwaitChange)
+    }
+
+    /// Releases what a pod had of its node.
+    fn release(&self, uid: &str) {
+        self.ip_pool(|ip_pool| ip_pool.release(uid));
+        self.admitted(|admitted| admitted.release(uid));
+    }
+
+    fn admitted<T>(&self, with: impl FnOnce(&mut AdmittedPods) -> T) -> T {
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        with(admitted.get_or_insert_with(|| {
+            let running = |pod: &Arc<Pod>| !is_finished(pod) && PodRuntimeState::restore(pod).is_some();
+            AdmittedPods::with(self.pods.all().into_iter().filter(running))
+        }))
+    }
+
+    fn returns(&self, node: SimulatedNode) -> u32 {
+        let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        returns.get(&node.name()).copied().unwrap_or(0)
+    }
+
+    fn restored_ip_pool(&self) -> IpPool {
+        let mut ip_pool = IpPool::default();
+        for pod in self.pods.all().into_iter().filter(|pod| !is_finished(pod)) {
+            let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
+            if let (Some(node), Some(uid), Some(address)) = (self.node(&pod), &pod.metadata.uid, address) {
+                ip_pool.restore(node, uid, address);
+            }
+        }
+        ip_pool
+    }
+}
+
+impl PodRecord {
+    /// Reports a warning once.
+    fn report_once(&mut self, warning: &str, report: impl FnOnce()) {
+        if !self.reported.iter().any(|reported| reported == warning) {
+            self.reported.push(warning.to_owned());
+            report();
+        }
+    }
+}
+
+fn record_event(recorder: &Recorder, pod: &Pod, event: PodEvent) {
+    let mut about = pod.object_ref(&());
+    about.field_path = event.field;
+    recorder.event(about, event.r#type, event.reason, event.message);
+}

@@ -1,0 +1,162 @@
+//! What pods see of their volumes: links `pods/UID/volumes/NAME` to the directories, there before anything of a pod runs, and
+//! until it is removed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::{Error, ignore_not_found};
+use coracle_kinds::pods::{self, pod_claims};
+use coracle_kinds::storage::ClaimExt;
+use coracle_kinds::storage::attachment::{attachment, is_attached};
+use coracle_volumes::attachment::needs_attachment;
+use coracle_volumes::confined_fs::{Name, Root, blocking};
+use coracle_volumes::migration::CSI_DRIVER;
+use coracle_volumes::provisioner::directories::Directories;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::{Api, Client, ResourceExt};
+
+use crate::settings::Context;
+
+pub struct Mounts {
+    client: Client,
+    directories: Directories,
+    /// Nothing but links is in here, and what they lead to is never touched through them.
+    pods: Root,
+    drivers: Arc<Cache<CSIDriver>>,
+    pub attachments: Arc<Cache<VolumeAttachment>>,
+}
+
+/// Whether a pod may start.
+pub enum Mounted {
+    Yes,
+    /// Its volumes are still to be attached, which the kubelet watches.
+    NotYet,
+    /// Why not: the kubelet's message.
+    No(String),
+}
+
+impl Mounts {
+    pub fn new(context: &Context) -> Mounts {
+        Mounts {
+            client: context.client.clone(),
+            directories: Directories::new(&context.settings.volumes.data),
+            pods: Root::new(&context.settings.volumes.data, ["pods"]),
+            drivers: context.cache(),
+            attachments: context.cache(),
+        }
+    }
+
+    /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that is
+    /// away.
+    pub async fn mount(&self, pod: &Pod) -> Result<Mounted, Error> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
+        let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        for claim in pod_claims(pod) {
+            let name = &claim.name;
+            let problem = match ignore_not_found(claims.get(name).await)? {
+                None => Some(format!(
+                    "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
+                )),
+                Some(object) => {
+                    let problem = problem(&object).map(str::to_owned);
+                    bound.push((claim.volume, object));
+                    problem
+                }
+            };
+            if let Some(problem) = problem {
+                failed.push(claim.volume);
+                problems.push(format!("error processing PVC {namespace}/{name}: {problem}"));
+            }
+        }
+        if !problems.is_empty() {
+            let volumes = failed.join(" ");
+            return Ok(Mounted::No(format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{volumes}], unattached volumes=[], \
+                 failed to process volumes=[{volumes}]: {}",
+                problems.join("; ")
+            )));
+        }
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        for (name, claim) in bound {
+            let volumes = Api::<PersistentVolume>::all(self.client.clone());
+            let Some(volume) = ignore_not_found(volumes.get(claim.volume_name()).await)? else { continue };
+            if !self.is_attached(&volume, pod) {
+                return Ok(Mounted::NotYet);
+            }
+            if let Err(error) = self.publish(uid, name, &volume).await {
+                let volume = claim.volume_name();
+                return Ok(Mounted::No(format!("MountVolume.SetUp failed for volume {volume:?} : {error}")));
+            }
+        }
+        Ok(Mounted::Yes)
+    }
+
+    /// Whether the driver wants to attach a volume and has not. Volumes of other drivers are not attached.
+    fn is_attached(&self, volume: &PersistentVolume, pod: &Pod) -> bool {
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        if source.is_none_or(|source| source.driver != CSI_DRIVER) || !needs_attachment(volume, &self.drivers)
+        {
+            return true;
+        }
+        let known = pods::node(pod)
+            .and_then(|node| attachment(volume, node))
+            .and_then(|wanted| self.attachments.get(&NamespacedName::new("", wanted.name_any())));
+        known.is_some_and(|known| known.metadata.deletion_timestamp.is_none() && is_attached(&known))
+    }
+
+    /// Makes the link to a volume, if it is a directory of this machine's.
+    async fn publish(&self, uid: &str, name: &str, volume: &PersistentVolume) -> Result<(), String> {
+        let Some(target) = self.directories.of(volume) else { return Ok(()) };
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        if source.is_some_and(|source| source.driver == CSI_DRIVER) {
+            // A client may have created the volume by hand, without its directory.
+            self.directories.make(volume).await?;
+        }
+        let names = (Name::new(uid), Name::new("volumes"), Name::new(name));
+        let (Some(uid), Some(volumes), Some(name)) = names else {
+            return Err(format!("pod {uid:?} or its volume {name:?} cannot be a file's name"));
+        };
+        let pods = self.pods.clone();
+        let linked = blocking(move || pods.link(&[&uid, &volumes], &name, &target)).await;
+        linked.map_err(|error| error.to_string())
+    }
+
+    /// Removes what a pod saw of its volumes.
+    pub async fn unmount(&self, uid: &str) {
+        if let Some(uid) = Name::new(uid) {
+            self.remove(uid).await;
+        }
+    }
+
+    /// Removes what a killed process has left of deleted pods.
+    pub async fn remove_orphans(&self, pods: &Cache<Pod>) {
+        let root = self.pods.clone();
+        let Ok(left) = blocking(move || root.entries()).await else { return };
+        // Afterwards, as a pod is known before it gets a directory.
+        let known: HashSet<Name> =
+            pods.all().iter().filter_map(|pod| Name::new(pod.metadata.uid.as_deref()?)).collect();
+        for uid in left.into_iter().filter(|uid| !known.contains(uid)) {
+            self.remove(uid).await;
+        }
+    }
+
+    /// Links are removed, and not what they lead to.
+    async fn remove(&self, uid: Name) {
+        let pods = self.pods.clone();
+        if let Err(error) = blocking(move || pods.remove(&uid)).await {
+            tracing::info!(%error, "the volumes of a pod are not removed");
+        }
+    }
+}
+
+fn problem(claim: &PersistentVolumeClaim) -> Option<&'static str> {
+    match (claim.phase(), claim.volume_name()) {
+        _ if claim.metadata.deletion_timestamp.is_some() => Some("PVC is being deleted"),
+        ("Bound", "") => Some("PVC has empty pvc.Spec.VolumeName"),
+        ("Bound", _) => None,
+        _ => Some("PVC is not bound"),
+    }
+}

@@ -1,0 +1,449 @@
+//! What happens in a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
+//!
+//! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and returns what
+//! happened and when something is due next. Nothing here knows the format of a status.
+
+use std::time::Duration;
+
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::events::EventType;
+use coracle_kinds::resources::is_sidecar;
+use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod, PodSpec};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::behavior::PodBehavior;
+use super::plan::waits_for_removal;
+
+/// The kubelet's: a container that exits again and again waits so long, then twice as long each time, at most ...
+const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
+/// ... and no longer at all after it ran so long.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+/// The exit code of a process that was killed, and of one that is not known.
+const KILLED: i32 = 137;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRuntimeState {
+    /// When the pod came to its node.
+    pub accepted: Timestamp,
+    /// Init containers first, in the order of the spec.
+    pub containers: Vec<Container>,
+    /// The messages about readiness gates that are not true.
+    pub closed_gates: Vec<String>,
+    pub stop: Option<Stop>,
+    pub end: Option<End>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    pub name: String,
+    pub role: Role,
+    pub state: State,
+    /// How it ended before this.
+    pub last: Option<Exit>,
+    pub restarts: u32,
+    pub is_ready: bool,
+    /// How long it waited before it was started, and waits at least next time.
+    back_off: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs to its end before the next one is started.
+    Init,
+    /// An init container that runs on beside the others.
+    Sidecar,
+    Main,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Was not started yet.
+    Waiting,
+    Running {
+        since: Timestamp,
+    },
+    /// Exited, and will be started again.
+    BackOff {
+        until: Timestamp,
+        length: Duration,
+    },
+    Exited(Exit),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: i32,
+    /// None: it never ran.
+    pub ran: Option<(Timestamp, Timestamp)>,
+}
+
+/// Why a pod is stopped, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub since: Timestamp,
+    pub is_overdue: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Succeeded,
+    Failed,
+}
+
+/// Something to make an event of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodEvent {
+    /// The field of the pod that it is about, if not all of it.
+    pub field: Option<String>,
+    pub r#type: EventType,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What an advance came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub events: Vec<PodEvent>,
+    /// When something is due next.
+    pub wake: Option<Timestamp>,
+}
+
+impl Progress {
+    fn record(&mut self, container: &Container, r#type: EventType, reason: &'static str, message: String) {
+        let list = match container.role {
+            Role::Main => "containers",
+            Role::Init | Role::Sidecar => "initContainers",
+        };
+        let field = Some(format!("spec.{list}{{{}}}", container.name));
+        self.events.push(PodEvent { field, r#type, reason, message });
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+}
+
+impl PodRuntimeState {
+    pub fn begin(pod: &Pod, now: Timestamp) -> PodRuntimeState {
+        let containers = specs(pod).map(|(role, spec)| Container::new(role, spec)).collect();
+        PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
+    }
+
+    /// The state that follows from a status, after a restart of this process. None: no kubelet has accepted the pod.
+    pub fn restore(pod: &Pod) -> Option<PodRuntimeState> {
+        let status = pod.status.as_ref()?;
+        let mut state = PodRuntimeState::begin(pod, status.start_time.as_ref()?.0);
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        for known in lists.into_iter().flatten().flatten() {
+            if let Some(container) = state.containers.iter_mut().find(|c| c.name == known.name) {
+                container.restore(known);
+            }
+        }
+        state.closed_gates = closed_gates(pod);
+        Some(state)
+    }
+
+    /// Whether anything ran.
+    pub fn has_started(&self) -> bool {
+        self.containers.iter().any(|container| container.state != State::Waiting)
+    }
+
+    pub fn main_containers(&self) -> impl Iterator<Item = &Container> {
+        self.containers.iter().filter(|container| container.role == Role::Main)
+    }
+
+    /// Does all that is due at `now`. Nothing starts while the pod's volumes cannot be mounted.
+    pub fn advance(
+        &mut self,
+        pod: &Pod,
+        behavior: &PodBehavior,
+        is_mountable: bool,
+        now: Timestamp,
+    ) -> Progress {
+        let mut progress = Progress::default();
+        if self.end.is_some() {
+            return progress;
+        }
+        self.closed_gates = closed_gates(pod);
+        self.begin_to_stop(pod, now, &mut progress);
+        match self.stop {
+            Some(stop) => self.stop(stop, pod, behavior, now, &mut progress),
+            None if is_mountable || self.has_started() => self.run(pod, behavior, now, &mut progress),
+            None => {}
+        }
+        progress
+    }
+
+    fn begin_to_stop(&mut self, pod: &Pod, now: Timestamp, progress: &mut Progress) {
+        let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        let deadline =
+            deadline.map(|seconds| after(self.accepted, Duration::from_secs(seconds.unsigned_abs())));
+        let is_overdue = deadline.is_some_and(|deadline| deadline <= now);
+        if self.stop.is_some() {
+            return;
+        }
+        if !is_overdue && !waits_for_removal(pod) {
+            deadline.into_iter().for_each(|deadline| progress.wake_at(deadline));
+            return;
+        }
+        if is_overdue {
+            let (r#type, message) = (EventType::Normal, DEADLINE_EXCEEDED.1.to_owned());
+            progress.events.push(PodEvent { field: None, r#type, reason: DEADLINE_EXCEEDED.0, message });
+        }
+        self.stop = Some(Stop { since: now, is_overdue });
+        for container in self.containers.iter().filter(|container| container.is_running()) {
+            let message = format!("Stopping container {}", container.name);
+            progress.record(container, EventType::Normal, "Killing", message);
+        }
+    }
+
+    /// Containers exit, those that are beside the others after them; then the pod has ended.
+    fn stop(
+        &mut self,
+        stop: Stop,
+        pod: &Pod,
+        behavior: &PodBehavior,
+        now: Timestamp,
+        progress: &mut Progress,
+    ) {
+        let grace = grace_period(pod);
+        let due = after(stop.since, grace.min(behavior.terminate_after));
+        let code = if behavior.terminate_after <= grace { 0 } else { KILLED };
+        for container in self.containers.iter_mut().filter(|c| c.role == Role::Main && c.is_running()) {
+            match due <= now {
+                true => container.exit(code, now),
+                false => progress.wake_at(due),
+            }
+        }
+        if !self.main_containers().any(Container::is_running) {
+            self.finish(now);
+        }
+    }
+
+    fn finish(&mut self, now: Timestamp) {
+        for container in &mut self.containers {
+            match &container.state {
+                State::Running { .. } => container.exit(0, now),
+                State::Waiting => container.state = State::Exited(Exit { code: KILLED, ran: None }),
+                State::BackOff { .. } => {
+                    container.state =
+                        State::Exited(container.last.take().unwrap_or(Exit { code: 0, ran: None }));
+                }
+                State::Exited(_) => {}
+            }
+        }
+        let is_overdue = self.stop.is_some_and(|stop| stop.is_overdue);
+        let is_well =
+            |container: &Container| matches!(&container.state, State::Exited(exit) if exit.code == 0);
+        let succeeded = !is_overdue && self.main_containers().all(is_well);
+        self.end = Some(if succeeded { End::Succeeded } else { End::Failed });
+    }
+
+    fn run(&mut self, pod: &Pod, behavior: &PodBehavior, now: Timestamp, progress: &mut Progress) {
+        for (container, (role, spec)) in self.containers.iter_mut().zip(specs(pod)) {
+            match role {
+                Role::Init | Role::Sidecar if container.state == State::Waiting => {
+                    container.start(spec, now, progress);
+                    // Nothing is scripted about init containers: they do their work at once.
+                    match role {
+                        Role::Init => {
+                            container.exit(0, now);
+                            container.is_ready = true;
+                        }
+                        _ => container.is_ready = true,
+                    }
+                }
+                Role::Init | Role::Sidecar => {}
+                Role::Main => container.run(pod, spec, behavior, now, progress),
+            }
+        }
+        if self.main_containers().all(|container| matches!(container.state, State::Exited(_))) {
+            for sidecar in self.containers.iter().filter(|container| container.is_running()) {
+                let message = format!("Stopping container {}", sidecar.name);
+                progress.record(sidecar, EventType::Normal, "Killing", message);
+            }
+            self.finish(now);
+        }
+    }
+}
+
+/// The reason and the message of a pod that ran too long.
+pub const DEADLINE_EXCEEDED: (&str, &str) =
+    ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
+
+impl Container {
+    fn new(role: Role, spec: &Spec) -> Container {
+        Container {
+            name: spec.name.clone(),
+            role,
+            state: State::Waiting,
+            last: None,
+            restarts: 0,
+            is_ready: false,
+            back_off: None,
+        }
+    }
+
+    fn restore(&mut self, status: &ContainerStatus) {
+        self.restarts = u32::try_from(status.restart_count).unwrap_or(0);
+        self.is_ready = status.ready;
+        self.back_off =
+            self.restarts.checked_sub(1).map(|doublings| back_off(FIRST_BACK_OFF, doublings.min(10)));
+        let exit = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
+            let terminated = state.as_ref()?.terminated.as_ref()?;
+            let ran = terminated.started_at.as_ref().zip(terminated.finished_at.as_ref());
+            Some(Exit { code: terminated.exit_code, ran: ran.map(|(from, to)| (from.0, to.0)) })
+        };
+        self.last = exit(&status.last_state);
+        let running = status.state.as_ref().and_then(|state| state.running.as_ref());
+        let is_waiting = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
+        if let Some(since) = running.and_then(|running| running.started_at.as_ref()) {
+            self.state = State::Running { since: since.0 };
+        } else if let Some(exit) = exit(&status.state) {
+            self.state = State::Exited(exit);
+        } else if let Some((_, finished)) =
+            self.last.as_ref().and_then(|last| last.ran).filter(|_| is_waiting)
+        {
+            let length = self.back_off.unwrap_or(FIRST_BACK_OFF);
+            self.state = State::BackOff { until: after(finished, length), length };
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// Moves a main container on until nothing more is due.
+    fn run(
+        &mut self,
+        pod: &Pod,
+        spec: &Spec,
+        behavior: &PodBehavior,
+        now: Timestamp,
+        progress: &mut Progress,
+    ) {
+        loop {
+            match self.state.clone() {
+                State::Waiting => self.start(spec, now, progress),
+                State::Running { since } => {
+                    if let Some(at) = behavior.exit_after.map(|delay| after(since, delay)) {
+                        if at <= now {
+                            self.exit(behavior.exit_code, now);
+                            continue;
+                        }
+                        progress.wake_at(at);
+                    }
+                    let ready_at = after(since, behavior.ready_after);
+                    self.is_ready = !behavior.never_ready && ready_at <= now;
+                    if !self.is_ready && !behavior.never_ready {
+                        progress.wake_at(ready_at);
+                    }
+                    return;
+                }
+                State::Exited(exit) => {
+                    if !is_restarted(pod, spec, exit.code) {
+                        return;
+                    }
+                    let ran = exit.ran.map(|(from, to)| to.duration_since(from));
+                    let is_forgiven = ran.is_some_and(|ran| {
+                        ran > SignedDuration::try_from(FORGIVEN_AFTER).unwrap_or_default()
+                    });
+                    self.back_off = self.back_off.filter(|_| !is_forgiven);
+                    let until = exit.ran.map_or(now, |(_, to)| to);
+                    self.last = Some(exit);
+                    let Some(length) = self.back_off else {
+                        self.restart(spec, now, progress);
+                        continue;
+                    };
+                    let name = &self.name;
+                    let message =
+                        format!("Back-off restarting failed container {name} in pod {}", full_name(pod));
+                    progress.record(self, EventType::Warning, "BackOff", message);
+                    self.state = State::BackOff { until: after(until, length), length };
+                }
+                State::BackOff { until, .. } if until <= now => self.restart(spec, now, progress),
+                State::BackOff { until, .. } => return progress.wake_at(until),
+            }
+        }
+    }
+
+    fn restart(&mut self, spec: &Spec, now: Timestamp, progress: &mut Progress) {
+        self.restarts += 1;
+        self.back_off = Some(self.back_off.map_or(FIRST_BACK_OFF, |length| back_off(length, 1)));
+        self.start(spec, now, progress);
+    }
+
+    fn start(&mut self, spec: &Spec, now: Timestamp, progress: &mut Progress) {
+        let image = spec.image.as_deref().unwrap_or_default();
+        let pulled =
+            format!("Container image {image:?} already present on machine and can be accessed by the pod");
+        progress.record(self, EventType::Normal, "Pulled", pulled);
+        progress.record(self, EventType::Normal, "Created", "Container created".to_owned());
+        progress.record(self, EventType::Normal, "Started", "Container started".to_owned());
+        self.state = State::Running { since: now };
+    }
+
+    fn exit(&mut self, code: i32, now: Timestamp) {
+        if let State::Running { since } = self.state {
+            self.state = State::Exited(Exit { code, ran: Some((since, now)) });
+            self.is_ready = false;
+        }
+    }
+}
+
+/// The name of a pod in the kubelet's messages.
+pub fn full_name(pod: &Pod) -> String {
+    let NamespacedName { namespace, name } = NamespacedName::of(pod);
+    format!("{name}_{namespace}({})", pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// A pod's init containers and then the others.
+pub fn specs(pod: &Pod) -> impl Iterator<Item = (Role, &Spec)> {
+    let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
+    let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
+    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec)))
+}
+
+fn is_restarted(pod: &Pod, spec: &Spec, code: i32) -> bool {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    match spec.restart_policy.as_deref().or(of_pod) {
+        Some("Never") => false,
+        Some("OnFailure") => code != 0,
+        _ => true,
+    }
+}
+
+fn grace_period(pod: &Pod) -> Duration {
+    let of_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    let seconds = pod.metadata.deletion_grace_period_seconds.or(of_spec).unwrap_or(30);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn closed_gates(pod: &Pod) -> Vec<String> {
+    let known = |r#type: &str| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().find(|condition| condition.type_ == r#type)
+    };
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let closed = gates.filter_map(|gate| match (&gate.condition_type, known(&gate.condition_type)) {
+        (gate, None) => {
+            Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist."))
+        }
+        (_, Some(condition)) if condition.status == "True" => None,
+        (gate, Some(condition)) => Some(format!(
+            "the status of pod readiness gate {gate:?} is not \"True\", but {}",
+            condition.status
+        )),
+    });
+    closed.collect()
+}
+
+fn back_off(length: Duration, doublings: u32) -> Duration {
+    length.saturating_mul(1 << doublings).min(LONGEST_BACK_OFF)
+}
+
+fn after(time: Timestamp, delay: Duration) -> Timestamp {
+    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}

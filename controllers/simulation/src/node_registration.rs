@@ -1,0 +1,400 @@
+//! The nodes as the API shows them: Node objects, and the Leases by which they are known to live.
+//!
+//! For each node, when this starts and then every ten seconds:
+//! 1. at the first pass the Node is created, or, if it is there from before, given the labels that it lacks;
+//! 2. its Lease is renewed, and created if it is missing;
+//! 3. every five minutes the conditions' heartbeats are moved on; a node without a status gets all of it.
+//!
+//! A Node that is deleted stays away until the next start: a kubelet registers once, when it starts, and an administrator who
+//! removes a node means it. Its Lease is then no longer renewed either. One that a client creates under the same name comes to
+//! life.
+//! Labels, taints, conditions and capacities that a client changed stay as they are. A node that is annotated as silent is left
+//! alone; afterwards conditions that became unknown meanwhile are reported again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::{EventType, Recorder};
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
+use coracle_kinds::nodes::is_given_up;
+use coracle_kinds::taints::{NOT_READY, taints};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+    NodeSystemInfo, Taint,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::is_silent;
+use super::node::SimulatedNode;
+use crate::settings::{Context, Settings};
+
+/// How often a write is tried when others write to the node too.
+const TRIES: usize = 5;
+const LEASES: &str = "kube-node-lease";
+const MANAGER: &str = "kubelet";
+const VERSION: &str = "v1.36.2";
+/// The kubelet's `nodeLeaseDurationSeconds`; it renews four times as often.
+const LEASE_SECONDS: i32 = 40;
+const RENEWAL: Duration = Duration::from_secs(10);
+/// The kubelet's `nodeStatusReportFrequency`.
+const HEARTBEAT_SECONDS: i64 = 300;
+
+pub struct NodeRegistration {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    count: usize,
+    nodes: Arc<Cache<Node>>,
+    /// Since when the nodes that were registered are so, and when their last heartbeat was.
+    heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
+}
+
+impl Initialize<Settings> for NodeRegistration {
+    fn is_possible(settings: &Settings) -> bool {
+        settings.nodes > Some(0)
+    }
+
+    fn new(context: &Context) -> NodeRegistration {
+        NodeRegistration {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder(MANAGER),
+            count: context.settings.nodes.unwrap_or(0),
+            nodes: context.cache(),
+            heartbeats: Mutex::default(),
+        }
+    }
+}
+
+impl Controller for NodeRegistration {
+    const NAME: &'static str = "simulated-nodes";
+    const QUEUE: &'static str = "simulated_nodes";
+    /// The name of a node.
+    type Key = String;
+
+    fn sources(&self, sources: &mut Sources<String>) {
+        let count = self.count;
+        sources.on(&self.nodes, move |change, queue| {
+            let is_ours = |name: &NamespacedName| SimulatedNode::named(&name.name, count).is_some();
+            if change.old.is_some() && change.changed(is_silent) {
+                change.name().filter(is_ours).into_iter().for_each(|name| queue.add(name.name));
+            }
+        });
+        for node in SimulatedNode::all(self.count) {
+            sources.every(RENEWAL, &self.clock, node.name());
+        }
+    }
+
+    async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(simulated) = SimulatedNode::named(name, self.count) else { return Ok(Action::AwaitChange) };
+        let known = self.nodes.get(&NamespacedName::new("", name));
+        if known.as_deref().is_some_and(is_silent) {
+            return Ok(Action::AwaitChange);
+        }
+        let now = self.clock.now();
+        let node = match (known, self.last_heartbeat(simulated)) {
+            (None, Some(_)) => return Ok(Action::AwaitChange),
+            (known, None) => {
+                let mut node = self.register(simulated, known.as_deref(), now).await?;
+                ctx.record_write(&self.nodes, &node);
+                if is_unknown(&node)
+                    && let Some(reported) = self.report(simulated, &node, now).await?
+                {
+                    ctx.record_write(&self.nodes, &reported);
+                    node = reported;
+                }
+                self.beat(simulated, now);
+                node
+            }
+            (Some(node), Some(last))
+                if is_bare(&node)
+                    || is_unknown(&node)
+                    || now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS =>
+            {
+                let Some(node) = self.report(simulated, &node, now).await? else {
+                    return Ok(Action::AwaitChange);
+                };
+                ctx.record_write(&self.nodes, &node);
+                self.beat(simulated, now);
+                node
+            }
+            (Some(node), Some(_)) => (*node).clone(),
+        };
+        self.renew(&node, now).await?;
+        Ok(Action::AwaitChange)
+    }
+}
+
+impl NodeRegistration {
+    async fn register(
+        &self,
+        simulated: SimulatedNode,
+        known: Option<&Node>,
+        now: Timestamp,
+    ) -> Result<Node, Error> {
+        let api = Api::<Node>::all(self.client.clone());
+        let wanted = object(simulated, now);
+        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let node = match known {
+            Some(known) => {
+                let missing = missing_labels(&wanted, known);
+                if missing.is_empty() {
+                    return Ok(known.clone());
+                }
+                let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
+                api.patch(&simulated.name(), &PatchParams::apply(MANAGER), &patch).await?
+            }
+            None => self.make_schedulable(api.create(&post, &wanted).await?).await?,
+        };
+        // As in a kubelet's events, a node's uid is its name.
+        let mut about = kube::Resource::object_ref(&node, &());
+        about.uid = Some(simulated.name());
+        self.recorder.on(&simulated.name()).event(about, EventType::Normal, "Starting", "Starting kubelet.");
+        Ok(node)
+    }
+
+    /// Takes away the taint that admission gives to each new node, which is for nodes that are not ready yet.
+    async fn make_schedulable(&self, mut node: Node) -> Result<Node, Error> {
+        let api = Api::<Node>::all(self.client.clone());
+        let name = node.metadata.name.clone().unwrap_or_default();
+        for _ in 0..TRIES {
+            let all = taints(&node);
+            let others: Vec<&Taint> = all.iter().filter(|taint| taint.key != NOT_READY).collect();
+            if others.len() == all.len() {
+                return Ok(node);
+            }
+            let patch = Patch::Merge(json!({
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "spec": {"taints": (!others.is_empty()).then_some(others)},
+            }));
+            match ignore_conflict(api.patch(&name, &PatchParams::apply(MANAGER), &patch).await)? {
+                Some(node) => return Ok(node),
+                // Controllers write to a new node too.
+                None => node = api.get(&name).await?,
+            }
+        }
+        Err(Error::Unfinished(format!("node {name} is being changed by others")))
+    }
+
+    /// Writes the status of a node. None: it is deleted.
+    async fn report(
+        &self,
+        simulated: SimulatedNode,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<Option<Node>, Error> {
+        let api = Api::<Node>::all(self.client.clone());
+        let patch = match is_bare(node) {
+            true => json!({"status": status(simulated, now)}),
+            false => heartbeat(node, now),
+        };
+        let params = PatchParams::apply(MANAGER);
+        let answer = api.patch_status(&simulated.name(), &params, &Patch::Strategic(patch)).await;
+        match ignore_not_found(answer)? {
+            Some(reported) if is_bare(node) => self.make_schedulable(reported).await.map(Some),
+            reported => Ok(reported),
+        }
+    }
+
+    async fn renew(&self, node: &Node, now: Timestamp) -> Result<(), Error> {
+        let api = Api::<Lease>::namespaced(self.client.clone(), LEASES);
+        let wanted = lease(node, now);
+        let name = wanted.metadata.name.clone().unwrap_or_default();
+        let patch = Patch::Merge(json!({"spec": wanted.spec}));
+        let renewed = api.patch(&name, &PatchParams::apply(MANAGER), &patch).await;
+        if ignore_not_found(renewed)?.is_none() {
+            let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            api.create(&post, &wanted).await?;
+        }
+        Ok(())
+    }
+
+    fn last_heartbeat(&self, node: SimulatedNode) -> Option<Timestamp> {
+        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
+    }
+
+    fn beat(&self, node: SimulatedNode, now: Timestamp) {
+        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner).insert(node, now);
+    }
+}
+
+fn object(simulated: SimulatedNode, now: Timestamp) -> Node {
+    let mut node = Node::default();
+    let name = simulated.name();
+    let labels = [
+        ("beta.kubernetes.io/arch", architecture()),
+        ("beta.kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture()),
+        ("kubernetes.io/hostname", &name),
+        ("kubernetes.io/os", "linux"),
+    ];
+    node.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    let annotation = "volumes.kubernetes.io/controller-managed-attach-detach";
+    node.metadata.annotations = Some(BTreeMap::from([(annotation.to_owned(), "true".to_owned())]));
+    node.metadata.name = Some(name);
+    let range = simulated.pod_range();
+    node.spec =
+        Some(NodeSpec { pod_cidr: Some(range.clone()), pod_cidrs: Some(vec![range]), ..NodeSpec::default() });
+    node.status = Some(status(simulated, now));
+    node
+}
+
+fn status(simulated: SimulatedNode, now: Timestamp) -> NodeStatus {
+    let pods = SimulatedNode::PODS.to_string();
+    let resources: BTreeMap<String, Quantity> = [
+        ("cpu", "32"),
+        ("ephemeral-storage", "1Ti"),
+        ("hugepages-1Gi", "0"),
+        ("hugepages-2Mi", "0"),
+        ("memory", "64Gi"),
+        ("pods", &pods),
+    ]
+    .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+    .into();
+    let address = |r#type: &str, address: String| NodeAddress { type_: r#type.to_owned(), address };
+    let id = format!("00000000-0000-4000-8000-{:012x}", simulated.address().to_bits());
+    NodeStatus {
+        addresses: Some(vec![
+            address("InternalIP", simulated.address().to_string()),
+            address("Hostname", simulated.name()),
+        ]),
+        allocatable: Some(resources.clone()),
+        capacity: Some(resources),
+        conditions: Some(conditions(now)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }),
+        }),
+        node_info: Some(NodeSystemInfo {
+            architecture: architecture().to_owned(),
+            boot_id: id.clone(),
+            container_runtime_version: format!("coracle://{}", env!("CARGO_PKG_VERSION")),
+            kernel_version: "simulated".to_owned(),
+            kubelet_version: VERSION.to_owned(),
+            machine_id: id.replace('-', ""),
+            operating_system: "linux".to_owned(),
+            os_image: "Coracle".to_owned(),
+            system_uuid: id,
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    }
+}
+
+fn conditions(now: Timestamp) -> Vec<NodeCondition> {
+    [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ]
+    .map(|(r#type, status, reason, message)| NodeCondition {
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+        message: Some(message.to_owned()),
+        reason: Some(reason.to_owned()),
+        status: status.to_owned(),
+        type_: r#type.to_owned(),
+    })
+    .into()
+}
+
+/// Go's name of the architecture.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a str> {
+    let has = |label: &str| known.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
+    let wanted = wanted.metadata.labels.iter().flatten();
+    wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// Whether no kubelet has written the status of a node: a client has just created it.
+fn is_bare(node: &Node) -> bool {
+    node.status.as_ref().is_none_or(|status| status.capacity.is_none())
+}
+
+/// Whether a condition became unknown while the node was silent.
+fn is_unknown(node: &Node) -> bool {
+    node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
+}
+
+/// Moves on the heartbeats of the conditions that are there; one that has none of the kubelet's gets them all.
+fn heartbeat(node: &Node, now: Timestamp) -> Value {
+    let known = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ours = conditions(now);
+    let beating: Vec<Value> = ours
+        .iter()
+        .map(|condition| {
+            match known.iter().any(|known| known.type_ == condition.type_ && !is_given_up(known)) {
+                true => json!({"type": condition.type_, "lastHeartbeatTime": condition.last_heartbeat_time}),
+                false => json!(condition),
+            }
+        })
+        .collect();
+    json!({"status": {"conditions": beating}})
+}
+
+fn lease(node: &Node, now: Timestamp) -> Lease {
+    let mut lease = Lease::default();
+    let name = node.metadata.name.clone().unwrap_or_default();
+    lease.metadata.name = Some(name.clone());
+    lease.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: name.clone(),
+        uid: node.metadata.uid.clone().unwrap_or_default(),
+        ..OwnerReference::default()
+    }]);
+    lease.spec = Some(LeaseSpec {
+        holder_identity: Some(name),
+        lease_duration_seconds: Some(LEASE_SECONDS),
+        renew_time: Some(MicroTime(now)),
+        ..LeaseSpec::default()
+    });
+    lease
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_changes_nothing_that_a_client_set() {
+        let now = Timestamp::UNIX_EPOCH;
+        let node = object(SimulatedNode(0), now);
+        let heartbeat_of = |node: &Node| heartbeat(node, now)["status"]["conditions"].clone();
+        for condition in heartbeat_of(&node).as_array().unwrap() {
+            let keys: Vec<_> = condition.as_object().unwrap().keys().collect();
+            assert_eq!(keys, ["lastHeartbeatTime", "type"]);
+        }
+        let bare = Node { status: None, ..node };
+        assert_eq!(heartbeat_of(&bare)[3]["reason"], "KubeletReady");
+    }
+
+    #[test]
+    fn labels_are_added_and_never_changed() {
+        let wanted = object(SimulatedNode(0), Timestamp::UNIX_EPOCH);
+        let mut known = wanted.clone();
+        assert!(missing_labels(&wanted, &known).is_empty());
+        let labels = known.metadata.labels.as_mut().unwrap();
+        labels.insert("kubernetes.io/os".to_owned(), "other".to_owned());
+        labels.remove("kubernetes.io/hostname");
+        assert_eq!(missing_labels(&wanted, &known), BTreeMap::from([("kubernetes.io/hostname", "node-0")]));
+    }
+}

@@ -1,0 +1,192 @@
+//! Writes what [`plan`](super::plan) decided: bindings, claims, the victims of preemptions, and why a pod has no node.
+
+use std::sync::Arc;
+
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::{
+    Error, ReconcileContext, ignore_conflict, ignore_not_found, uid_precondition,
+};
+use coracle_kinds::pods;
+use coracle_kinds::storage::SELECTED_NODE;
+use coracle_volumes::bind;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::plan::nominated_node;
+use super::preemption::{self, priority};
+use super::volume_binding::{VolumeBinding, selected_node};
+use super::{NAME, Scheduler, is_waiting, uid};
+
+const MANAGER: &str = "kube-scheduler";
+
+impl Scheduler {
+    /// Binds a pod to a node.
+    pub(super) async fn bind(&self, pod: Arc<Pod>, node: String) -> Result<(), Error> {
+        let name = NamespacedName::of(pod.as_ref());
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"namespace": name.namespace, "name": name.name, "uid": pod.metadata.uid},
+            "target": {"kind": "Node", "name": node},
+        });
+        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let bound = api.create_subresource::<_, Value>("binding", &name.name, &post, &binding).await;
+        match bound {
+            Ok(_) => {
+                let message = format!("Successfully assigned {name} to {node}");
+                self.recorder.normal(pod.as_ref(), "Scheduled", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.known().remove(uid(&pod));
+                match error {
+                    // Deleted, terminating, or bound by another scheduler: the watch will report it.
+                    kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
+                    error => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Binds a volume to a claim from its side, or annotates the claim with the node for the provisioner; the binder does the rest.
+    pub(super) async fn bind_volume(
+        &self,
+        binding: &VolumeBinding,
+        node: &str,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let VolumeBinding { claim, volume } = binding;
+        if let Some(volume) = volume {
+            if let Some(changed) = bind::volume_to_claim(volume, claim) {
+                let api = Api::<PersistentVolume>::all(self.client.clone());
+                let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                ctx.record_write(
+                    &self.storage.volumes,
+                    &api.replace(&volume.name_any(), &post, &changed).await?,
+                );
+            }
+            return Ok(());
+        }
+        if selected_node(claim) == Some(node) {
+            return Ok(());
+        }
+        let name = NamespacedName::of(claim.as_ref());
+        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: node}}
+        }));
+        let claim = api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?;
+        ctx.record_write(&self.storage.claims, &claim);
+        Ok(())
+    }
+
+    /// Deletes the victims of a preemption, and nominates the pod for their node.
+    pub(super) async fn preempt(
+        &self,
+        pod: &Pod,
+        message: &str,
+        node: &str,
+        victims: &[Arc<Pod>],
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        for victim in victims {
+            // Another preemption may have got it.
+            if !pods::is_terminating(victim) {
+                self.evict(pod, node, victim, ctx).await?;
+            }
+        }
+        let reported = self.report_unschedulable(pod, message, Some(node)).await?;
+        reported.iter().for_each(|pod| ctx.record_write(&self.pods, pod));
+        // Those of lower priority that were nominated for the node have to look for another one.
+        for other in self.pods.all() {
+            if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
+            {
+                let name = NamespacedName::of(other.as_ref());
+                let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+                let patch =
+                    json!({"metadata": {"uid": other.metadata.uid}, "status": {"nominatedNodeName": null}});
+                let params = PatchParams::apply(MANAGER);
+                let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+                if let Some(other) = ignore_not_found(ignore_conflict(answer))?.flatten() {
+                    ctx.record_write(&self.pods, &other);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a pod in favour of another one.
+    async fn evict(
+        &self,
+        preemptor: &Pod,
+        node: &str,
+        victim: &Pod,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let name = NamespacedName::of(victim);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let condition = PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some(preemption::REASON.to_owned()),
+            message: Some(format!("{NAME}: preempting to accommodate a higher priority pod")),
+            observed_generation: victim.metadata.generation,
+            last_transition_time: Some(Time(self.clock.now())),
+            ..PodCondition::default()
+        };
+        let patch = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [condition]}});
+        let params = PatchParams::apply(MANAGER);
+        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+        if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
+            return Ok(());
+        }
+        let deleted = api.delete(&name.name, &uid_precondition(victim)).await;
+        if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
+            ctx.record_delete(&self.pods, victim);
+            let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
+            self.recorder.normal(victim, "Preempted", format!("Preempted by pod {uid} on node {node}"));
+        }
+        Ok(())
+    }
+
+    /// Writes the condition and the event of a pod that no node fits, unless it has them; and the node that it is nominated for.
+    pub(super) async fn report_unschedulable(
+        &self,
+        pod: &Pod,
+        message: &str,
+        nominated: Option<&str>,
+    ) -> Result<Option<Pod>, Error> {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
+        let is_written = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
+        let is_nominated = nominated.is_none_or(|node| nominated_node(pod) == Some(node));
+        if known.is_some_and(is_written) && is_nominated {
+            return Ok(None);
+        }
+        self.recorder.warning(pod, "FailedScheduling", message);
+        let since = known.filter(|condition| condition.status == "False");
+        let since = since.and_then(|condition| condition.last_transition_time.clone());
+        let condition = PodCondition {
+            type_: "PodScheduled".to_owned(),
+            status: "False".to_owned(),
+            reason: Some("Unschedulable".to_owned()),
+            message: Some(message.to_owned()),
+            observed_generation: pod.metadata.generation,
+            last_transition_time: since.or(Some(Time(self.clock.now()))),
+            ..PodCondition::default()
+        };
+        let name = NamespacedName::of(pod);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let mut status = json!({"conditions": [condition]});
+        if let Some(node) = nominated {
+            status["nominatedNodeName"] = json!(node);
+        }
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+        let params = PatchParams::apply(MANAGER);
+        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+        Ok(ignore_not_found(ignore_conflict(answer))?.flatten())
+    }
+}

@@ -1,0 +1,321 @@
+//! default-scheduler: binds pods that have no node.
+//!
+//! One scheduling cycle handles all pods that wait, by priority:
+//! 1. pods of other schedulers, gated ones, and terminating ones are left alone;
+//! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be bound;
+//! 3. [`plan::Snapshot::schedule`] chooses a node, by filters and scores, or returns why none fits, and which pods of lower priority
+//!    have to be deleted ([`preemption`]);
+//! 4. pods are bound, claims annotated with the node, and what cannot be placed gets a condition and an event.
+//!
+//! A pod that could not be placed is tried again after a cluster event that could help it.
+//! Until then the node that it is nominated for is kept free for it from pods of lower priority.
+
+mod executor;
+mod filter;
+mod inter_pod;
+mod plan;
+mod preemption;
+mod score;
+mod volume_binding;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coracle_controller_runtime::batch::execute_all;
+use coracle_controller_runtime::cache::{Cache, Cached, Index, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
+use coracle_kinds::pods;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Client;
+
+use super::{is_finished, is_ignored};
+use crate::settings::{Context, Settings};
+use plan::{Decision, NodeInfo, Snapshot, nominated_node};
+use volume_binding::Storage;
+
+const NAME: &str = "default-scheduler";
+/// How many bindings are under way at once.
+const BINDINGS: usize = 16;
+
+pub struct Scheduler {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    namespaces: Arc<Cache<Namespace>>,
+    budgets: Arc<Cache<PodDisruptionBudget>>,
+    storage: Storage,
+    /// Counts the cluster events that may help a pod that was rejected.
+    move_request_cycle: Arc<AtomicU64>,
+    /// The node that the next cycle begins with.
+    next_start: AtomicUsize,
+    /// What was decided about pods that still have no node, by their uids.
+    known: Mutex<HashMap<String, PodSchedulingState>>,
+}
+
+#[derive(Clone)]
+enum PodSchedulingState {
+    /// Bound, and the watch has not reported it yet; or to be bound when its claims are.
+    Assumed { node: String, waits_for_claims: bool },
+    /// Rejected in this move request cycle.
+    Unschedulable(u64),
+}
+
+/// Finds the pods that are not bound to a node.
+struct Unassigned;
+
+impl Unassigned {
+    fn key() -> NamespacedName {
+        NamespacedName::new("", "")
+    }
+}
+
+impl Index<Pod> for Unassigned {
+    fn keys(pod: &Pod) -> Vec<NamespacedName> {
+        pods::node(pod).is_none().then(Unassigned::key).into_iter().collect()
+    }
+}
+
+/// The one key: all pods that wait are scheduled together, since they compete for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SchedulingCycle;
+
+impl fmt::Display for SchedulingCycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("pass")
+    }
+}
+
+impl Initialize<Settings> for Scheduler {
+    fn is_possible(settings: &Settings) -> bool {
+        settings.nodes.is_some()
+    }
+
+    fn new(context: &Context) -> Scheduler {
+        Scheduler {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder(NAME),
+            pods: context.cache(),
+            nodes: context.cache(),
+            namespaces: context.cache(),
+            budgets: context.cache(),
+            storage: Storage::new(context),
+            move_request_cycle: Arc::default(),
+            next_start: AtomicUsize::new(0),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Controller for Scheduler {
+    const NAME: &'static str = "kube-scheduler";
+    const QUEUE: &'static str = "scheduler";
+    const WORKERS: usize = 1;
+    const REST: u32 = 0;
+    type Key = SchedulingCycle;
+
+    fn sources(&self, sources: &mut Sources<SchedulingCycle>) {
+        let move_request_cycle = self.move_request_cycle.clone();
+        sources.on(&self.pods, move |change, queue| {
+            let waits = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pods::node(pod).is_none());
+            let wait = waits(&change.new);
+            let states = change.old.as_ref().zip(change.new.as_ref());
+            let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| occupies_node(pod));
+            // A waiting pod may have got tolerations or lost a gate; one with a node may be added or deleted.
+            let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
+            if is_other || holds(&change.old) != holds(&change.new) {
+                move_request_cycle.fetch_add(1, Ordering::Relaxed);
+                queue.add(SchedulingCycle);
+            } else if wait {
+                queue.add(SchedulingCycle);
+            }
+        });
+        self.on_cluster_event(sources, &self.nodes);
+        self.on_cluster_event(sources, &self.storage.claims);
+        self.on_cluster_event(sources, &self.storage.volumes);
+        self.on_cluster_event(sources, &self.storage.classes);
+        sources.needs(&self.namespaces).needs(&self.budgets);
+    }
+
+    async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let move_request_cycle = self.move_request_cycle.load(Ordering::Relaxed);
+        let waiting = self.waiting();
+        if !waiting.iter().any(|pod| self.is_undecided(pod, move_request_cycle)) {
+            return Ok(Action::AwaitChange);
+        }
+        let namespaces = self.namespaces.all().into_iter().map(|namespace| {
+            let meta = namespace.metadata.clone();
+            (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
+        });
+        let mut snapshot = Snapshot {
+            nodes: self.nodes(),
+            namespaces: namespaces.collect(),
+            budgets: self.budgets.all(),
+            next_start: self.next_start.load(Ordering::Relaxed),
+        };
+        let mut decisions = Vec::new();
+        for pod in plan::sort_by_priority(waiting) {
+            let known = self.known().get(uid(&pod)).cloned();
+            let decision = match known {
+                Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => {
+                    nominated_node(&pod).into_iter().for_each(|node| snapshot.reserve(node, pod.clone()));
+                    continue;
+                }
+                Some(PodSchedulingState::Assumed { node, waits_for_claims: true }) => {
+                    match self.storage.of(&pod) {
+                        Ok(claims) if claims.waiting.is_empty() => Decision::Bind(node),
+                        _ => continue,
+                    }
+                }
+                Some(PodSchedulingState::Assumed { .. }) => continue,
+                _ => snapshot.schedule(&pod, self.storage.of(&pod)),
+            };
+            let nominated = match &decision {
+                Decision::Preempt { node, .. } => Some(node.as_str()),
+                Decision::Reject(_) => nominated_node(&pod),
+                _ => None,
+            };
+            nominated.into_iter().for_each(|node| snapshot.reserve(node, pod.clone()));
+            self.remember(&pod, &decision, move_request_cycle);
+            decisions.push((pod, decision));
+        }
+        self.next_start.store(snapshot.next_start, Ordering::Relaxed);
+        let (mut bindings, mut failures) = (Vec::new(), Vec::new());
+        for (pod, decision) in decisions {
+            match decision {
+                Decision::Bind(node) => bindings.push(self.bind(pod, node)),
+                Decision::BindVolumes(node, served) => {
+                    for binding in &served {
+                        failures.extend(self.bind_volume(binding, &node, ctx).await.err());
+                    }
+                }
+                Decision::Preempt { message, node, victims } => {
+                    failures.extend(self.preempt(&pod, &message, &node, &victims, ctx).await.err());
+                }
+                Decision::Reject(message) => match self.report_unschedulable(&pod, &message, None).await {
+                    Ok(Some(pod)) => ctx.record_write(&self.pods, &pod),
+                    Ok(None) => {}
+                    Err(error) => failures.push(error),
+                },
+            }
+        }
+        let bound: Vec<_> = execute_all(bindings, BINDINGS).await;
+        failures.extend(bound.into_iter().filter_map(Result::err));
+        failures.into_iter().next().map_or(Ok(Action::AwaitChange), Err)
+    }
+}
+
+impl Scheduler {
+    fn on_cluster_event<T: Cached>(&self, sources: &mut Sources<SchedulingCycle>, cache: &Arc<Cache<T>>) {
+        let move_request_cycle = self.move_request_cycle.clone();
+        sources.on(cache, move |_, queue| {
+            move_request_cycle.fetch_add(1, Ordering::Relaxed);
+            queue.add(SchedulingCycle);
+        });
+    }
+
+    /// The pods that wait for a node. Forgets what is known of others.
+    fn waiting(&self) -> Vec<Arc<Pod>> {
+        let mut waiting = self.pods.by::<Unassigned>(&Unassigned::key());
+        waiting.retain(|pod| is_waiting(pod));
+        let mut known = self.known();
+        let still_known = waiting.iter().filter_map(|pod| {
+            let entry = known.remove_entry(uid(pod))?;
+            Some(entry).filter(|(_, known)| self.is_still_valid(pod, known))
+        });
+        let still_known = still_known.collect();
+        *known = still_known;
+        waiting
+    }
+
+    /// Whether there is something to decide or to bind: most changes of pods only show what was decided before.
+    fn is_undecided(&self, pod: &Pod, move_request_cycle: u64) -> bool {
+        match self.known().get(uid(pod)) {
+            Some(PodSchedulingState::Unschedulable(then)) => *then != move_request_cycle,
+            Some(PodSchedulingState::Assumed { waits_for_claims, .. }) => *waits_for_claims,
+            None => true,
+        }
+    }
+
+    /// The nodes with what is on them or will be.
+    fn nodes(&self) -> Vec<NodeInfo> {
+        let mut nodes: Vec<NodeInfo> = self.nodes.all().into_iter().map(NodeInfo::new).collect();
+        let known = self.known();
+        for pod in self.pods.all() {
+            let node = match (pods::node(&pod), known.get(uid(&pod))) {
+                (Some(node), _) => Some(node).filter(|_| occupies_node(&pod)),
+                (None, Some(PodSchedulingState::Assumed { node, .. })) => {
+                    Some(node.as_str()).filter(|_| is_waiting(&pod))
+                }
+                _ => None,
+            };
+            // The cache is ordered by name.
+            let index = node.and_then(|name| nodes.binary_search_by(|node| node.name().cmp(name)).ok());
+            if let Some(node) = index.and_then(|index| nodes.get_mut(index)) {
+                node.add_pod(pod);
+            }
+        }
+        nodes
+    }
+
+    /// A provisioner that cannot serve a node removes its name, and the pod has to be scheduled again.
+    fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
+        match known {
+            PodSchedulingState::Assumed { node, waits_for_claims: true } => {
+                self.storage.of(pod).is_ok_and(|claims| claims.are_assigned_to(node))
+            }
+            _ => true,
+        }
+    }
+
+    fn remember(&self, pod: &Pod, decision: &Decision, move_request_cycle: u64) {
+        let known = match decision {
+            Decision::Bind(node) => {
+                PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: false }
+            }
+            Decision::BindVolumes(node, _) => {
+                PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: true }
+            }
+            Decision::Reject(_) | Decision::Preempt { .. } => {
+                PodSchedulingState::Unschedulable(move_request_cycle)
+            }
+        };
+        self.known().insert(uid(pod).to_owned(), known);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, PodSchedulingState>> {
+        // No code that can panic runs under the lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the place of a pod depends on; a status is no part of it.
+fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
+    (pod.metadata.generation, pod.metadata.labels.as_ref())
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether a pod occupies its node.
+fn occupies_node(pod: &Pod) -> bool {
+    pods::node(pod).is_some() && !is_finished(pod)
+}
+
+/// Whether a pod without a node is ours to node.
+fn is_waiting(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
+    let is_gated =
+        spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
+    let is_terminating = pod.metadata.deletion_timestamp.is_some();
+    scheduler == NAME && !is_gated && !is_terminating && !is_finished(pod) && !is_ignored(pod)
+}

@@ -1,0 +1,172 @@
+//! Which directories were begun and belong to no volume yet.
+//!
+//! Between making a directory and making its volume the process can end, and the claim can be deleted before it is back: nobody would
+//! ever ask for that directory again. So each is written down before it is made, and struck out when its volume is there. An
+//! entry is a file `volumes/begun/PROVISIONER/VOLUME`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use coracle_controller_runtime::cache::NamespacedName;
+use serde::{Deserialize, Serialize};
+
+use crate::confined_fs::{Name, Root, blocking};
+
+/// More than any entry has.
+const LONGEST_ENTRY: u64 = 64 * 1024;
+
+/// One key of claims is worked on once at a time, so that no two change the entries of one claim.
+pub struct Journal {
+    root: Root,
+    begun: Mutex<BTreeMap<NamespacedName, Vec<JournalEntry>>>,
+}
+
+/// A directory that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// The name of the volume that it is to be.
+    pub volume: String,
+    /// Its path.
+    pub directory: PathBuf,
+    namespace: String,
+    claim: String,
+}
+
+impl JournalEntry {
+    /// The directory of a volume that is made for a claim.
+    pub fn new(claim: &NamespacedName, volume: &str, directory: PathBuf) -> JournalEntry {
+        let (namespace, claim) = (claim.namespace.clone(), claim.name.clone());
+        JournalEntry { volume: volume.to_owned(), directory, namespace, claim }
+    }
+
+    fn claim(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.claim)
+    }
+}
+
+impl Journal {
+    /// The journal of a provisioner, with what an earlier process has left in it.
+    pub fn open(data: &Path, provisioner: &str) -> Journal {
+        let root = Root::new(data, ["volumes", "begun"].into_iter().chain(provisioner.split('/')));
+        let mut begun = BTreeMap::<_, Vec<_>>::new();
+        for entry in read(&root) {
+            begun.entry(entry.claim()).or_default().push(entry);
+        }
+        Journal { root, begun: Mutex::new(begun) }
+    }
+
+    /// The claims that something was begun for.
+    pub fn claims(&self) -> Vec<NamespacedName> {
+        self.begun().keys().cloned().collect()
+    }
+
+    /// Whether something was begun for a claim.
+    pub fn contains(&self, claim: &NamespacedName) -> bool {
+        self.begun().contains_key(claim)
+    }
+
+    /// What was begun for a claim, or an earlier one of its name.
+    pub fn of(&self, claim: &NamespacedName) -> Vec<JournalEntry> {
+        self.begun().get(claim).cloned().unwrap_or_default()
+    }
+
+    /// To be called before the directory is made.
+    ///
+    /// # Errors
+    /// It cannot be written down, and must not be made.
+    pub async fn begin(&self, begun: JournalEntry) -> io::Result<()> {
+        if self.of(&begun.claim()).contains(&begun) {
+            return Ok(());
+        }
+        let (root, name, bytes) = (self.root.clone(), name(&begun.volume)?, serde_json::to_vec(&begun)?);
+        blocking(move || root.write(&name, &bytes)).await?;
+        self.begun().entry(begun.claim()).or_default().push(begun);
+        Ok(())
+    }
+
+    /// To be called when the volume exists, or the directory is removed.
+    ///
+    /// # Errors
+    /// It cannot be struck out.
+    pub async fn end(&self, claim: &NamespacedName, volume: &str) -> io::Result<()> {
+        if !self.of(claim).iter().any(|begun| begun.volume == volume) {
+            return Ok(());
+        }
+        let (root, name) = (self.root.clone(), name(volume)?);
+        blocking(move || root.remove(&name)).await?;
+        let mut known = self.begun();
+        if let Some(entries) = known.get_mut(claim) {
+            entries.retain(|begun| begun.volume != volume);
+            if entries.is_empty() {
+                known.remove(claim);
+            }
+        }
+        Ok(())
+    }
+
+    fn begun(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, Vec<JournalEntry>>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(volume: &str) -> io::Result<Name> {
+    Name::new(volume).ok_or_else(|| io::Error::other("not the name of a file"))
+}
+
+/// An entry that cannot be read is of a process that ended while it wrote it: its directory was not made. One that has not the
+/// name of its volume was not written here.
+fn read(root: &Root) -> Vec<JournalEntry> {
+    let Ok(entries) = root.entries() else { return Vec::new() };
+    let read = |entry: &Name| serde_json::from_slice(&root.read(entry, LONGEST_ENTRY).ok()??).ok();
+    let named = entries.into_iter().filter_map(|entry| Some((read(&entry)?, entry)));
+    let written = named
+        .filter(|(begun, entry): &(JournalEntry, Name)| name(&begun.volume).is_ok_and(|name| name == *entry));
+    written.map(|(begun, _)| begun).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn outlives_the_process() {
+        let data = tempfile::tempdir().unwrap();
+        let open = || Journal::open(data.path(), "kubernetes.io/host-path");
+        let claim = NamespacedName::new("default", "data");
+        let begun = |volume: &str| JournalEntry::new(&claim, volume, data.path().join(volume));
+
+        let journal = open();
+        assert!(journal.claims().is_empty());
+        for volume in ["pvc-1", "pvc-2", "pvc-2"] {
+            journal.begin(begun(volume)).await.unwrap();
+        }
+        journal.end(&claim, "pvc-1").await.unwrap();
+
+        let journal = open();
+        assert_eq!(journal.claims(), std::slice::from_ref(&claim));
+        assert_eq!(journal.of(&claim), [begun("pvc-2")]);
+        std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-3"), "{").unwrap();
+        // Neither has the name of its volume.
+        let foreign = serde_json::to_vec(&begun("../../../pods")).unwrap();
+        std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-4"), foreign).unwrap();
+        let foreign = serde_json::to_vec(&begun("pvc-6")).unwrap();
+        std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-5"), foreign).unwrap();
+        assert_eq!(open().of(&claim), [begun("pvc-2")]);
+        journal.end(&claim, "pvc-2").await.unwrap();
+        journal.end(&claim, "pvc-2").await.unwrap();
+        assert!(!journal.contains(&claim));
+        assert!(open().claims().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_down_is_not_begun() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::write(data.path().join("volumes"), "not a directory").unwrap();
+        let journal = Journal::open(data.path(), "coracle.csi");
+        let claim = NamespacedName::new("default", "data");
+        journal.begin(JournalEntry::new(&claim, "pvc-1", data.path().into())).await.unwrap_err();
+        assert_eq!(journal.of(&claim), []);
+    }
+}

@@ -1,0 +1,34 @@
+//! Settings of everybody who deals with volumes.
+
+use std::path::PathBuf;
+
+use crate::migration::{HOST_PATH_MIGRATION, Migration};
+
+/// Settings of everybody who deals with volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// The parent of the directories that stand for volumes (`volumes/`), and of those that pods see of them (`pods/`).
+    pub data: PathBuf,
+    /// The CSI drivers that took over from in-tree plugins.
+    pub migration: Migration,
+    /// KEP-2644's gate: volumes are kept by a finalizer until what is behind them is deleted.
+    pub honors_policy: bool,
+}
+
+impl VolumeSettings {
+    /// The settings with these feature gates, which are asked for by Kubernetes' names.
+    pub fn new(data: PathBuf, is_enabled: impl Fn(&str) -> bool) -> VolumeSettings {
+        VolumeSettings {
+            data,
+            migration: Migration { host_path: is_enabled(HOST_PATH_MIGRATION) },
+            honors_policy: is_enabled("HonorPVReclaimPolicy"),
+        }
+    }
+}
+
+impl Default for VolumeSettings {
+    fn default() -> VolumeSettings {
+        // Of these gates one alone is off by default.
+        VolumeSettings::new("/tmp/hostpath_pv".into(), |gate| gate != HOST_PATH_MIGRATION)
+    }
+}
