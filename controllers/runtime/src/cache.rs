@@ -24,7 +24,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-pub use coracle_kinds::NamespacedName;
+pub use coracle_object_meta::NamespacedName;
 pub(super) use indexer::Indexer;
 pub(super) use object::{Decode, Object, decode};
 pub use reflector::ListScope;

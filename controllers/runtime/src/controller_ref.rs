@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use coracle_kinds::meta::{controller_of, controller_ref};
+use coracle_object_meta::{controller_of, controller_ref};
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::de::DeserializeOwned;

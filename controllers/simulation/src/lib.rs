@@ -21,8 +21,8 @@ mod node_registration;
 mod scheduler;
 mod settings;
 
-use coracle_kinds::meta::annotation;
 use coracle_kinds::pods;
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use coracle_controller_runtime::ControllerDescriptor;

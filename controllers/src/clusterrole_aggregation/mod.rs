@@ -83,7 +83,7 @@ fn aggregate(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Result<Option<Vec<
             Selector::try_from(selector.clone()).map_err(|error| Error::Unfinished(error.to_string()))?;
         let selected = all.iter().filter(|other| {
             other.metadata.name != role.metadata.name
-                && coracle_kinds::meta::selector_matches(&selector, &other.metadata)
+                && coracle_object_meta::selector_matches(&selector, &other.metadata)
         });
         for rule in selected.flat_map(|other| other.rules.iter().flatten()) {
             if !rules.iter().any(|known| is_same(known, rule)) {

@@ -22,7 +22,7 @@ use coracle_controller_runtime::{
     is_namespace_terminating,
 };
 use coracle_kinds::jobs::finished;
-use coracle_kinds::meta::{controller_of, is_controlled_by};
+use coracle_object_meta::{controller_of, is_controlled_by};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;

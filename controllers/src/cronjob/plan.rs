@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coracle_controller_runtime::events::EventType;
 use coracle_kinds::jobs::finished;
-use coracle_kinds::meta::{controller_ref, set_annotation};
+use coracle_object_meta::{controller_ref, set_annotation};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

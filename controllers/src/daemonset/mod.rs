@@ -26,8 +26,8 @@ use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
-use coracle_kinds::meta::selector_matches;
 use coracle_kinds::pods::node;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -222,7 +222,7 @@ fn is_concerned(set: &DaemonSet, changed: &Node, pods: &Cache<Pod>) -> bool {
     let name = changed.metadata.name.as_deref();
     let bound = || {
         let own = candidates(&set.metadata, pods).into_iter();
-        let own = own.filter(|pod| coracle_kinds::meta::is_controlled_by(&pod.metadata, set));
+        let own = own.filter(|pod| coracle_object_meta::is_controlled_by(&pod.metadata, set));
         own.into_iter().any(|pod| node(&pod) == name)
     };
     let misscheduled = set.status.as_ref().map_or(0, |status| status.number_misscheduled);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coracle_kinds::controller_revision::daemon_set::HASH_LABEL;
-use coracle_kinds::meta::annotation;
 use coracle_kinds::pods::{from_template, is_terminal, is_terminating, node};
+use coracle_object_meta::annotation;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,

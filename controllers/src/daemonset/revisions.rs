@@ -6,7 +6,7 @@ use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
 use coracle_controller_runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 use coracle_kinds::controller_revision::daemon_set::{HASH_LABEL, new_revision};
 use coracle_kinds::controller_revision::holds;
-use coracle_kinds::meta::selector_matches;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

@@ -1,6 +1,6 @@
 //! The annotations by which Deployments and their ReplicaSets know each other's revisions and sizes.
 
-use coracle_kinds::meta::{annotation, set_annotation};
+use coracle_object_meta::{annotation, set_annotation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::{annotation, remove_annotation};
+use coracle_object_meta::{annotation, remove_annotation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::ResourceExt;
 

@@ -34,7 +34,7 @@ use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref,
 };
-use coracle_kinds::meta::selector_matches;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};

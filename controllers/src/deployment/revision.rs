@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use coracle_controller_runtime::{Error, is_namespace_terminating};
-use coracle_kinds::meta::{annotation, controller_ref, is_controlled_by};
 use coracle_kinds::template_hash::template_hash;
+use coracle_object_meta::{annotation, controller_ref, is_controlled_by};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;

@@ -14,7 +14,7 @@ mod scale;
 use std::fmt;
 use std::sync::Arc;
 
-use coracle_kinds::meta::selector_matches;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

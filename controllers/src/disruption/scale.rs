@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coracle_controller_runtime::ignore_not_found;
-use coracle_kinds::meta::controller_of;
+use coracle_object_meta::controller_of;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, GroupVersionKind};

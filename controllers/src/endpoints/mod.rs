@@ -14,7 +14,7 @@ use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
     is_namespace_terminating,
 };
-use coracle_kinds::meta::annotation;
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use coracle_kinds::meta::annotation;
 use coracle_kinds::pods::is_ready;
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, Endpoints, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::EventType;
-use coracle_kinds::meta::annotation;
 use coracle_kinds::resources::{amount, resource_list};
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForZone};
 

@@ -14,7 +14,7 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
-use coracle_kinds::meta::annotation;
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 
 use crate::service_endpoints::LEADER;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use coracle_kinds::meta::{controller_of, controller_ref};
+use coracle_object_meta::{controller_of, controller_ref};
 use k8s_openapi::api::core::v1::{self, EndpointAddress, Endpoints};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
-use coracle_kinds::meta::is_controlled_by;
+use coracle_object_meta::is_controlled_by;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimTemplate, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;

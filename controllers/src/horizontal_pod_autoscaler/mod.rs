@@ -265,7 +265,7 @@ impl Pass<'_> {
             fail(self, "InvalidSelector", &error, "InvalidSelector", &error)
         })?;
         let mut pods = controller.pods.in_namespace(&self.name.namespace);
-        pods.retain(|pod| coracle_kinds::meta::selector_matches(&selector, &pod.metadata));
+        pods.retain(|pod| coracle_object_meta::selector_matches(&selector, &pod.metadata));
         let mut autoscalers: Vec<String> = {
             let mut known = controller.known();
             known.entry(self.name.clone()).or_default().selector = text.to_owned();

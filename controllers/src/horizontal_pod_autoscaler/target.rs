@@ -2,7 +2,7 @@
 
 use coracle_controller_runtime::Error;
 use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot};
-use coracle_kinds::meta::selector_matches;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use kube::api::PostParams;

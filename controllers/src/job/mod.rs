@@ -37,7 +37,7 @@ use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, run_all, start_part,
 };
 use coracle_kinds::jobs::{TRACKING_FINALIZER, finished, is_managed_externally, is_tracked};
-use coracle_kinds::meta::selector_matches;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

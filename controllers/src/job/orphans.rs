@@ -7,7 +7,7 @@ use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, ignore_not_found,
 };
 use coracle_kinds::jobs::{finished, is_managed_externally, is_tracked};
-use coracle_kinds::meta::controller_of;
+use coracle_object_meta::controller_of;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,8 +1,8 @@
 //! The pods of a Job, as they are created.
 
 use coracle_kinds::jobs::{COMPLETION_INDEX, TRACKING_FINALIZER};
-use coracle_kinds::meta::{set_annotation, set_finalizer};
 use coracle_kinds::pods::from_template;
+use coracle_object_meta::{set_annotation, set_finalizer};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use kube::ResourceExt;

@@ -14,10 +14,10 @@ mod plan;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_kinds::meta::annotation;
 use coracle_kinds::pods::{self, is_terminated, pod_claims};
 use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
 use coracle_kinds::storage::{ClaimExt, VolumeExt};
+use coracle_object_meta::annotation;
 use coracle_volumes::attachment::needs_attachment;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};

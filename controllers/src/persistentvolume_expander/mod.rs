@@ -10,8 +10,8 @@ use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
-use coracle_kinds::meta::annotation;
 use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
+use coracle_object_meta::annotation;
 use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};

@@ -9,8 +9,8 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
-use coracle_kinds::meta::set_finalizer;
 use coracle_kinds::storage::VolumeExt;
+use coracle_object_meta::set_finalizer;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::PostParams;
 use kube::{Api, Client};

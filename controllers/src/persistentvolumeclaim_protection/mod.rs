@@ -12,8 +12,8 @@ mod live;
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::{has_finalizer, is_controlled_by, set_finalizer};
 use coracle_kinds::pods::{self, is_terminated, pod_claims};
+use coracle_object_meta::{has_finalizer, is_controlled_by, set_finalizer};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};

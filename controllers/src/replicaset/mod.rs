@@ -20,8 +20,8 @@ use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref,
 };
-use coracle_kinds::meta::{controller_of, is_controlled_by, selector_matches};
 use coracle_kinds::pods;
+use coracle_object_meta::{controller_of, is_controlled_by, selector_matches};
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::{controller_of, has_finalizer, set_finalizer};
 use coracle_kinds::pods;
+use coracle_object_meta::{controller_of, has_finalizer, set_finalizer};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::ResourceExt;

@@ -1,6 +1,6 @@
 //! The claims that are made for a pod: their entries in the pod, their names, what they are made of.
 
-use coracle_kinds::meta::{controller_ref, set_annotation};
+use coracle_object_meta::{controller_ref, set_annotation};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

@@ -15,8 +15,8 @@ mod generated;
 use std::fmt;
 use std::sync::Arc;
 
-use coracle_kinds::meta::{annotation, controller_of, is_controlled_by};
 use coracle_kinds::pods;
+use coracle_object_meta::{annotation, controller_of, is_controlled_by};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{Patch, PatchParams, PostParams};

@@ -10,7 +10,7 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_kinds::meta::has_finalizer;
+use coracle_object_meta::has_finalizer;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{ListParams, Patch, PatchParams};

@@ -200,7 +200,7 @@ fn annotate(slice: &mut EndpointSlice, annotations: &BTreeMap<&str, Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coracle_kinds::meta::is_controlled_by;
+    use coracle_object_meta::is_controlled_by;
     use k8s_openapi::api::core::v1::Service;
     use serde_json::json;
 

@@ -32,7 +32,7 @@ use coracle_controller_runtime::{
 };
 use coracle_kinds::controller_revision;
 use coracle_kinds::controller_revision::RevisionMatch;
-use coracle_kinds::meta::selector_matches;
+use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

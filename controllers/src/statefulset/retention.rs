@@ -4,7 +4,7 @@
 //! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
 //! another object controls a claim, none of the two becomes its owner.
 
-use coracle_kinds::meta::controller_ref;
+use coracle_object_meta::controller_ref;
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};

@@ -8,7 +8,7 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
-use coracle_kinds::meta::annotation;
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};

@@ -15,8 +15,8 @@ use coracle_controller_runtime::cache::{Cache, Cached, Index, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
-use coracle_kinds::meta::{has_finalizer, set_finalizer};
 use coracle_kinds::storage::{ClaimExt, VolumeExt};
+use coracle_object_meta::{has_finalizer, set_finalizer};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{ListParams, PostParams};

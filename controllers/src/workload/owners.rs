@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
-use coracle_kinds::meta::controller_of;
+use coracle_object_meta::controller_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The owners to reconcile after a change of a dependent: those that control it, or did; and, if it has no controller, all that
@@ -52,7 +52,7 @@ pub fn referred_owner<O: Cached>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coracle_kinds::meta::selector_matches;
+    use coracle_object_meta::selector_matches;
     use k8s_openapi::api::apps::v1::StatefulSet;
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::Selector;

@@ -6,8 +6,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use coracle_kinds::meta::annotation;
 use coracle_kinds::pods;
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 

@@ -3,8 +3,8 @@
 //! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
 //! after any of them leaves something that the next pass completes.
 
-use coracle_kinds::meta::{annotation, remove_annotation, set_annotation};
 use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, VolumeExt};
+use coracle_object_meta::{annotation, remove_annotation, set_annotation};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 /// The volume with a reference to the claim; None if it has it.

@@ -1,7 +1,7 @@
 //! The volumes that `kubernetes.io/host-path` makes: directories of this machine.
 
-use coracle_kinds::meta::set_annotation;
 use coracle_kinds::storage::PROVISIONED_BY;
+use coracle_object_meta::set_annotation;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume};
 use kube::ResourceExt;
 

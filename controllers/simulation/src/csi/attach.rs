@@ -8,8 +8,8 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
-use coracle_kinds::meta::has_finalizer;
 use coracle_kinds::storage::attachment::{is_attached, volume_of};
+use coracle_object_meta::has_finalizer;
 use coracle_volumes::migration::CSI_DRIVER;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;

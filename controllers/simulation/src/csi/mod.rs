@@ -20,10 +20,10 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{ControllerDescriptor, Part, Sources, run_all, start_part};
-use coracle_kinds::meta::{annotation, set_annotation, set_finalizer};
 use coracle_kinds::storage::{
     ClaimExt, EXTERNAL_PROTECTION, PROVISIONED_BY, SELECTED_NODE, waits_for_consumer,
 };
+use coracle_object_meta::{annotation, set_annotation, set_finalizer};
 use coracle_volumes::host_path::set_source;
 use coracle_volumes::migration::{CSI_DRIVER, HOST_PATH, Migration};
 use coracle_volumes::provisioner::directories::Directories;

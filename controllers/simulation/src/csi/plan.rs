@@ -1,10 +1,10 @@
 //! What to do about a volume of the driver. Pure.
 
-use coracle_kinds::meta::{annotation, has_finalizer, set_finalizer};
 use coracle_kinds::storage::{
     DELETE, DELETION_PROTECTIONS, EXTERNAL_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
     VolumeExt,
 };
+use coracle_object_meta::{annotation, has_finalizer, set_finalizer};
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 

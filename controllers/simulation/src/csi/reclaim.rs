@@ -13,9 +13,9 @@ use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
     uid_precondition,
 };
-use coracle_kinds::meta::has_finalizer;
 use coracle_kinds::storage::attachment::volume_of;
 use coracle_kinds::storage::{DELETION_PROTECTIONS, VolumeExt};
+use coracle_object_meta::has_finalizer;
 use coracle_volumes::indexes::ByVolume;
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use coracle_volumes::provisioner::directories::Directories;

@@ -8,7 +8,7 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
-use coracle_kinds::meta::set_annotation;
+use coracle_object_meta::set_annotation;
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec};

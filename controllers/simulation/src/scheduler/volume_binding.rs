@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_kinds::meta::{annotation, is_controlled_by};
 use coracle_kinds::node_affinity::{label, selects};
 use coracle_kinds::pods::{PodClaim, pod_claims};
 use coracle_kinds::storage::{BIND_COMPLETED, ClaimExt, SELECTED_NODE, VolumeExt, waits_for_consumer};
+use coracle_object_meta::{annotation, is_controlled_by};
 use coracle_volumes::search;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;

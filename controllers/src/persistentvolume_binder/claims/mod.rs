@@ -9,11 +9,11 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
-use coracle_kinds::meta::{annotation, set_annotation};
 use coracle_kinds::pods;
 use coracle_kinds::storage::{
     BETA_STORAGE_PROVISIONER, BIND_COMPLETED, ClaimExt, STORAGE_PROVISIONER, VolumeExt,
 };
+use coracle_object_meta::{annotation, set_annotation};
 use coracle_volumes::bind;
 use coracle_volumes::indexes::{ByClaim, ByClaimRef};
 use coracle_volumes::migration::Migration;

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use coracle_controller_runtime::events::EventType;
-use coracle_kinds::meta::{annotation, remove_annotation, set_annotation};
 use coracle_kinds::storage::{
     BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, MIGRATED_TO, SELECTED_NODE,
     STORAGE_PROVISIONER, VolumeExt, default_class, waits_for_consumer,
 };
+use coracle_object_meta::{annotation, remove_annotation, set_annotation};
 use coracle_volumes::migration::Migration;
 use coracle_volumes::search;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};

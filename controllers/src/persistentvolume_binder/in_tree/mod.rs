@@ -5,8 +5,8 @@
 mod host_path;
 pub mod reclaim;
 
-use coracle_kinds::meta::annotation;
 use coracle_kinds::storage::{MIGRATED_TO, PROVISIONED_BY};
+use coracle_object_meta::annotation;
 use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 

@@ -15,9 +15,9 @@ use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
-use coracle_kinds::meta::{annotation, set_finalizer};
 use coracle_kinds::pods::is_terminated;
 use coracle_kinds::storage::{ClaimExt, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, VolumeExt};
+use coracle_object_meta::{annotation, set_finalizer};
 use coracle_volumes::indexes::ByClaim;
 use coracle_volumes::migration::HOST_PATH;
 use coracle_volumes::provisioner::directories::Directories;

@@ -1,10 +1,10 @@
 //! What to do about a volume. Pure.
 
-use coracle_kinds::meta::{annotation, has_finalizer, remove_annotation, set_annotation, set_finalizer};
 use coracle_kinds::storage::{
     ClaimExt, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
     VolumeExt,
 };
+use coracle_object_meta::{annotation, has_finalizer, remove_annotation, set_annotation, set_finalizer};
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 

@@ -17,8 +17,8 @@ use coracle_controller_runtime::Context;
 use coracle_controller_runtime::Sources;
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::Recorder;
-use coracle_kinds::meta::set_annotation;
 use coracle_kinds::storage::{ClaimExt, DELETE};
+use coracle_object_meta::set_annotation;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 

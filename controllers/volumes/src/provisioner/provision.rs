@@ -14,8 +14,8 @@ use coracle_controller_runtime::{
     Action, Context, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict,
     ignore_not_found,
 };
-use coracle_kinds::meta::annotation;
 use coracle_kinds::storage::{BETA_STORAGE_PROVISIONER, ClaimExt, SELECTED_NODE, STORAGE_PROVISIONER};
+use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};

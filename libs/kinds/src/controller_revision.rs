@@ -1,0 +1,178 @@
+//! ControllerRevisions: the templates that a workload had, each under a name that is made from what it holds.
+//!
+//! Names, hashes and numbers are those of kube-controller-manager, so that a history continues when a cluster moves.
+
+pub mod daemon_set;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use coracle_object_meta::controller_ref;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::PostParams;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+const HASH_LABEL: &str = "controller.kubernetes.io/hash";
+/// A name has 253 bytes; this leaves enough for the hash.
+const LONGEST_PREFIX: usize = 223;
+
+/// What a revision holds: a strategic merge patch that brings the template back.
+pub fn data(template: &PodTemplateSpec) -> Value {
+    let mut template = json!(template);
+    template["$patch"] = json!("replace");
+    json!({"spec": {"template": template}})
+}
+
+/// The template that a revision holds.
+///
+/// # Errors
+/// It holds none.
+pub fn template(revision: &ControllerRevision) -> serde_json::Result<PodTemplateSpec> {
+    let template = revision.data.as_ref().and_then(|data| data.0.pointer("/spec/template"));
+    serde_json::from_str(&template.unwrap_or(&Value::Null).to_string())
+}
+
+/// The hash of what a revision holds: FNV-1 over the JSON text as Go writes it and the number of
+/// collisions so far.
+fn hash(data: &Value, collisions: i32) -> String {
+    let text = go_json(data) + &collisions.to_string();
+    let sum =
+        text.bytes().fold(2_166_136_261_u32, |sum, byte| sum.wrapping_mul(16_777_619) ^ u32::from(byte));
+    safe_encode(sum)
+}
+
+/// A hash in letters that make no words, as it is a part of names and labels.
+///
+/// Source: apimachinery's `SafeEncodeString`.
+pub(crate) fn safe_encode(sum: u32) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let letter = |digit: u8| char::from(LETTERS[usize::from(digit) % LETTERS.len()]);
+    sum.to_string().bytes().map(letter).collect()
+}
+
+/// Go escapes in strings what a browser could take for HTML or for the end of a line. Outside strings there is none of it.
+fn go_json(value: &Value) -> String {
+    let mut text = String::new();
+    for character in value.to_string().chars() {
+        match character {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => text += &format!("\\u{:04x}", u32::from(character)),
+            character => text.push(character),
+        }
+    }
+    text
+}
+
+fn name(owner: &str, hash: &str) -> String {
+    format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(owner))
+}
+
+/// Sorts revisions from the oldest to the newest.
+pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
+    let age = |revision: &ControllerRevision| revision.metadata.creation_timestamp.clone();
+    revisions.sort_by(|a, b| -> Ordering {
+        let by_number = a.revision.cmp(&b.revision);
+        by_number.then_with(|| age(a).cmp(&age(b))).then_with(|| a.metadata.name.cmp(&b.metadata.name))
+    });
+}
+
+/// Whether a revision holds this template.
+pub fn holds(revision: &ControllerRevision, template: &PodTemplateSpec) -> bool {
+    revision.data.as_ref().is_some_and(|held| held.0 == data(template))
+}
+
+/// Where the wanted template stands in the history.
+#[derive(Debug)]
+pub enum RevisionMatch {
+    /// It is the last one.
+    Latest(Arc<ControllerRevision>),
+    /// It was there before, and becomes the last one by this number.
+    Earlier(Arc<ControllerRevision>, i64),
+    /// It is new, under the name that it has unless that is taken.
+    New(Box<ControllerRevision>),
+}
+
+/// Finds the template of `owner` among its revisions, which are sorted.
+pub fn match_template(
+    owner: &impl Resource<DynamicType = ()>,
+    template: &PodTemplateSpec,
+    revisions: &[Arc<ControllerRevision>],
+    collisions: i32,
+) -> RevisionMatch {
+    let data = data(template);
+    let number = revisions.last().map_or(1, |last| last.revision + 1);
+    let holds = |revision: &&Arc<ControllerRevision>| revision.data.as_ref().is_some_and(|d| d.0 == data);
+    match (revisions.last(), revisions.iter().rev().find(holds)) {
+        (Some(last), Some(_)) if holds(&last) => RevisionMatch::Latest(last.clone()),
+        (_, Some(earlier)) => RevisionMatch::Earlier(earlier.clone(), number),
+        (_, None) => RevisionMatch::New(Box::new(new(owner, template, data, number, collisions))),
+    }
+}
+
+fn new(
+    owner: &impl Resource<DynamicType = ()>,
+    template: &PodTemplateSpec,
+    data: Value,
+    revision: i64,
+    collisions: i32,
+) -> ControllerRevision {
+    let hash = hash(&data, collisions);
+    let mut labels = template.metadata.as_ref().and_then(|meta| meta.labels.clone()).unwrap_or_default();
+    labels.insert(HASH_LABEL.to_owned(), hash.clone());
+    let metadata = ObjectMeta {
+        name: Some(name(&owner.name_any(), &hash)),
+        namespace: owner.namespace(),
+        labels: Some(labels),
+        annotations: owner.meta().annotations.clone(),
+        owner_references: Some(vec![controller_ref(owner)]),
+        ..ObjectMeta::default()
+    };
+    ControllerRevision { metadata, data: Some(RawExtension(data)), revision }
+}
+
+/// Creates a revision under the first name that is free or that its like has. The label keeps the hash of the first try.
+///
+/// # Errors
+/// The API refuses it.
+pub async fn create(
+    api: &Api<ControllerRevision>,
+    owner: &str,
+    mut revision: ControllerRevision,
+    collisions: &mut i32,
+) -> kube::Result<ControllerRevision> {
+    let data = revision.data.as_ref().map(|data| data.0.clone()).unwrap_or_default();
+    loop {
+        let name = name(owner, &hash(&data, *collisions));
+        revision.metadata.name = Some(name.clone());
+        match api.create(&PostParams::default(), &revision).await {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                let taken = api.get(&name).await?;
+                if taken.data == revision.data {
+                    return Ok(taken);
+                }
+                *collisions += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// The oldest revisions beyond a limit; those that are live do not count. A negative limit is none. `revisions` are sorted.
+pub fn excess(
+    revisions: &[Arc<ControllerRevision>],
+    is_live: impl Fn(&str) -> bool,
+    limit: i32,
+) -> impl Iterator<Item = &Arc<ControllerRevision>> {
+    let is_history =
+        |revision: &&Arc<ControllerRevision>| !is_live(revision.metadata.name.as_deref().unwrap_or_default());
+    let history: Vec<_> = revisions.iter().filter(is_history).collect();
+    let kept = usize::try_from(limit).unwrap_or(usize::MAX);
+    let excess = history.len().saturating_sub(kept);
+    history.into_iter().take(excess)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! Pods as controllers see them: made from templates, bound to a node, and more or less ready.
+
+use std::time::Duration;
+
+use coracle_object_meta::controller_ref;
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodCondition, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::{Resource, ResourceExt};
+
+use crate::resources::is_sidecar;
+
+/// What a name may have in bytes.
+const LONGEST_NAME: usize = 253;
+
+/// A pod that `owner` controls, made from a template, without a name: the API server generates one from that of the owner.
+pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    let mut prefix = owner.name_any();
+    if prefix.len() < LONGEST_NAME {
+        prefix.push('-');
+    }
+    let metadata = ObjectMeta {
+        generate_name: Some(prefix),
+        namespace: owner.namespace(),
+        labels: meta.labels,
+        annotations: meta.annotations,
+        finalizers: meta.finalizers,
+        owner_references: Some(vec![controller_ref(owner)]),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, spec: template.spec.clone(), status: None }
+}
+
+/// The node that a pod is bound to.
+pub fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The phase; empty for a pod that was not created yet.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether a pod was deleted, gracefully, and is still there.
+pub fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether a pod has ended: its phase is Succeeded or Failed.
+pub fn is_terminal(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether a pod counts for the controller that wants it: it has not ended and is not terminating.
+pub fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && !is_terminating(pod)
+}
+
+/// The conditions of a pod.
+pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    pod.status.iter().flat_map(|status| &status.conditions).flatten()
+}
+
+/// Since when a pod is ready. None if it is not, or if it is not known.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    Some(ready(pod)?.last_transition_time.as_ref()?.0)
+}
+
+fn ready(pod: &Pod) -> Option<&PodCondition> {
+    conditions(pod).find(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether the condition `Ready` is true.
+pub fn is_ready(pod: &Pod) -> bool {
+    ready(pod).is_some()
+}
+
+/// Whether a pod has been ready for `min_ready_seconds`.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    is_ready(pod)
+        && (min_ready_seconds == 0
+            || time_until_available(pod, min_ready_seconds, now) == Some(Duration::ZERO))
+}
+
+/// How long a ready pod has still to be ready; None if it is not, or it is not known since when.
+pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+    let since = ready_since(pod)?;
+    let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
+    Some(left.try_into().unwrap_or_default())
+}
+
+/// A claim as a pod names it.
+pub struct PodClaim<'a> {
+    /// The pod's name for what it gets by the claim.
+    pub volume: &'a str,
+    /// The name of the claim.
+    pub name: String,
+    /// Whether it is made from a template in the pod.
+    pub is_ephemeral: bool,
+}
+
+/// The claims of a pod.
+pub fn pod_claims(pod: &Pod) -> impl Iterator<Item = PodClaim<'_>> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| {
+        let (name, is_ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => (source.claim_name.clone(), false),
+            (None, Some(_)) => (format!("{}-{}", pod.name_any(), volume.name), true),
+            _ => return None,
+        };
+        Some(PodClaim { volume: &volume.name, name, is_ephemeral })
+    })
+}
+
+/// The ports of its node that a pod occupies.
+pub fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+    ports.filter(|port| port.host_port.is_some_and(|number| number > 0))
+}
+
+/// Whether two containers cannot have these ports of one node.
+pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
+    let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
+    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or("TCP".to_owned());
+    let (here, there) = (address(one), address(other));
+    one.host_port == other.host_port
+        && protocol(one) == protocol(other)
+        && (here.is_none() || there.is_none() || here == there)
+}
+
+/// Whether nothing of a pod runs any more: it ended, or it terminates and no container is running.
+pub fn is_terminated(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return pod.metadata.deletion_timestamp.is_some() };
+    let all =
+        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let none_runs = all.into_iter().flatten().flatten().all(|container| {
+        container.state.as_ref().is_some_and(|state| state.terminated.is_some() || state.waiting.is_some())
+    });
+    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    is_over || (pod.metadata.deletion_timestamp.is_some() && none_runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_is_available_when_it_has_been_ready_long_enough() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let seconds = Duration::from_secs;
+        for (case, status, since, min, want, left) in [
+            ("not ready", "False", json!("2026-01-01T00:00:00Z"), 0, false, None),
+            ("no minimum", "True", json!(null), 0, true, None),
+            ("just ready", "True", json!("2026-01-01T00:01:00Z"), 10, false, Some(seconds(10))),
+            ("on the second", "True", json!("2026-01-01T00:00:50Z"), 10, true, Some(seconds(0))),
+            ("long ago", "True", json!("2026-01-01T00:00:00Z"), 10, true, Some(seconds(0))),
+            ("since when", "True", json!(null), 10, false, None),
+        ] {
+            let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": since});
+            let pod: Pod = serde_json::from_value(json!({"status": {"conditions": [condition]}})).unwrap();
+            assert_eq!(is_available(&pod, min, now), want, "{case}");
+            assert_eq!(time_until_available(&pod, min, now), left, "{case}");
+        }
+    }
+}

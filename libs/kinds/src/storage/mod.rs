@@ -1,0 +1,250 @@
+//! Claims, volumes and storage classes: the names of their annotations and finalizers, and how they refer to each other.
+//!
+//! Source: component-helpers' `storage/volume`, and the annotations' documentation.
+
+pub mod attachment;
+
+use std::collections::BTreeMap;
+
+use coracle_object_meta::{NamespacedName, annotation};
+use coracle_quantity::Quantity;
+use k8s_openapi::api::core::v1::{
+    ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeStatus,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+
+/// On a claim: the binder has bound it, so that it must not be bound again.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// On a claim or a volume: the binder set the reference to the other, not a client.
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// On a volume: the provisioner that made it.
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// On a claim or a volume: the CSI driver that took over from an in-tree plugin.
+pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
+/// On a claim: the provisioner that is to make a volume for it.
+pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// The earlier name of [`STORAGE_PROVISIONER`].
+pub const BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// On a claim: the node that the scheduler has chosen for the first pod that uses it.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On a claim or a volume: its storage class; it wins over the field.
+pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
+
+/// KEP-2644: the plugin in the controller has still to delete what is behind the volume.
+pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
+/// KEP-2644: the CSI driver has still to do so.
+pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// Either of them keeps a volume until what is behind it is deleted. The plugin and the driver that takes over from it exchange them.
+pub const DELETION_PROTECTIONS: [&str; 2] = [EXTERNAL_PROTECTION, IN_TREE_PROTECTION];
+
+/// A reclaim policy: what is behind the volume is deleted.
+pub const DELETE: &str = "Delete";
+/// A reclaim policy: the volume is left as it is.
+pub const RETAIN: &str = "Retain";
+/// A reclaim policy: the volume is emptied, for other claims.
+pub const RECYCLE: &str = "Recycle";
+
+/// The class that a claim or a volume is of; "" is none.
+fn class<'a>(meta: &'a ObjectMeta, spec: Option<&'a String>) -> &'a str {
+    annotation(meta, BETA_STORAGE_CLASS).or(spec.map(String::as_str)).unwrap_or_default()
+}
+
+/// The storage that is requested or offered.
+fn storage(
+    resources: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+) -> Option<Quantity> {
+    resources?.get("storage")?.0.parse().ok()
+}
+
+/// What a claim requests and is bound to.
+pub trait ClaimExt {
+    /// The storage class; `""` is none.
+    fn class(&self) -> &str;
+    /// Whether it names a class; `""` counts as one.
+    fn has_class(&self) -> bool;
+    /// The volume that it is bound to, or names; empty if none.
+    fn volume_name(&self) -> &str;
+    /// The phase; empty before there is a status.
+    fn phase(&self) -> &str;
+    /// The requested storage; zero if none.
+    fn requested(&self) -> Quantity;
+    /// The access modes.
+    fn access_modes(&self) -> &[String];
+    /// The volume mode; `Filesystem` if none is set.
+    fn volume_mode(&self) -> &str;
+    /// The VolumeAttributesClass; empty if none.
+    fn attributes_class(&self) -> &str;
+    /// A reference to it, as a volume's `claimRef` holds it.
+    fn reference(&self) -> ObjectReference;
+}
+
+impl ClaimExt for PersistentVolumeClaim {
+    fn class(&self) -> &str {
+        class(&self.metadata, self.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()))
+    }
+
+    fn has_class(&self) -> bool {
+        annotation(&self.metadata, BETA_STORAGE_CLASS).is_some()
+            || self.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_some())
+    }
+
+    fn volume_name(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default()
+    }
+
+    fn phase(&self) -> &str {
+        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    fn requested(&self) -> Quantity {
+        let resources = self.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        storage(resources.and_then(|resources| resources.requests.as_ref())).unwrap_or(Quantity::from_int(0))
+    }
+
+    fn access_modes(&self) -> &[String] {
+        self.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default()
+    }
+
+    fn volume_mode(&self) -> &str {
+        mode(self.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()))
+    }
+
+    fn attributes_class(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref()).unwrap_or_default()
+    }
+
+    fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("PersistentVolumeClaim".to_owned()),
+            namespace: self.namespace(),
+            name: Some(self.name_any()),
+            uid: self.uid(),
+            resource_version: self.resource_version(),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// What a volume offers and is bound to.
+pub trait VolumeExt {
+    /// The storage class; `""` is none.
+    fn class(&self) -> &str;
+    /// The reference to its claim.
+    fn claim_ref(&self) -> Option<&ObjectReference>;
+    /// The name of its claim.
+    fn claim_name(&self) -> Option<NamespacedName>;
+    /// The phase; empty before there is a status.
+    fn phase(&self) -> &str;
+    /// The reclaim policy.
+    fn policy(&self) -> &str;
+    /// The storage that it has.
+    fn capacity(&self) -> Option<Quantity>;
+    /// The access modes.
+    fn access_modes(&self) -> &[String];
+    /// The volume mode; `Filesystem` if none is set.
+    fn volume_mode(&self) -> &str;
+    /// The VolumeAttributesClass; empty if none.
+    fn attributes_class(&self) -> &str;
+    /// Whether it was deleted, and is still there.
+    fn is_terminating(&self) -> bool;
+    /// Whether it refers to a claim: by name, and by uid where the reference has one.
+    fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool;
+    /// The volume with another phase and message in its status.
+    fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
+}
+
+impl VolumeExt for PersistentVolume {
+    fn class(&self) -> &str {
+        class(&self.metadata, self.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()))
+    }
+
+    fn claim_ref(&self) -> Option<&ObjectReference> {
+        self.spec.as_ref()?.claim_ref.as_ref()
+    }
+
+    fn claim_name(&self) -> Option<NamespacedName> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        self.claim_ref().map(|claim| NamespacedName::new(text(&claim.namespace), text(&claim.name)))
+    }
+
+    fn phase(&self) -> &str {
+        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    fn policy(&self) -> &str {
+        let policy = self.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+        policy.unwrap_or_default()
+    }
+
+    fn capacity(&self) -> Option<Quantity> {
+        storage(self.spec.as_ref()?.capacity.as_ref())
+    }
+
+    fn access_modes(&self) -> &[String] {
+        self.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default()
+    }
+
+    fn volume_mode(&self) -> &str {
+        mode(self.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()))
+    }
+
+    fn attributes_class(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref()).unwrap_or_default()
+    }
+
+    fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool {
+        self.claim_ref().is_some_and(|reference| {
+            let uid = reference.uid.as_deref().filter(|uid| !uid.is_empty());
+            reference.name == claim.metadata.name
+                && reference.namespace == claim.metadata.namespace
+                && uid.is_none_or(|uid| claim.metadata.uid.as_deref() == Some(uid))
+        })
+    }
+
+    fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume {
+        let mut volume = self.clone();
+        let status = volume.status.get_or_insert_with(PersistentVolumeStatus::default);
+        status.phase = Some(phase.to_owned());
+        status.message = (!message.is_empty()).then(|| message.to_owned());
+        volume
+    }
+}
+
+fn mode(mode: Option<&str>) -> &str {
+    mode.unwrap_or("Filesystem")
+}
+
+/// Whether volumes of a class are bound only when a pod uses their claim.
+pub fn waits_for_consumer(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+/// The class of claims that name none: the newest of those that are marked as default, of two the first by name.
+pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
+    let says_so = |class: &&StorageClass| {
+        [DEFAULT_CLASS, BETA_DEFAULT_CLASS]
+            .iter()
+            .any(|name| annotation(&class.metadata, name) == Some("true"))
+    };
+    let newest_then_name = |class: &&StorageClass| {
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        (std::cmp::Reverse(created), class.metadata.name.clone())
+    };
+    classes.into_iter().filter(says_so).min_by_key(newest_then_name)
+}
+
+/// Whether a bound claim requests more than its capacity.
+pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
+    let has = storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));
+    claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())
+}
