@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use futures::future::join_all;
 use kube::Client;
 use kube::core::ApiResource;
 use tokio::task::JoinSet;
@@ -18,7 +19,6 @@ use super::queue::{FIRST_RETRY, Key, Queue};
 use super::supervise::Supervisor;
 
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
-#[derive(Clone)]
 pub struct Context<S> {
     /// The client of all requests.
     pub client: Client,
@@ -30,8 +30,26 @@ pub struct Context<S> {
     pub settings: Arc<S>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
+    /// The caches that were asked of this context: those that its controller needs.
+    needed: Arc<Mutex<Vec<Arc<Indexer>>>>,
     resources: Arc<OnceLock<Arc<Discovery>>>,
     identity: Arc<str>,
+}
+
+impl<S> Clone for Context<S> {
+    fn clone(&self) -> Context<S> {
+        Context {
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            settings: self.settings.clone(),
+            broadcaster: self.broadcaster.clone(),
+            caches: self.caches.clone(),
+            needed: self.needed.clone(),
+            resources: self.resources.clone(),
+            identity: self.identity.clone(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -55,9 +73,21 @@ impl<S> Context<S> {
             settings: Arc::new(settings),
             broadcaster,
             caches: Arc::default(),
+            needed: Arc::default(),
             resources: Arc::default(),
             identity: uuid::Uuid::new_v4().to_string().into(),
         }
+    }
+
+    /// The context of one controller: the same caches, of which it needs those that it asks for.
+    pub fn of_controller(&self) -> Context<S> {
+        Context { needed: Arc::default(), ..self.clone() }
+    }
+
+    /// Waits until the caches that were asked of this context so far are synced.
+    pub(super) async fn synced(&self) {
+        let needed = self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        join_all(needed.into_iter().map(Indexer::synced)).await;
     }
 
     /// The same context with other settings. It shares the caches.
@@ -69,12 +99,13 @@ impl<S> Context<S> {
             settings: Arc::new(settings),
             broadcaster: self.broadcaster.clone(),
             caches: self.caches.clone(),
+            needed: Arc::default(),
             resources: self.resources.clone(),
             identity: self.identity.clone(),
         }
     }
 
-    /// The cache of a kind, started by the first call.
+    /// The cache of a kind, started by the first call. The controller that asks for it starts when it is synced.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
         self.cache_within(ListScope::default())
     }
@@ -82,7 +113,9 @@ impl<S> Context<S> {
     /// The cache of some objects of a kind, for controllers that need few of many: what is kept and read is no more than that.
     pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
         let resource = ApiResource::erase::<K>(&());
-        Arc::new(Cache::of(self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>)))
+        let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
+        self.needed.lock().unwrap_or_else(PoisonError::into_inner).push(indexer.clone());
+        Arc::new(Cache::of(indexer))
     }
 
     /// What a cache holds.

@@ -66,7 +66,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
     fn on_stale_cache(&self, _group: &str, _resource: &str) {}
 }
 
-/// Runs a controller until the future is dropped. `ready` is called once all its sources are synced.
+/// Runs a controller until the future is dropped. `ready` is called once all caches are synced that its context was
+/// asked for.
 ///
 /// # Panics
 /// If the controller does; [`super::supervise`] restarts it.
@@ -77,9 +78,10 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     controller.sources(&mut sources);
     let (clock, client) = (context.clock.clone(), context.client.clone());
     let workers = Workers { controller: Arc::new(controller), queue, clock, client };
-    // The caches end with the last context.
-    let _context = context;
-    workers.run(C::WORKERS, sources, Box::new(ready)).await;
+    context.synced().await;
+    ready();
+    // The caches end with the last context, which lives until this does.
+    workers.run(C::WORKERS, sources.into_tasks()).await;
 }
 
 /// A controller of a type that is erased, so that the code of the loop is made once for each type of keys, not for each
@@ -128,9 +130,7 @@ struct Workers<K> {
 }
 
 impl<K: Key> Workers<K> {
-    async fn run(self, count: usize, sources: Sources<K>, ready: Box<dyn FnOnce() + Send + '_>) {
-        let mut tasks = sources.synced().await;
-        ready();
+    async fn run(self, count: usize, mut tasks: JoinSet<()>) {
         let workers = Arc::new(self);
         for _ in 0..count {
             let workers = workers.clone();

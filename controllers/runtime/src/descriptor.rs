@@ -31,6 +31,7 @@ impl<S: Clone + Send + Sync + 'static> ControllerDescriptor<S> {
     /// Describes a controller of one loop.
     pub const fn of<C: Initialize<S>>() -> ControllerDescriptor<S> {
         let start = |context: Context<S>, readiness: Readiness| {
+            let context = context.of_controller();
             let controller = C::new(&context);
             run(context, controller, move || readiness.ready(C::NAME)).boxed()
         };
@@ -44,6 +45,7 @@ where
     S: Send + Sync + 'static,
     C: Initialize<S>,
 {
+    let context = context.of_controller();
     let controller = C::new(&context);
     let ready = move || {
         // The receiver may have been dropped.

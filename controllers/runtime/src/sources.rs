@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
@@ -17,17 +16,15 @@ use super::queue::{Key, Queue};
 pub struct Sources<K> {
     queue: Queue<K>,
     pumps: JoinSet<()>,
-    synced: Vec<BoxFuture<'static, ()>>,
 }
 
 impl<K: Key> Sources<K> {
     pub(super) fn new(queue: Queue<K>) -> Sources<K> {
-        Sources { queue, pumps: JoinSet::new(), synced: Vec::new() }
+        Sources { queue, pumps: JoinSet::new() }
     }
 
-    /// Waits for all caches, and returns the tasks that add keys.
-    pub(super) async fn synced(self) -> JoinSet<()> {
-        join_all(self.synced).await;
+    /// The tasks that add keys.
+    pub(super) fn into_tasks(self) -> JoinSet<()> {
         self.pumps
     }
 
@@ -39,18 +36,12 @@ impl<K: Key> Sources<K> {
     ) -> &mut Sources<K> {
         let enqueue = move |change: Change<dyn Object>, queue: &Queue<K>| enqueue(&change.downcast(), queue);
         self.pumps.spawn(pump(cache.indexer().subscribe(), Box::new(enqueue), self.queue.clone()));
-        self.needs(cache)
+        self
     }
 
     /// Enqueues these keys at the start.
     pub fn at_first(&mut self, keys: impl IntoIterator<Item = K>) -> &mut Sources<K> {
         keys.into_iter().for_each(|key| self.queue.add(key));
-        self
-    }
-
-    /// Waits for a cache before the first key is reconciled. Its changes enqueue nothing.
-    pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
-        self.synced.push(cache.indexer().synced().boxed());
         self
     }
 

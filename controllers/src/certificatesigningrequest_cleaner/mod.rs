@@ -45,7 +45,7 @@ impl Controller for CertificateSigningRequestCleaner {
     type Key = &'static str;
 
     fn sources(&self, sources: &mut Sources<&'static str>) {
-        sources.needs(&self.requests).every(PERIOD, &self.clock, "requests");
+        sources.every(PERIOD, &self.clock, "requests");
     }
 
     async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {

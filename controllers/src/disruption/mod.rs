@@ -93,11 +93,7 @@ impl Controller for DisruptionController {
                 if let (Some(name), Some(delay)) = (change.name(), stale) {
                     queue.add_after(Key::Pod(name), delay);
                 }
-            })
-            .needs(&self.replica_sets)
-            .needs(&self.deployments)
-            .needs(&self.stateful_sets)
-            .needs(&self.replication_controllers);
+            });
     }
 
     async fn reconcile(&self, key: &Key, ctx: &ReconcileContext) -> Result<Action, Error> {

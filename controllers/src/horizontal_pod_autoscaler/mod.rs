@@ -101,13 +101,11 @@ impl Controller for HorizontalPodAutoscalerController {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let sync_period = self.sync_period;
-        sources
-            .on(&self.autoscalers, move |change, queue| match (change.name(), &change.new) {
-                (Some(name), Some(_)) => queue.add_after(name, sync_period),
-                (Some(name), None) => queue.add(name),
-                (None, _) => {}
-            })
-            .needs(&self.pods);
+        sources.on(&self.autoscalers, move |change, queue| match (change.name(), &change.new) {
+            (Some(name), Some(_)) => queue.add_after(name, sync_period),
+            (Some(name), None) => queue.add(name),
+            (None, _) => {}
+        });
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

@@ -113,7 +113,7 @@ impl Controller for NodeLifecycleController {
     type Key = Key;
 
     fn sources(&self, sources: &mut Sources<Key>) {
-        sources.needs(&self.leases).every(MONITOR_PERIOD, &self.clock, Key::Health);
+        sources.every(MONITOR_PERIOD, &self.clock, Key::Health);
         sources.on(&self.nodes, |change, queue| {
             let name = change.new.as_ref().and_then(|node| node.metadata.name.clone());
             name.into_iter().for_each(|name| queue.add(Key::Node(name)));

@@ -113,9 +113,7 @@ impl Controller for AttachDetachController {
                     let volume = change.object().and_then(|attachment| volume_of(attachment));
                     volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
                 }
-            })
-            .needs(&self.nodes)
-            .needs(&self.drivers);
+            });
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

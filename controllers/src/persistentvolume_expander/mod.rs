@@ -50,15 +50,13 @@ impl Controller for ExpandController {
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
-        sources
-            .on_each_if(&self.claims, |change| {
-                let asks_anew = |claim: &Arc<PersistentVolumeClaim>| {
-                    let before = change.old.as_ref().map(|old| old.requested());
-                    before.is_none_or(|before| before < claim.requested())
-                };
-                change.new.as_ref().is_some_and(asks_anew)
-            })
-            .needs(&self.volumes);
+        sources.on_each_if(&self.claims, |change| {
+            let asks_anew = |claim: &Arc<PersistentVolumeClaim>| {
+                let before = change.old.as_ref().map(|old| old.requested());
+                before.is_none_or(|before| before < claim.requested())
+            };
+            change.new.as_ref().is_some_and(asks_anew)
+        });
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

@@ -75,7 +75,7 @@ impl Controller for PodGarbageCollector {
     type Key = &'static str;
 
     fn sources(&self, sources: &mut Sources<&'static str>) {
-        sources.needs(&self.pods).needs(&self.nodes).every(PERIOD, &self.clock, "pods");
+        sources.every(PERIOD, &self.clock, "pods");
     }
 
     async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {

@@ -112,8 +112,7 @@ impl Controller for StatefulSetController {
                 let pods = gone.iter().flat_map(|claim| retention::pods(claim));
                 let sets = pods.filter_map(identity::parent_and_ordinal).map(|(set, _)| set);
                 sets.for_each(|set| queue.add_after(NamespacedName::new(&namespace, set), AFTER_A_CLAIM));
-            })
-            .needs(&self.revisions);
+            });
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

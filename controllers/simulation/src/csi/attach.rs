@@ -45,9 +45,7 @@ impl Controller for ExternalAttacher {
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
-        sources
-            .on_each_if(&self.attachments, |change| change.new.as_ref().is_some_and(|new| is_ours(new)))
-            .needs(&self.volumes);
+        sources.on_each_if(&self.attachments, |change| change.new.as_ref().is_some_and(|new| is_ours(new)));
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

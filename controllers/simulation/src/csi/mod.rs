@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
-use coracle_controller_runtime::{ControllerDescriptor, Part, Sources, run_all, start_part};
+use coracle_controller_runtime::{ControllerDescriptor, Part, run_all, start_part};
 use coracle_kinds::storage::{
     ClaimExt, EXTERNAL_PROTECTION, PROVISIONED_BY, SELECTED_NODE, waits_for_consumer,
 };
@@ -113,10 +113,6 @@ impl ProvisionerPlugin for Driver {
                 &["class", "source"],
             ),
         }
-    }
-
-    fn needs(&self, sources: &mut Sources<NamespacedName>) {
-        sources.needs(&self.classes);
     }
 
     fn recorder(&self) -> &Recorder {

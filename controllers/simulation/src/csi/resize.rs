@@ -60,8 +60,7 @@ impl Controller for ExternalResizer {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
-            .on_each_if(&self.claims, |change| change.new.as_ref().is_some_and(|claim| asks_for_more(claim)))
-            .needs(&self.volumes);
+            .on_each_if(&self.claims, |change| change.new.as_ref().is_some_and(|claim| asks_for_more(claim)));
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

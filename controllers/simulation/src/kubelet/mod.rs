@@ -154,7 +154,7 @@ impl Controller for Kubelet {
             using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
         });
         let (pods, volumes) = (self.pods.clone(), self.volumes.clone());
-        sources.needs(&self.volumes).on(&self.mounts.attachments, move |change, queue| {
+        sources.on(&self.mounts.attachments, move |change, queue| {
             let attached = change.new.as_deref().filter(|attachment| is_attached(attachment));
             let volume =
                 attached.and_then(volume_of).and_then(|name| volumes.get(&NamespacedName::new("", name)));

@@ -141,7 +141,6 @@ impl Controller for Scheduler {
         self.on_cluster_event(sources, &self.storage.claims);
         self.on_cluster_event(sources, &self.storage.volumes);
         self.on_cluster_event(sources, &self.storage.classes);
-        sources.needs(&self.namespaces).needs(&self.budgets);
     }
 
     async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {

@@ -144,7 +144,6 @@ impl Controller for ClaimController {
                 let concerned = unbound(&waiting_too, |claim| !claim.has_class() || claim.class() == name);
                 concerned.into_iter().for_each(|claim| queue.add(claim));
             })
-            .needs(&self.lister.pods)
             .periodically(RESYNC, &self.clock, move |queue| {
                 claims.all().iter().for_each(|claim| queue.offer(NamespacedName::of(claim.as_ref())));
             });

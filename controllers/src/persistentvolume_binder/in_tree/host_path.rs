@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use coracle_controller_runtime::Sources;
-use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::Recorder;
 use coracle_kinds::storage::{BOUND_BY_CONTROLLER, ClaimExt, DELETE, IN_TREE_PROTECTION, VolumeExt};
 use coracle_object_meta::{set_annotation, set_finalizer};
@@ -45,10 +43,6 @@ impl ProvisionerPlugin for HostPath {
             recorder: context.recorder(COMPONENT),
             attempts: Attempts::new(context, Operation::Provision, HOST_PATH),
         }
-    }
-
-    fn needs(&self, sources: &mut Sources<NamespacedName>) {
-        sources.needs(&self.lister.classes);
     }
 
     fn recorder(&self) -> &Recorder {

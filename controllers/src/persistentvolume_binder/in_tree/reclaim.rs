@@ -73,8 +73,6 @@ impl Controller for ReclaimController {
         let volumes = self.volumes.clone();
         sources
             .on_each_if(&self.volumes, |change| change.new.as_ref().is_some_and(|volume| is_ours(volume)))
-            .needs(&self.claims)
-            .needs(&self.pods)
             .periodically(RESYNC, &self.clock, move |queue| {
                 let ours = volumes.all().into_iter().filter(|volume| is_ours(volume));
                 ours.for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));

@@ -62,7 +62,6 @@ impl Controller for VolumeController {
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let (volumes, all) = (self.volumes.clone(), self.volumes.clone());
         sources
-            .needs(&self.classes)
             .on_each(&self.volumes)
             .on(&self.claims, move |change, queue| {
                 let stays = |claim: &&PersistentVolumeClaim| {

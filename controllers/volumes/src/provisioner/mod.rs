@@ -14,8 +14,6 @@ pub mod provision;
 use std::sync::Arc;
 
 use coracle_controller_runtime::Context;
-use coracle_controller_runtime::Sources;
-use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::Recorder;
 use coracle_kinds::storage::{ClaimExt, DELETE};
 use coracle_object_meta::set_annotation;
@@ -37,9 +35,6 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
 
     /// Makes the provisioner, with the caches that it needs.
     fn new(context: &Context<Self::Settings>) -> Self;
-
-    /// Declares which other caches it reads.
-    fn needs(&self, sources: &mut Sources<NamespacedName>);
 
     /// The component of the events.
     fn recorder(&self) -> &Recorder;

@@ -67,10 +67,7 @@ impl<P: ProvisionerPlugin> Controller for ProvisionController<P> {
             .on_each_if(&self.claims, move |change| {
                 change.states().any(|claim| is_given::<P>(claim)) || has_begun(change)
             })
-            .at_first(self.journal.claims())
-            .needs(&self.volumes)
-            .needs(&self.nodes);
-        self.plugin.needs(sources);
+            .at_first(self.journal.claims());
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
