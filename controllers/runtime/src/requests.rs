@@ -1,58 +1,20 @@
-//! Requests to the API: expected errors, preconditions; and, for what is done to each of thousands of pods, requests of which the
-//! response is not read as an object. It holds all of one, half of which are its field managers.
+//! Requests to the API: expected errors, preconditions; and, for what is done to each of thousands of objects without a cache,
+//! requests of which the response is not read as an object. It holds all of one, half of which are its field managers.
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Api, Resource};
-use serde::{Deserialize, Serialize};
-
-/// What the response to a write says of the object that was written.
-#[derive(Debug, Deserialize)]
-pub struct Written {
-    metadata: WrittenMetadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct WrittenMetadata {
-    name: String,
-    resource_version: String,
-}
-
-impl Written {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.metadata.name
-    }
-
-    /// Its revision; 0 if there is none.
-    pub fn revision(&self) -> u64 {
-        self.metadata.resource_version.parse().unwrap_or(0)
-    }
-}
+use serde::Serialize;
 
 /// Creates an object.
 ///
 /// # Errors
 /// Those of [`Api::create`].
-pub async fn create<K: Resource + Clone + Serialize>(api: &Api<K>, object: &K) -> kube::Result<Written> {
+pub async fn create<K: Resource + Clone + Serialize>(api: &Api<K>, object: &K) -> kube::Result<()> {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request = Request::new(api.resource_url()).create(&PostParams::default(), body);
-    api.clone().into_client().request(request.map_err(kube::Error::BuildRequest)?).await
-}
-
-/// Changes the status of an object.
-///
-/// # Errors
-/// Those of [`Api::patch_status`].
-pub async fn patch_status<K: Resource + Clone>(
-    api: &Api<K>,
-    name: &str,
-    params: &PatchParams,
-    patch: &Patch<serde_json::Value>,
-) -> kube::Result<Written> {
-    let request = Request::new(api.resource_url()).patch_subresource("status", name, params, patch);
-    api.clone().into_client().request(request.map_err(kube::Error::BuildRequest)?).await
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    api.clone().into_client().request_text(request).await.map(drop)
 }
 
 /// Deletes an object.

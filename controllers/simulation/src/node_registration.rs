@@ -19,7 +19,8 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    Action, Controller, Error, Initialize, ReconcileContext, RecordedApi, Sources, ignore_conflict,
+    ignore_not_found,
 };
 use coracle_kinds::nodes::is_given_up;
 use coracle_kinds::taints::{NOT_READY, taints};
@@ -51,7 +52,8 @@ const RENEWAL: Duration = Duration::from_secs(10);
 const HEARTBEAT_SECONDS: i64 = 300;
 
 pub struct NodeRegistration {
-    client: Client,
+    /// The client of Leases: there is no cache of them, for nothing is decided by what they hold.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     count: usize,
@@ -67,7 +69,7 @@ impl Initialize<Settings> for NodeRegistration {
 
     fn new(context: &Context) -> NodeRegistration {
         NodeRegistration {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(MANAGER),
             count: context.settings.nodes.unwrap_or(0),
@@ -106,12 +108,10 @@ impl Controller for NodeRegistration {
         let node = match (known, self.last_heartbeat(simulated)) {
             (None, Some(_)) => return Ok(Action::AwaitChange),
             (known, None) => {
-                let mut node = self.register(simulated, known.as_deref(), now).await?;
-                ctx.record_write(&self.nodes, &node);
+                let mut node = self.register(simulated, known.as_deref(), now, ctx).await?;
                 if is_unknown(&node)
-                    && let Some(reported) = self.report(simulated, &node, now).await?
+                    && let Some(reported) = self.report(simulated, &node, now, ctx).await?
                 {
-                    ctx.record_write(&self.nodes, &reported);
                     node = reported;
                 }
                 self.beat(simulated, now);
@@ -122,10 +122,9 @@ impl Controller for NodeRegistration {
                     || is_unknown(&node)
                     || now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS =>
             {
-                let Some(node) = self.report(simulated, &node, now).await? else {
+                let Some(node) = self.report(simulated, &node, now, ctx).await? else {
                     return Ok(Action::AwaitChange);
                 };
-                ctx.record_write(&self.nodes, &node);
                 self.beat(simulated, now);
                 node
             }
@@ -142,10 +141,9 @@ impl NodeRegistration {
         simulated: SimulatedNode,
         known: Option<&Node>,
         now: Timestamp,
+        ctx: &ReconcileContext,
     ) -> Result<Node, Error> {
-        let api = Api::<Node>::all(self.client.clone());
-        let wanted = object(simulated, now);
-        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let (api, wanted) = (self.api(ctx), object(simulated, now));
         let node = match known {
             Some(known) => {
                 let missing = missing_labels(&wanted, known);
@@ -153,9 +151,9 @@ impl NodeRegistration {
                     return Ok(known.clone());
                 }
                 let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
-                api.patch(&simulated.name(), &PatchParams::apply(MANAGER), &patch).await?
+                api.patch(&NamespacedName::of(&wanted), patch).await?
             }
-            None => self.make_schedulable(api.create(&post, &wanted).await?).await?,
+            None => self.make_schedulable(api.create(&wanted).await?, ctx).await?,
         };
         // As in a kubelet's events, a node's uid is its name.
         let mut about = kube::Resource::object_ref(&node, &());
@@ -165,9 +163,8 @@ impl NodeRegistration {
     }
 
     /// Takes away the taint that admission gives to each new node, which is for nodes that are not ready yet.
-    async fn make_schedulable(&self, mut node: Node) -> Result<Node, Error> {
-        let api = Api::<Node>::all(self.client.clone());
-        let name = node.metadata.name.clone().unwrap_or_default();
+    async fn make_schedulable(&self, mut node: Node, ctx: &ReconcileContext) -> Result<Node, Error> {
+        let (api, name) = (self.api(ctx), NamespacedName::of(&node));
         for _ in 0..TRIES {
             let all = taints(&node);
             let others: Vec<&Taint> = all.iter().filter(|taint| taint.key != NOT_READY).collect();
@@ -178,11 +175,12 @@ impl NodeRegistration {
                 "metadata": {"resourceVersion": node.metadata.resource_version},
                 "spec": {"taints": (!others.is_empty()).then_some(others)},
             }));
-            match ignore_conflict(api.patch(&name, &PatchParams::apply(MANAGER), &patch).await)? {
-                Some(node) => return Ok(node),
-                // Controllers write to a new node too.
-                None => node = api.get(&name).await?,
+            if let Some(node) = ignore_conflict(api.patch(&name, patch).await)? {
+                return Ok(node);
             }
+            // Controllers write to a new node too.
+            let live = api.get(&name).await?;
+            node = live.ok_or_else(|| Error::Unfinished(format!("node {name} is deleted")))?;
         }
         Err(Error::Unfinished(format!("node {name} is being changed by others")))
     }
@@ -193,22 +191,21 @@ impl NodeRegistration {
         simulated: SimulatedNode,
         node: &Node,
         now: Timestamp,
+        ctx: &ReconcileContext,
     ) -> Result<Option<Node>, Error> {
-        let api = Api::<Node>::all(self.client.clone());
         let patch = match is_bare(node) {
             true => json!({"status": status(simulated, now)}),
             false => heartbeat(node, now),
         };
-        let params = PatchParams::apply(MANAGER);
-        let answer = api.patch_status(&simulated.name(), &params, &Patch::Strategic(patch)).await;
-        match ignore_not_found(answer)? {
-            Some(reported) if is_bare(node) => self.make_schedulable(reported).await.map(Some),
+        let name = NamespacedName::new("", simulated.name());
+        match ignore_not_found(self.api(ctx).patch_status(&name, Patch::Strategic(patch)).await)? {
+            Some(reported) if is_bare(node) => self.make_schedulable(reported, ctx).await.map(Some),
             reported => Ok(reported),
         }
     }
 
     async fn renew(&self, node: &Node, now: Timestamp) -> Result<(), Error> {
-        let api = Api::<Lease>::namespaced(self.client.clone(), LEASES);
+        let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
         let wanted = lease(node, now);
         let name = wanted.metadata.name.clone().unwrap_or_default();
         let patch = Patch::Merge(json!({"spec": wanted.spec}));
@@ -218,6 +215,10 @@ impl NodeRegistration {
             api.create(&post, &wanted).await?;
         }
         Ok(())
+    }
+
+    fn api<'a>(&'a self, ctx: &'a ReconcileContext) -> RecordedApi<'a, Node> {
+        ctx.api(&self.nodes).managed_by(MANAGER)
     }
 
     fn last_heartbeat(&self, node: SimulatedNode) -> Option<Timestamp> {

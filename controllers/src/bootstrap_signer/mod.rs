@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::PostParams;
-use kube::{Api, Client};
 
 use crate::bootstrap_tokens::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
 use crate::settings::{Context, Settings};
@@ -28,7 +26,6 @@ const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 
 pub struct BootstrapSigner {
-    client: Client,
     clock: Clock,
     config_maps: Arc<Cache<ConfigMap>>,
     secrets: Arc<Cache<Secret>>,
@@ -37,7 +34,6 @@ pub struct BootstrapSigner {
 impl Initialize<Settings> for BootstrapSigner {
     fn new(context: &Context) -> BootstrapSigner {
         BootstrapSigner {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             config_maps: context.cache_within(CONFIG_MAPS),
             secrets: context.cache_within(SECRETS),
@@ -74,11 +70,7 @@ impl Controller for BootstrapSigner {
         let signed = signed(data.clone(), &tokens);
         if signed != data {
             let changed = ConfigMap { data: Some(signed), ..config_map.as_ref().clone() };
-            let api = Api::<ConfigMap>::namespaced(self.client.clone(), &name.namespace);
-            let replaced = api.replace(&name.name, &PostParams::default(), &changed).await;
-            if let Some(replaced) = ignore_not_found(replaced)? {
-                ctx.record_write(&self.config_maps, &replaced);
-            }
+            ignore_not_found(ctx.api(&self.config_maps).replace(&changed).await)?;
         }
         // The signature of a token goes when the token expires.
         let expirations = secrets.iter().filter_map(|secret| expiration(secret)).filter(|time| *time > now);

@@ -26,15 +26,19 @@ use serde_json::json;
 use crate::settings::{Context, Settings};
 
 pub struct CertificateSigningRequestApprover {
-    client: Client,
+    /// Creates SubjectAccessReviews. The server does not store them: there is nothing to observe.
+    unrecorded: Client,
     clock: Clock,
     requests: Arc<Cache<CertificateSigningRequest>>,
 }
 
 impl Initialize<Settings> for CertificateSigningRequestApprover {
     fn new(context: &Context) -> CertificateSigningRequestApprover {
-        let client = context.client.clone();
-        CertificateSigningRequestApprover { client, clock: context.clock.clone(), requests: context.cache() }
+        CertificateSigningRequestApprover {
+            unrecorded: context.client.clone(),
+            clock: context.clock.clone(),
+            requests: context.cache(),
+        }
     }
 }
 
@@ -74,12 +78,7 @@ impl Controller for CertificateSigningRequestApprover {
                 last_update_time: Some(Time(self.clock.now())),
                 ..CertificateSigningRequestCondition::default()
             });
-            let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
-            let params = PostParams::default();
-            let answer = requests.replace_subresource("approval", &key.name, &params, &approved);
-            if let Some(approved) = ignore_not_found(answer.await)? {
-                ctx.record_write(&self.requests, &approved);
-            }
+            ignore_not_found(ctx.api(&self.requests).replace_subresource("approval", &approved).await)?;
             return Ok(Action::AwaitChange);
         }
         match recognizers.is_empty() {
@@ -113,7 +112,7 @@ impl CertificateSigningRequestApprover {
             },
         });
         let review: SubjectAccessReview = serde_json::from_value(review).map_err(kube::Error::SerdeError)?;
-        let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
+        let reviews = Api::<SubjectAccessReview>::all(self.unrecorded.clone());
         let review = reviews.create(&PostParams::default(), &review).await?;
         Ok(review.status.is_some_and(|status| status.allowed))
     }

@@ -16,7 +16,6 @@ use coracle_kinds::certificate_request::{condition, expiry, is_issued};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings};
 
@@ -25,15 +24,13 @@ const DECIDED: SignedDuration = SignedDuration::from_hours(1);
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
 
 pub struct CertificateSigningRequestCleaner {
-    client: Client,
     clock: Clock,
     requests: Arc<Cache<CertificateSigningRequest>>,
 }
 
 impl Initialize<Settings> for CertificateSigningRequestCleaner {
     fn new(context: &Context) -> CertificateSigningRequestCleaner {
-        let client = context.client.clone();
-        CertificateSigningRequestCleaner { client, clock: context.clock.clone(), requests: context.cache() }
+        CertificateSigningRequestCleaner { clock: context.clock.clone(), requests: context.cache() }
     }
 }
 
@@ -50,13 +47,10 @@ impl Controller for CertificateSigningRequestCleaner {
 
     async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {
         let now = self.clock.now();
-        let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
         for request in self.requests.all().into_iter().filter(|request| is_due(request, now)) {
-            let name = request.metadata.name.as_deref().unwrap_or_default();
-            let deleted = requests.delete(name, &uid_precondition(request.as_ref())).await;
-            if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
-                ctx.record_delete(&self.requests, request.as_ref());
-            }
+            let params = uid_precondition(request.as_ref());
+            let deleted = ctx.api(&self.requests).delete(&request, &params).await;
+            ignore_not_found(ignore_conflict(deleted))?;
         }
         Ok(Action::AwaitChange)
     }

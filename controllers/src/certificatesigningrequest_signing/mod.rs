@@ -9,8 +9,6 @@ mod plan;
 use std::sync::Arc;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::PostParams;
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings, SignCertificate};
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
@@ -21,7 +19,6 @@ use coracle_controller_runtime::{
 use plan::{Plan, plan};
 
 pub struct CertificateSigningRequestSigner {
-    client: Client,
     clock: Clock,
     sign: Option<SignCertificate>,
     requests: Arc<Cache<CertificateSigningRequest>>,
@@ -34,7 +31,6 @@ impl Initialize<Settings> for CertificateSigningRequestSigner {
 
     fn new(context: &Context) -> CertificateSigningRequestSigner {
         CertificateSigningRequestSigner {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             sign: context.settings.sign_certificate.clone(),
             requests: context.cache(),
@@ -66,11 +62,7 @@ impl Controller for CertificateSigningRequestSigner {
                 status.certificate = Some(k8s_openapi::ByteString(issued.into_bytes()));
             }
         }
-        let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
-        let answer = requests.replace_status(&key.name, &PostParams::default(), &changed).await;
-        if let Some(signed) = ignore_not_found(answer)? {
-            ctx.record_write(&self.requests, &signed);
-        }
+        ignore_not_found(ctx.api(&self.requests).replace_status(&changed).await)?;
         Ok(Action::AwaitChange)
     }
 }

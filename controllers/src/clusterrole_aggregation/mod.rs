@@ -14,9 +14,8 @@ use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::core::Selector;
-use kube::{Api, Client};
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
@@ -24,13 +23,12 @@ use crate::settings::{Context, Settings};
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
 pub struct ClusterRoleAggregationController {
-    client: Client,
     roles: Arc<Cache<ClusterRole>>,
 }
 
 impl Initialize<Settings> for ClusterRoleAggregationController {
     fn new(context: &Context) -> ClusterRoleAggregationController {
-        ClusterRoleAggregationController { client: context.client.clone(), roles: context.cache() }
+        ClusterRoleAggregationController { roles: context.cache() }
     }
 }
 
@@ -62,11 +60,8 @@ impl Controller for ClusterRoleAggregationController {
         if let Some(rules) = rules {
             applied["rules"] = json!(rules);
         }
-        let roles = Api::<ClusterRole>::all(self.client.clone());
-        let params = PatchParams::apply(MANAGER).force();
-        if let Some(role) = ignore_not_found(roles.patch(name, &params, &Patch::Apply(applied)).await)? {
-            ctx.record_write(&self.roles, &role);
-        }
+        let roles = ctx.api(&self.roles).managed_by(MANAGER);
+        ignore_not_found(roles.patch(&NamespacedName::of(role.as_ref()), Patch::Apply(applied)).await)?;
         Ok(Action::AwaitChange)
     }
 }

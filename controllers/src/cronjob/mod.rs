@@ -24,10 +24,11 @@ use coracle_controller_runtime::{
 use coracle_kinds::jobs::finished;
 use coracle_object_meta::{controller_of, is_controlled_by};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
 use prometheus::Histogram;
 
 use crate::settings::{Context, Settings};
@@ -43,7 +44,6 @@ const SLACK: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
 pub struct CronJobController {
-    client: Client,
     clock: Clock,
     recorder: Recorder,
     cron_jobs: Arc<Cache<CronJob>>,
@@ -73,7 +73,6 @@ impl Initialize<Settings> for CronJobController {
             &[],
         );
         CronJobController {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("cronjob-controller"),
             cron_jobs: context.cache(),
@@ -109,11 +108,7 @@ impl Controller for CronJobController {
         // Also after a failure: what was deleted or created has to be noted.
         if status != before {
             let changed = CronJob { status: Some(status), ..cron_job.as_ref().clone() };
-            let api = self.api::<CronJob>(&name.namespace);
-            let answer = api.replace_status(&name.name, &PostParams::default(), &changed).await;
-            if let Some(answer) = ignore_not_found(answer)? {
-                ctx.record_write(&self.cron_jobs, &answer);
-            }
+            ignore_not_found(ctx.api(&self.cron_jobs).replace_status(&changed).await)?;
         }
         let next = outcome?;
         let now = self.clock.now();
@@ -168,9 +163,9 @@ impl CronJobController {
         status: &mut CronJobStatus,
         ctx: &ReconcileContext,
     ) -> Result<Option<Timestamp>, Error> {
-        self.report_unexpected(cron_job, jobs, status).await?;
+        self.report_unexpected(cron_job, jobs, status, ctx).await?;
         self.record_all(cron_job, note_finished(status, jobs));
-        self.remove_missing(cron_job, jobs, status).await?;
+        self.remove_missing(cron_job, jobs, status, ctx).await?;
         let (decision, events) = decide(cron_job, status, self.clock.now());
         self.record_all(cron_job, events);
         match decision {
@@ -192,6 +187,7 @@ impl CronJobController {
         cron_job: &CronJob,
         jobs: &[Arc<Job>],
         status: &CronJobStatus,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let is_unexpected =
             |job: &&Arc<Job>| finished(job).is_none() && !is_active(status, job.metadata.uid.as_deref());
@@ -199,8 +195,8 @@ impl CronJobController {
         if unexpected.is_empty() {
             return Ok(());
         }
-        let api = self.api::<CronJob>(&cron_job.namespace().unwrap_or_default());
-        let Some(live) = ignore_not_found(api.get(&cron_job.name_any()).await)? else { return Ok(()) };
+        let live = ctx.api(&self.cron_jobs).get(&NamespacedName::of(cron_job)).await?;
+        let Some(live) = live else { return Ok(()) };
         let live = live.status.unwrap_or_default();
         for job in unexpected.into_iter().filter(|job| !is_active(&live, job.metadata.uid.as_deref())) {
             let message =
@@ -216,15 +212,16 @@ impl CronJobController {
         cron_job: &CronJob,
         jobs: &[Arc<Job>],
         status: &mut CronJobStatus,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         for active in status.active.clone().into_iter().flatten() {
             if jobs.iter().any(|job| job.metadata.uid == active.uid) {
                 continue;
             }
-            let namespace = active.namespace.clone().unwrap_or_default();
-            let name = active.name.clone().unwrap_or_default();
-            if ignore_not_found(self.api::<Job>(&namespace).get(&name).await)?.is_none() {
-                self.record(cron_job, normal("MissingJob", format!("Active job went missing: {name}")));
+            let name = name_of(&active);
+            if ctx.api(&self.jobs).get(&name).await?.is_none() {
+                let message = format!("Active job went missing: {}", name.name);
+                self.record(cron_job, normal("MissingJob", message));
                 remove_active(status, active.uid.as_deref());
             }
         }
@@ -239,9 +236,9 @@ impl CronJobController {
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         for active in status.active.clone().into_iter().flatten() {
-            let namespace = active.namespace.clone().unwrap_or_default();
-            let job = self.api::<Job>(&namespace).get(&active.name.unwrap_or_default()).await;
-            let job = job.map_err(Error::from).inspect_err(|error| {
+            let name = name_of(&active);
+            let job = ctx.api(&self.jobs).get(&name).await.map_err(Error::from);
+            let job = job.and_then(|job| job.ok_or_else(|| not_found(&name))).inspect_err(|error| {
                 self.record(cron_job, warning("FailedGet", format!("Get job: {}", error.message())));
             })?;
             self.delete_job(cron_job, &job, status, ctx).await?;
@@ -256,10 +253,8 @@ impl CronJobController {
         status: &mut CronJobStatus,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        let api = self.api::<Job>(&job.namespace().unwrap_or_default());
-        match api.delete(&job.name_any(), &DeleteParams::background()).await.map_err(Error::from) {
-            Ok(_) => {
-                ctx.record_delete(&self.jobs, job);
+        match ctx.api(&self.jobs).delete(job, &DeleteParams::background()).await.map_err(Error::from) {
+            Ok(()) => {
                 remove_active(status, job.metadata.uid.as_deref());
                 self.record(cron_job, normal("SuccessfulDelete", format!("Deleted job {}", job.name_any())));
                 Ok(())
@@ -280,15 +275,16 @@ impl CronJobController {
         ctx: &ReconcileContext,
     ) -> Result<bool, Error> {
         let new = plan::job(cron_job, scheduled);
-        let api = self.api::<Job>(&cron_job.namespace().unwrap_or_default());
-        let created = match api.create(&PostParams::default(), &new).await {
+        let api = ctx.api(&self.jobs);
+        let created = match api.create(&new).await {
             Ok(created) => created,
             Err(error) if is_namespace_terminating(&error) => return Err(error.into()),
             Err(error) => {
                 let error = Error::from(error);
                 if error.is(409) {
                     // Made before a restart, whose status was not written.
-                    let existing = api.get(&new.name_any()).await?;
+                    let name = NamespacedName::of(&new);
+                    let existing = api.get(&name).await?.ok_or_else(|| not_found(&name))?;
                     let scheduled_at = existing.annotations().get(SCHEDULED_TIMESTAMP);
                     let is_own = is_controlled_by(&existing.metadata, cron_job)
                         && scheduled_at.is_some()
@@ -306,7 +302,6 @@ impl CronJobController {
                 return Err(error);
             }
         };
-        ctx.record_write(&self.jobs, &created);
         if let Some(time) = &created.metadata.creation_timestamp {
             self.creation_skew.observe(time.0.duration_since(scheduled).as_secs_f64());
         }
@@ -330,11 +325,14 @@ impl CronJobController {
             EventType::Warning => self.recorder.warning(cron_job, reason, message),
         }
     }
+}
 
-    fn api<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), namespace)
-    }
+/// The name of a Job in the list of active ones.
+fn name_of(active: &ObjectReference) -> NamespacedName {
+    NamespacedName::new(active.namespace.clone().unwrap_or_default(), active.name.clone().unwrap_or_default())
+}
+
+/// An error with the message of the API server for a Job that does not exist.
+fn not_found(job: &NamespacedName) -> Error {
+    Error::Unfinished(format!("jobs.batch {:?} not found", job.name))
 }

@@ -31,7 +31,6 @@ use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 
@@ -43,7 +42,8 @@ use eligibility::{Eligibility, Requirements};
 use plan::{Ended, Observed, plan};
 
 pub struct DaemonSetController {
-    client: Client,
+    /// The client of `controller_ref`, which records by itself what it adopts and releases.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     pod_control: PodControl,
@@ -58,9 +58,9 @@ impl Initialize<Settings> for DaemonSetController {
     fn new(context: &Context) -> DaemonSetController {
         let recorder = context.recorder("daemonset-controller");
         DaemonSetController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
-            pod_control: PodControl::new(context.client.clone(), recorder.clone(), context.cache()),
+            pod_control: PodControl::new(recorder.clone(), context.cache()),
             recorder,
             backoff: Mutex::default(),
             sets: context.cache(),
@@ -185,9 +185,7 @@ impl DaemonSetController {
     ) -> Result<(), Error> {
         if set.status.as_ref() != Some(&status) {
             let changed = DaemonSet { status: Some(status), ..set.clone() };
-            let api = self.api::<DaemonSet>(set);
-            let written = api.replace_status(&set.name_any(), &PostParams::default(), &changed).await?;
-            ctx.record_write(&self.sets, &written);
+            ctx.api(&self.sets).replace_status(&changed).await?;
         }
         Ok(())
     }
@@ -196,7 +194,7 @@ impl DaemonSetController {
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        Api::namespaced(self.client.clone(), &set.namespace().unwrap_or_default())
+        Api::namespaced(self.unrecorded.clone(), &set.namespace().unwrap_or_default())
     }
 }
 

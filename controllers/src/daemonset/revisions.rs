@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
 use coracle_controller_runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 use coracle_kinds::controller_revision::daemon_set::{HASH_LABEL, new_revision};
@@ -10,7 +11,7 @@ use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::Patch;
 use kube::core::Selector;
 use serde_json::json;
 
@@ -34,7 +35,7 @@ impl DaemonSetController {
                 let mut labelled = revision.as_ref().clone();
                 let labels = labelled.metadata.labels.get_or_insert_default();
                 labels.insert(HASH_LABEL.to_owned(), revision.name_any());
-                *revision = Arc::new(self.update_revision(set, &labelled, ctx).await?);
+                *revision = Arc::new(ctx.api(&self.revisions).replace(&labelled).await?);
             }
         }
         Ok(History::of(set, revisions))
@@ -53,14 +54,14 @@ impl DaemonSetController {
             return self.create_revision(set, number, ctx).await.map(Arc::new);
         };
         for revision in surplus {
-            self.relabel_pods(set, revision, current, pods, ctx).await?;
+            self.relabel_pods(revision, current, pods, ctx).await?;
         }
         self.truncate_history(surplus.to_vec(), ctx).await?;
         if current.revision >= number {
             return Ok(current.clone());
         }
         let raised = ControllerRevision { revision: number, ..current.as_ref().clone() };
-        self.update_revision(set, &raised, ctx).await.map(Arc::new)
+        Ok(Arc::new(ctx.api(&self.revisions).replace(&raised).await?))
     }
 
     /// Deletes revisions.
@@ -70,10 +71,8 @@ impl DaemonSetController {
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         for revision in revisions {
-            let namespace = revision.namespace().unwrap_or_default();
-            let api = kube::Api::<ControllerRevision>::namespaced(self.client.clone(), &namespace);
-            ignore_not_found(api.delete(&revision.name_any(), &uid_precondition(revision.as_ref())).await)?;
-            ctx.record_delete(&self.revisions, revision.as_ref());
+            let this = uid_precondition(revision.as_ref());
+            ignore_not_found(ctx.api(&self.revisions).delete(&revision, &this).await)?;
         }
         Ok(())
     }
@@ -84,21 +83,22 @@ impl DaemonSetController {
         number: i64,
         ctx: &ReconcileContext,
     ) -> Result<ControllerRevision, Error> {
-        let api = self.api::<ControllerRevision>(set);
-        let revision = new_revision(set, number);
-        let created = match api.create(&PostParams::default(), &revision).await {
+        let (api, revision) = (ctx.api(&self.revisions), new_revision(set, number));
+        match api.create(&revision).await {
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-                let taken = api.get(&revision.name_any()).await?;
+                let Some(taken) = api.get(&NamespacedName::of(&revision)).await? else {
+                    return Err(kube::Error::Api(status).into());
+                };
                 let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
                 if !holds(&taken, &template) {
                     return self.count_collision(set, ctx).await;
                 }
-                taken
+                // The cache is waited for as if it was created just now.
+                ctx.record_write(&self.revisions, &taken);
+                Ok(taken)
             }
-            created => created?,
-        };
-        ctx.record_write(&self.revisions, &created);
-        Ok(created)
+            created => Ok(created?),
+        }
     }
 
     /// Another template has the hash: the next try has another one, by the number of collisions.
@@ -107,8 +107,10 @@ impl DaemonSetController {
         set: &DaemonSet,
         ctx: &ReconcileContext,
     ) -> Result<ControllerRevision, Error> {
-        let api = self.api::<DaemonSet>(set);
-        let mut live = api.get(&set.name_any()).await?;
+        let (api, name) = (ctx.api(&self.sets), NamespacedName::of(set));
+        let Some(mut live) = api.get(&name).await? else {
+            return Err(Error::Unfinished(format!("DaemonSet {name} is deleted")));
+        };
         let known = set.status.as_ref().and_then(|status| status.collision_count);
         let status = live.status.get_or_insert_default();
         if status.collision_count != known {
@@ -119,27 +121,13 @@ impl DaemonSetController {
             )));
         }
         status.collision_count = Some(known.unwrap_or(0).saturating_add(1));
-        let written = api.replace_status(&set.name_any(), &PostParams::default(), &live).await?;
-        ctx.record_write(&self.sets, &written);
+        api.replace_status(&live).await?;
         Err(Error::Unfinished(format!("the hash of DaemonSet {} collides", set.name_any())))
-    }
-
-    async fn update_revision(
-        &self,
-        set: &DaemonSet,
-        revision: &ControllerRevision,
-        ctx: &ReconcileContext,
-    ) -> Result<ControllerRevision, Error> {
-        let api = self.api::<ControllerRevision>(set);
-        let updated = api.replace(&revision.name_any(), &PostParams::default(), revision).await?;
-        ctx.record_write(&self.revisions, &updated);
-        Ok(updated)
     }
 
     /// Gives the pods of a revision the hash of another one of the same template.
     async fn relabel_pods(
         &self,
-        set: &DaemonSet,
         from: &ControllerRevision,
         to: &ControllerRevision,
         pods: &[Arc<Pod>],
@@ -148,10 +136,8 @@ impl DaemonSetController {
         let (Some(from), Some(to)) = (hash(from), hash(to)) else { return Ok(()) };
         for pod in pods.iter().filter(|pod| from != to && super::pods::has_hash(pod, from)) {
             let patch = Patch::Merge(json!({"metadata": {"labels": {HASH_LABEL: to}}}));
-            let patched = self.api::<Pod>(set).patch(&pod.name_any(), &PatchParams::default(), &patch).await;
-            if let Some(patched) = ignore_not_found(patched)? {
-                ctx.record_write(&self.pods, &patched);
-            }
+            let name = NamespacedName::of(pod.as_ref());
+            ignore_not_found(ctx.api(&self.pods).patch(&name, patch).await)?;
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Executes what was planned, and records events.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use coracle_controller_runtime::{Action, Error, ReconcileContext, ignore_not_found, uid_precondition};
+use coracle_controller_runtime::{
+    Action, Error, ReconcileContext, RecordedApi, ignore_not_found, uid_precondition,
+};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 use super::conditions::{self, PROGRESSING, condition};
 use super::history::{self, Rollback};
@@ -86,8 +86,7 @@ impl<'a> Executor<'a> {
         if let Some(spec) = &mut set.spec {
             spec.replicas = Some(to);
         }
-        let written = self.replica_sets().replace(&name, &PostParams::default(), &set).await?;
-        self.ctx.record_write(&self.controller.replica_sets, &written);
+        let written = self.replica_sets().replace(&set).await?;
         if from != to {
             self.record_scaling(&name, from, to);
         }
@@ -126,8 +125,7 @@ impl<'a> Executor<'a> {
                 (history::without_request(self.deployment.clone()), None)
             }
         };
-        let written = self.deployments().replace(&name, &PostParams::default(), &changed).await?;
-        self.ctx.record_write(&self.controller.deployments, &written);
+        self.deployments().replace(&changed).await?;
         if let Some(revision) = revision {
             let message = format!("Rolled back deployment {name:?} to revision {revision}");
             recorder.normal(&self.deployment, "DeploymentRollback", message);
@@ -138,9 +136,7 @@ impl<'a> Executor<'a> {
     /// Deletes the oldest revisions.
     pub async fn clean_up_history(&self, sets: &ReplicaSets) -> Result<(), Error> {
         for set in history::excess(&self.deployment, &sets.old) {
-            let deleted = self.replica_sets().delete(&set.name_any(), &uid_precondition(set.as_ref())).await;
-            ignore_not_found(deleted)?;
-            self.ctx.record_delete(&self.controller.replica_sets, set.as_ref());
+            ignore_not_found(self.replica_sets().delete(&set, &uid_precondition(set.as_ref())).await)?;
         }
         Ok(())
     }
@@ -180,10 +176,7 @@ impl<'a> Executor<'a> {
     /// Writes a status, and the annotations with it: the subresource stores them too.
     pub async fn write_status(&mut self, status: DeploymentStatus) -> Result<(), Error> {
         let changed = Deployment { status: Some(status), ..self.deployment.clone() };
-        let name = self.deployment.name_any();
-        let written = self.deployments().replace_status(&name, &PostParams::default(), &changed).await?;
-        self.ctx.record_write(&self.controller.deployments, &written);
-        self.deployment = written;
+        self.deployment = self.deployments().replace_status(&changed).await?;
         Ok(())
     }
 
@@ -192,21 +185,11 @@ impl<'a> Executor<'a> {
         self.deployment.status.clone().unwrap_or_default()
     }
 
-    fn deployments(&self) -> Api<Deployment> {
-        Api::namespaced(self.controller.client.clone(), &self.deployment.namespace().unwrap_or_default())
+    fn deployments(&self) -> RecordedApi<'a, Deployment> {
+        self.ctx.api(&self.controller.deployments)
     }
 
-    pub fn replica_sets(&self) -> Api<ReplicaSet> {
-        Api::namespaced(self.controller.client.clone(), &self.deployment.namespace().unwrap_or_default())
-    }
-
-    /// The cached ReplicaSets, to wait for what was written.
-    pub fn observe_replica_set(&self, written: &ReplicaSet) {
-        self.ctx.record_write(&self.controller.replica_sets, written);
-    }
-
-    /// The ReplicaSet is not in the list of those that were claimed.
-    pub async fn find_replica_set(&self, name: &str) -> Result<Option<Arc<ReplicaSet>>, Error> {
-        Ok(ignore_not_found(self.replica_sets().get(name).await)?.map(Arc::new))
+    pub fn replica_sets(&self) -> RecordedApi<'a, ReplicaSet> {
+        self.ctx.api(&self.controller.replica_sets)
     }
 }

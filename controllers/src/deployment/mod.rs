@@ -48,7 +48,8 @@ use replica_sets::ReplicaSets;
 use rolling::Step;
 
 pub struct DeploymentController {
-    client: Client,
+    /// The client of `controller_ref`, which records by itself what it adopts and releases.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     /// The gate DeploymentReplicaSetTerminatingReplicas.
@@ -61,7 +62,7 @@ pub struct DeploymentController {
 impl Initialize<Settings> for DeploymentController {
     fn new(context: &Context) -> DeploymentController {
         DeploymentController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("deployment-controller"),
             reports_terminating: (context.settings.is_enabled)("DeploymentReplicaSetTerminatingReplicas"),
@@ -136,8 +137,8 @@ impl DeploymentController {
         let sets = controller_ref::candidates(&deployment.metadata, &self.replica_sets);
         let matches = |set: &ReplicaSet| selector_matches(selector, &set.metadata);
         let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
-        let deployments = Api::<Deployment>::namespaced(self.client.clone(), namespace);
-        let objects = (&Api::namespaced(self.client.clone(), namespace), &self.replica_sets);
+        let deployments = Api::<Deployment>::namespaced(self.unrecorded.clone(), namespace);
+        let objects = (&Api::namespaced(self.unrecorded.clone(), namespace), &self.replica_sets);
         controller_ref::claim_objects((&deployments, deployment), objects, sets, matches, ctx).await
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::{Error, is_namespace_terminating};
 use coracle_kinds::template_hash::template_hash;
 use coracle_object_meta::{annotation, controller_ref, is_controlled_by};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use kube::api::PostParams;
 
 use super::annotations::{self, REVISION};
 use super::conditions::{self, PROGRESSING, condition};
@@ -25,10 +25,7 @@ impl Executor<'_> {
     pub async fn sync_revision(&mut self, mut sets: ReplicaSets) -> Result<ReplicaSets, Error> {
         let Some(new) = &sets.new else { return Ok(sets) };
         if let Some(changed) = up_to_date(&self.deployment, new, sets.max_old_revision() + 1) {
-            let name = changed.name_any();
-            let written = self.replica_sets().replace(&name, &PostParams::default(), &changed).await?;
-            self.observe_replica_set(&written);
-            sets.new = Some(Arc::new(written));
+            sets.new = Some(Arc::new(self.replica_sets().replace(&changed).await?));
             return Ok(sets);
         }
         let (mut status, now) = (self.status(), self.controller.clock.now());
@@ -55,12 +52,17 @@ impl Executor<'_> {
         let revision = sets.max_old_revision() + 1;
         let Some(new) = new_replica_set(&self.deployment, sets, revision) else { return Ok(None) };
         let (name, now) = (new.name_any(), self.controller.clock.now());
-        let (created, is_created) = match self.replica_sets().create(&PostParams::default(), &new).await {
+        let (created, is_created) = match self.replica_sets().create(&new).await {
             Ok(created) => (Arc::new(created), true),
             Err(error) if is_namespace_terminating(&error) => return Ok(None),
             Err(kube::Error::Api(error)) if error.reason == "AlreadyExists" => {
-                match self.find_replica_set(&name).await?.filter(|set| self.is_of_template(set)) {
-                    Some(set) => (set, false),
+                // It is not in the list of those that were claimed: the cache may be behind.
+                let existing = self.replica_sets().get(&NamespacedName::of(&new)).await?;
+                match existing.filter(|set| self.is_of_template(set)) {
+                    Some(set) => {
+                        self.ctx.record_write(&self.controller.replica_sets, &set);
+                        (Arc::new(set), false)
+                    }
                     None => {
                         // Another name is tried.
                         let mut status = self.status();
@@ -76,7 +78,6 @@ impl Executor<'_> {
                 return Err(error);
             }
         };
-        self.observe_replica_set(&created);
         if is_created && replicas(&created) > 0 {
             self.record_scaling(&name, 0, replicas(&created));
         }

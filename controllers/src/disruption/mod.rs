@@ -18,9 +18,8 @@ use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::PostParams;
+use kube::Client;
 use kube::core::Selector;
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
@@ -30,7 +29,7 @@ use coracle_controller_runtime::{Action, Controller, Error, Initialize, Reconcil
 use plan::Counts;
 
 pub struct DisruptionController {
-    client: Client,
+    reader: Client,
     clock: Clock,
     recorder: Recorder,
     budgets: Arc<Cache<PodDisruptionBudget>>,
@@ -63,7 +62,7 @@ type CountError = String;
 impl Initialize<Settings> for DisruptionController {
     fn new(context: &Context) -> DisruptionController {
         DisruptionController {
-            client: context.client.clone(),
+            reader: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("controllermanager"),
             budgets: context.cache(),
@@ -134,10 +133,7 @@ impl DisruptionController {
         };
         if budget.status.as_ref() != Some(&status) {
             let changed = PodDisruptionBudget { status: Some(status), ..budget.clone() };
-            let name = NamespacedName::of(budget);
-            let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), &name.namespace);
-            let answer = budgets.replace_status(&name.name, &PostParams::default(), &changed).await?;
-            ctx.record_write(&self.budgets, &answer);
+            ctx.api(&self.budgets).replace_status(&changed).await?;
         }
         Ok(recheck.map_or(Action::AwaitChange, Action::Requeue))
     }
@@ -187,11 +183,7 @@ impl DisruptionController {
             None => Ok(Action::AwaitChange),
             Some(delay) if !delay.is_zero() => Ok(Action::Requeue(delay)),
             Some(_) => {
-                let name = NamespacedName::of(pod);
-                let pods = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-                let cleared = plan::without_disruption(pod, now);
-                let answer = pods.replace_status(&name.name, &PostParams::default(), &cleared).await?;
-                ctx.record_write(&self.pods, &answer);
+                ctx.api(&self.pods).replace_status(&plan::without_disruption(pod, now)).await?;
                 Ok(Action::AwaitChange)
             }
         }

@@ -89,12 +89,12 @@ impl DisruptionController {
     ) -> Result<Option<(String, i32)>, CountError> {
         let kind = GroupVersionKind::try_from(owner_type(owner)).map_err(|error| error.to_string())?;
         let (resource, capabilities) =
-            discovery::pinned_kind(&self.client, &kind).await.map_err(|error| match error {
+            discovery::pinned_kind(&self.reader, &kind).await.map_err(|error| match error {
                 kube::Error::Discovery(_) => no_match(owner),
                 kube::Error::Api(status) if status.code == 404 => no_match(owner),
                 error => message(error),
             })?;
-        let scales = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
+        let scales = Api::<DynamicObject>::namespaced_with(self.reader.clone(), namespace, &resource);
         let Some(scale) = ignore_not_found(scales.get_scale(&owner.name).await).map_err(message)? else {
             if capabilities.subresources.iter().any(|(of, _)| of.plural == "scale" && of.kind == "Scale") {
                 return Ok(None);

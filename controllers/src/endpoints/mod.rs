@@ -16,8 +16,7 @@ use coracle_controller_runtime::{
 };
 use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client};
+use kube::api::DeleteParams;
 
 use crate::service_endpoints::LEADER;
 use crate::service_endpoints::pace::Pace;
@@ -27,7 +26,6 @@ use crate::settings::{Context, Settings};
 use plan::plan;
 
 pub struct EndpointsController {
-    client: Client,
     recorder: Recorder,
     trigger_times: TriggerTimeTracker,
     pace: Pace,
@@ -39,7 +37,6 @@ pub struct EndpointsController {
 impl Initialize<Settings> for EndpointsController {
     fn new(context: &Context) -> EndpointsController {
         EndpointsController {
-            client: context.client.clone(),
             recorder: context.recorder("endpoint-controller"),
             trigger_times: TriggerTimeTracker::default(),
             pace: Pace::new(context.clock.clone()),
@@ -76,12 +73,13 @@ impl Controller for EndpointsController {
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
-        let api = Api::<Endpoints>::namespaced(self.client.clone(), &name.namespace);
+        let api = ctx.api(&self.endpoints);
         let Some(service) = self.services.get(name) else {
             self.trigger_times.forget(name);
             self.pace.forget(name);
-            if self.endpoints.get(name).is_some() {
-                self.delete_leftover(&api, name).await?;
+            // The Endpoints of a Service that does not exist.
+            if let Some(leftover) = self.endpoints.get(name) {
+                ignore_not_found(api.delete(&leftover, &DeleteParams::default()).await)?;
             }
             return Ok(Action::AwaitChange);
         };
@@ -99,11 +97,11 @@ impl Controller for EndpointsController {
         };
         self.pace.spend(name, 1);
         let written = match &current {
-            Some(_) => api.replace(&name.name, &PostParams::default(), &wanted).await,
-            None => api.create(&PostParams::default(), &wanted).await,
+            Some(_) => api.replace(&wanted).await,
+            None => api.create(&wanted).await,
         };
         match written {
-            Ok(written) => ctx.record_write(&self.endpoints, &written),
+            Ok(_) => {}
             Err(error) if current.is_none() && is_namespace_terminating(&error) => {}
             Err(error) => {
                 let error = Error::from(error);
@@ -117,13 +115,5 @@ impl Controller for EndpointsController {
             }
         }
         Ok(Action::AwaitChange)
-    }
-}
-
-impl EndpointsController {
-    /// Deletes the Endpoints of a Service that does not exist.
-    async fn delete_leftover(&self, api: &Api<Endpoints>, name: &NamespacedName) -> Result<(), Error> {
-        ignore_not_found(api.delete(&name.name, &DeleteParams::default()).await)?;
-        Ok(())
     }
 }

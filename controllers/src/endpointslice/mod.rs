@@ -59,11 +59,7 @@ impl Initialize<Settings> for EndpointSliceController {
         let metrics = Metrics::new(&context.metrics);
         EndpointSliceController {
             recorder: context.recorder("endpoint-slice-controller"),
-            writer: SliceWriter {
-                client: context.client.clone(),
-                slices: context.cache(),
-                changes: metrics.changes.clone(),
-            },
+            writer: SliceWriter { slices: context.cache(), changes: metrics.changes.clone() },
             metrics,
             trigger_times: TriggerTimeTracker::default(),
             pace: Pace::new(context.clock.clone()),

@@ -46,11 +46,7 @@ impl Initialize<Settings> for EndpointSliceMirroringController {
         EndpointSliceMirroringController {
             clock: context.clock.clone(),
             recorder: context.recorder("endpoint-slice-mirroring-controller"),
-            writer: SliceWriter {
-                client: context.client.clone(),
-                slices: context.cache(),
-                changes: metrics.changes.clone(),
-            },
+            writer: SliceWriter { slices: context.cache(), changes: metrics.changes.clone() },
             metrics,
             services: context.cache(),
             endpoints: context.cache(),

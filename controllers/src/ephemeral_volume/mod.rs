@@ -12,14 +12,12 @@ use coracle_controller_runtime::{Action, Controller, Error, Initialize, Reconcil
 use coracle_object_meta::is_controlled_by;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimTemplate, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 use prometheus::Counter;
 
 use crate::settings::{Context, Settings};
 
 pub struct EphemeralVolumeController {
-    client: Client,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     recorder: Recorder,
@@ -31,7 +29,6 @@ impl Initialize<Settings> for EphemeralVolumeController {
     fn new(context: &Context) -> EphemeralVolumeController {
         let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
         EphemeralVolumeController {
-            client: context.client.clone(),
             pods: context.cache(),
             claims: context.cache(),
             recorder: context.recorder("ephemeral_volume"),
@@ -104,12 +101,8 @@ impl EphemeralVolumeController {
             };
         }
         self.created.inc();
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &namespace);
-        match claims.create(&PostParams::default(), &claim(pod, &name.name, template)).await {
-            Ok(claim) => {
-                ctx.record_write(&self.claims, &claim);
-                Ok(())
-            }
+        match ctx.api(&self.claims).create(&claim(pod, &name, template)).await {
+            Ok(_) => Ok(()),
             Err(error) => {
                 self.failed.inc();
                 Err(Error::Unfinished(format!("create PVC {}: {error}", name.name)))
@@ -126,9 +119,14 @@ fn ephemeral(pod: &Pod) -> impl Iterator<Item = (&str, &PersistentVolumeClaimTem
     })
 }
 
-fn claim(pod: &Pod, name: &str, template: &PersistentVolumeClaimTemplate) -> PersistentVolumeClaim {
+fn claim(
+    pod: &Pod,
+    name: &NamespacedName,
+    template: &PersistentVolumeClaimTemplate,
+) -> PersistentVolumeClaim {
     let mut claim = PersistentVolumeClaim::default();
-    claim.metadata.name = Some(name.to_owned());
+    claim.metadata.name = Some(name.name.clone());
+    claim.metadata.namespace = Some(name.namespace.clone());
     if let Some(meta) = &template.metadata {
         claim.metadata.annotations.clone_from(&meta.annotations);
         claim.metadata.labels.clone_from(&meta.labels);

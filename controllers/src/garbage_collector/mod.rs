@@ -46,7 +46,9 @@ const WORKERS: usize = 20;
 
 /// What the tasks of the collector share.
 struct Collector {
-    client: Client,
+    /// Writes objects of any kind. There is no cache of them: a worker reads each object from the
+    /// server before it decides.
+    unrecorded: Client,
     resources: Arc<Discovery>,
     recorder: Recorder,
     graph: Mutex<Graph>,
@@ -68,7 +70,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         &[],
     );
     let collector = Arc::new(Collector {
-        client: context.client.clone(),
+        unrecorded: context.client.clone(),
         resources: context.discovery(),
         recorder: context.recorder(NAME),
         graph: Mutex::default(),
@@ -82,7 +84,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     drop(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(collector.clone().keep_graph(listening, metrics));
-    let monitors = Monitors::new(collector.client.clone(), news, supervisor);
+    let monitors = Monitors::new(collector.unrecorded.clone(), news, supervisor);
     let (synced, is_synced) = tokio::sync::oneshot::channel();
     let resources = collector.resources.clone();
     tasks.spawn(async move {

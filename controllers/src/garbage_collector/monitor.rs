@@ -32,7 +32,7 @@ pub enum MonitorEvent {
 
 /// The monitors, one a resource.
 pub struct Monitors {
-    client: Client,
+    reader: Client,
     news: mpsc::UnboundedSender<MonitorEvent>,
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
@@ -47,11 +47,11 @@ struct Monitor {
 
 impl Monitors {
     pub fn new(
-        client: Client,
+        reader: Client,
         news: mpsc::UnboundedSender<MonitorEvent>,
         supervisor: Supervisor,
     ) -> Monitors {
-        Monitors { client, news, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
+        Monitors { reader, news, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
     /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
@@ -91,7 +91,7 @@ impl Monitors {
         for (key, served) in watched {
             if !self.running.contains_key(&key) {
                 let (client, news, supervisor) =
-                    (self.client.clone(), self.news.clone(), self.supervisor.clone());
+                    (self.reader.clone(), self.news.clone(), self.supervisor.clone());
                 let (synced_sender, synced) = watch::channel(false);
                 let (synced_sender, watched) = (Arc::new(synced_sender), served.clone());
                 let start =

@@ -205,7 +205,7 @@ impl Collector {
             let Identity { api_version, kind, .. } = identity;
             Error::Unfinished(format!("nothing serves {api_version}, Kind={kind}"))
         })?;
-        let (client, resource) = (self.client.clone(), &served.resource);
+        let (client, resource) = (self.unrecorded.clone(), &served.resource);
         Ok(match (served.namespaced, identity.namespace.is_empty()) {
             (false, _) => Place::Cluster(Api::all_with(client, resource)),
             (true, false) => Place::Namespace(Api::namespaced_with(client, &identity.namespace, resource)),

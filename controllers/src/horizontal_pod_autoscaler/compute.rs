@@ -52,7 +52,7 @@ struct Failure {
 
 /// An autoscaler with the pods of its target.
 pub struct Computation<'a> {
-    pub client: &'a Client,
+    pub reader: &'a Client,
     pub autoscaler: &'a HorizontalPodAutoscaler,
     pub selector: &'a str,
     pub pods: &'a [Arc<Pod>],
@@ -170,7 +170,7 @@ impl Computation<'_> {
         };
         let failed = |why: String| format!("failed to get {resource} {what}: {why}");
         let namespace = self.autoscaler.metadata.namespace.as_deref().unwrap_or_default();
-        let samples = usage::read(self.client, namespace, self.selector, resource, container).await;
+        let samples = usage::read(self.reader, namespace, self.selector, resource, container).await;
         let samples = samples
             .map_err(|error| failed(format!("unable to get metrics for resource {resource}: {error}")))?;
         let usage = Usage { resource, container, pods: self.pods, samples, now: self.now };

@@ -27,8 +27,7 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 
 use crate::settings::{Context, Settings};
 use compute::{Computation, Computed};
@@ -48,7 +47,9 @@ const LEAST_SYNC_PERIOD: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(15);
 
 pub struct HorizontalPodAutoscalerController {
-    client: Client,
+    /// Writes the scale of targets of any kind, and reads metrics. There is no cache of scales: each
+    /// reconciliation reads its scale from the server.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     metrics: Metrics,
@@ -79,7 +80,7 @@ struct Pass<'a> {
 impl Initialize<Settings> for HorizontalPodAutoscalerController {
     fn new(context: &Context) -> HorizontalPodAutoscalerController {
         HorizontalPodAutoscalerController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("horizontal-pod-autoscaler"),
             metrics: Metrics::new(&context.metrics),
@@ -148,17 +149,10 @@ impl HorizontalPodAutoscalerController {
             return Ok(());
         }
         let changed = HorizontalPodAutoscaler { status: Some(status), ..autoscaler.clone() };
-        let NamespacedName { namespace, name } = NamespacedName::of(autoscaler);
-        let api = Api::<HorizontalPodAutoscaler>::namespaced(self.client.clone(), &namespace);
-        match api.replace_status(&name, &PostParams::default(), &changed).await {
-            Ok(written) => ctx.record_write(&self.autoscalers, &written),
-            Err(error) => {
-                let error = Error::from(error);
-                self.recorder.warning(autoscaler, "FailedUpdateStatus", error.message());
-                return Err(error);
-            }
-        }
-        Ok(())
+        let replaced = ctx.api(&self.autoscalers).replace_status(&changed).await.map_err(Error::from);
+        replaced.map(drop).inspect_err(|error| {
+            self.recorder.warning(autoscaler, "FailedUpdateStatus", error.message());
+        })
     }
 }
 
@@ -168,7 +162,7 @@ impl Pass<'_> {
         let controller = self.controller;
         let spec = &self.autoscaler.spec;
         let scale = get_scale(
-            &controller.client,
+            &controller.unrecorded,
             &controller.discovery,
             &self.name.namespace,
             &spec.scale_target_ref,
@@ -206,7 +200,7 @@ impl Pass<'_> {
         let outcome = match self.pods_of(target) {
             Ok(pods) => {
                 let computation = Computation {
-                    client: &controller.client,
+                    reader: &controller.unrecorded,
                     autoscaler: self.autoscaler,
                     selector: target.selector(),
                     pods: &pods,
@@ -295,7 +289,7 @@ impl Pass<'_> {
             return Ok("none");
         }
         let recorded = format!("New size: {desired}; reason: {why}");
-        if let Err(error) = target.set_replicas(&controller.client, desired).await {
+        if let Err(error) = target.set_replicas(&controller.unrecorded, desired).await {
             let error = Error::from(error).message();
             controller.recorder.warning(
                 self.autoscaler,

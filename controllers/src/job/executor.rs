@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_controller_runtime::batch::{execute_all, slow_start};
-use coracle_controller_runtime::{Error, ReconcileContext, ignore_conflict, ignore_not_found};
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::{Error, ReconcileContext, RecordedApi, ignore_conflict, ignore_not_found};
 use coracle_kinds::jobs::{TRACKING_FINALIZER, is_tracked};
 use coracle_kinds::pods;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::Patch;
 use serde_json::json;
 
 use super::JobController;
@@ -121,11 +121,7 @@ impl Executor<'_> {
 
     async fn update_status(&self, job: Job, status: JobStatus) -> Result<Job, Error> {
         let changed = Job { status: Some(status), ..job };
-        let api =
-            Api::<Job>::namespaced(self.controller.client.clone(), &changed.namespace().unwrap_or_default());
-        let answer = api.replace_status(&changed.name_any(), &PostParams::default(), &changed).await?;
-        self.ctx.record_write(&self.controller.jobs, &answer);
-        Ok(answer)
+        Ok(self.ctx.api(&self.controller.jobs).replace_status(&changed).await?)
     }
 
     fn report_end(&self, job: &Job, verdict: &Verdict) {
@@ -149,35 +145,33 @@ impl Executor<'_> {
 
     /// Removes the finalizer of a pod.
     async fn release(&self, pod: &Arc<Pod>) -> Result<(), Error> {
-        if let Some(changed) = remove_finalizer(&self.controller.client, pod, false).await? {
-            self.ctx.record_write(&self.controller.pods, &changed);
-        }
+        remove_finalizer(&self.ctx.api(&self.controller.pods), pod, false).await?;
         self.released().insert(uid(pod).to_owned());
         Ok(())
     }
 }
 
-/// Removes the finalizer of a pod. None: the pod was deleted, or is another one by now.
+/// Removes the finalizer of a pod, unless the pod was deleted, or is another one by now.
 ///
 /// - `only_unchanged`: whether nothing is done to a pod that has changed since
 ///
 /// # Errors
 /// The API refuses it.
 pub async fn remove_finalizer(
-    client: &Client,
+    pods: &RecordedApi<'_, Pod>,
     pod: &Pod,
     only_unchanged: bool,
-) -> Result<Option<Pod>, Error> {
+) -> Result<(), Error> {
     if !is_tracked(pod) {
-        return Ok(None);
+        return Ok(());
     }
-    let api = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let finalizers = json!([TRACKING_FINALIZER]);
     let mut meta = json!({"uid": uid(pod), "$deleteFromPrimitiveList/finalizers": finalizers});
     if only_unchanged {
         meta["resourceVersion"] = json!(pod.metadata.resource_version);
     }
-    let patch = json!({"metadata": meta});
-    let answer = api.patch(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await;
-    Ok(ignore_not_found(ignore_conflict(answer))?.flatten())
+    let patch = Patch::Strategic(json!({"metadata": meta}));
+    let answer = pods.patch(&NamespacedName::of(pod), patch).await;
+    ignore_not_found(ignore_conflict(answer))?;
+    Ok(())
 }

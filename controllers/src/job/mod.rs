@@ -69,7 +69,8 @@ pub async fn run(context: Context, ready: impl FnOnce()) {
 }
 
 pub struct JobController {
-    client: Client,
+    /// The client of `controller_ref`, which records by itself what it adopts and releases.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     pod_control: PodControl,
@@ -92,9 +93,9 @@ impl Initialize<Settings> for JobController {
     fn new(context: &Context) -> JobController {
         let recorder = context.recorder(NAME);
         JobController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
-            pod_control: PodControl::new(context.client.clone(), recorder.clone(), context.cache()),
+            pod_control: PodControl::new(recorder.clone(), context.cache()),
             recorder,
             metrics: Arc::new(JobMetrics::new(&context.metrics)),
             jobs: context.cache(),
@@ -187,8 +188,8 @@ impl JobController {
 
     async fn claim_pods(&self, job: &Job, ctx: &ReconcileContext) -> Result<Vec<Arc<Pod>>, Error> {
         let namespace = job.namespace().unwrap_or_default();
-        let jobs = Api::namespaced(self.client.clone(), &namespace);
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &namespace);
+        let jobs = Api::namespaced(self.unrecorded.clone(), &namespace);
+        let pods = Api::<Pod>::namespaced(self.unrecorded.clone(), &namespace);
         let candidates = controller_ref::candidates(&job.metadata, &self.pods);
         let selector = selector(job);
         let matches =

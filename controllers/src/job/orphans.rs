@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, ignore_not_found,
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref,
 };
 use coracle_kinds::jobs::{finished, is_managed_externally, is_tracked};
 use coracle_object_meta::controller_of;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 
 use super::executor::remove_finalizer;
 use super::{FIRST_RETRY, LONGEST_RETRY};
@@ -19,14 +19,13 @@ use crate::settings::{Context, Settings};
 use crate::workload::owners::referred_owner;
 
 pub struct OrphanPodController {
-    client: Client,
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
 }
 
 impl Initialize<Settings> for OrphanPodController {
     fn new(context: &Context) -> OrphanPodController {
-        OrphanPodController { client: context.client.clone(), jobs: context.cache(), pods: context.cache() }
+        OrphanPodController { jobs: context.cache(), pods: context.cache() }
     }
 }
 
@@ -63,17 +62,15 @@ impl Controller for OrphanPodController {
         };
         // The cache may lag behind the creation of the Job, and what is not counted now never will be.
         if let Some(controller) = controller_of(&pod.metadata) {
-            let api = Api::<Job>::namespaced(self.client.clone(), &name.namespace);
-            let job = ignore_not_found(api.get(&controller.name).await)?;
+            let job = NamespacedName::new(&name.namespace, &controller.name);
+            let job = ctx.api(&self.jobs).get(&job).await?;
             let job = job.filter(|job| job.uid().as_ref() == Some(&controller.uid));
             if job.is_some_and(|job| counts_pods(&job)) {
                 return Ok(Action::AwaitChange);
             }
         }
         // A Job may adopt it meanwhile.
-        if let Some(released) = remove_finalizer(&self.client, &pod, true).await? {
-            ctx.record_write(&self.pods, &released);
-        }
+        remove_finalizer(&ctx.api(&self.pods), &pod, true).await?;
         Ok(Action::AwaitChange)
     }
 }

@@ -13,7 +13,8 @@ use super::plan::{Findings, Remains};
 const MAX_CONCURRENT: usize = 8;
 
 pub struct Content<'a> {
-    pub client: &'a Client,
+    /// Deletes objects of any kind. There is no cache of them: the server counts what remains.
+    pub unrecorded: &'a Client,
     pub namespace: &'a str,
     pub resources: &'a Discovery,
 }
@@ -95,7 +96,7 @@ impl Content<'_> {
 
     async fn try_delete_all(&self, served: &ServedResource) -> kube::Result<Remains> {
         let api =
-            Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace, &served.resource);
+            Api::<DynamicObject>::namespaced_with(self.unrecorded.clone(), self.namespace, &served.resource);
         // Whatever a kind's own default is: nothing shall outlive its namespace.
         let background = DeleteParams::background();
         if !served.supports("deletecollection") || !self.delete_collection(&api, &background).await? {
@@ -111,7 +112,7 @@ impl Content<'_> {
     async fn delete_collection(&self, api: &Api<DynamicObject>, how: &DeleteParams) -> kube::Result<bool> {
         let request = Request::new(api.resource_url()).delete_collection(how, &ListParams::default());
         // The response holds all deleted objects; it is not decoded.
-        let answer = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
+        let answer = self.unrecorded.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         Ok(unsupported(answer)?.is_some())
     }
 }

@@ -16,11 +16,9 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::PostParams;
-use kube::{Api, Client};
-use serde_json::json;
+use kube::Client;
 
 use crate::settings::{Context, Settings};
 use content::Content;
@@ -34,7 +32,9 @@ use coracle_controller_runtime::{
 const FINALIZER: &str = "kubernetes";
 
 pub struct NamespaceController {
-    client: Client,
+    /// Deletes the content, objects of any kind. There is no cache of them: the server counts what
+    /// remains.
+    unrecorded: Client,
     clock: Clock,
     grace: Duration,
     resources: Arc<Discovery>,
@@ -45,7 +45,7 @@ pub struct NamespaceController {
 impl Initialize<Settings> for NamespaceController {
     fn new(context: &Context) -> NamespaceController {
         NamespaceController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             grace: context.settings.namespace_grace,
             resources: context.discovery(),
@@ -85,13 +85,14 @@ impl Controller for NamespaceController {
     }
 
     async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
-        let api = Api::<Namespace>::all(self.client.clone());
-        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Action::AwaitChange) };
+        let api = ctx.api(&self.namespaces);
+        let live = api.get(&NamespacedName::new("", name)).await?;
+        let Some(mut namespace) = live else { return Ok(Action::AwaitChange) };
         let Some(deleted) = deleted(&namespace) else { return Ok(Action::AwaitChange) };
         if finalizers(&namespace).is_empty() {
             return Ok(Action::AwaitChange);
         }
-        let content = Content { client: &self.client, namespace: name, resources: &self.resources };
+        let content = Content { unrecorded: &self.unrecorded, namespace: name, resources: &self.resources };
         let pods = self.pods.in_namespace(name);
         let now = self.clock.now();
         let emptied = content.delete(plan::grace(pods.iter().map(Arc::as_ref), deleted, now)).await?;
@@ -102,11 +103,8 @@ impl Controller for NamespaceController {
             status.phase = Some("Terminating".to_owned());
             status.conditions = Some(conditions);
             namespace.status = Some(status);
-            match api.replace_status(name, &PostParams::default(), &namespace).await {
-                Ok(answer) => {
-                    ctx.record_write(&self.namespaces, &answer);
-                    namespace = answer;
-                }
+            match api.replace_status(&namespace).await {
+                Ok(replaced) => namespace = replaced,
                 // Another client wrote meanwhile; its change enqueues the namespace again.
                 Err(error) => tracing::debug!(namespace = %name, %error, "the conditions are not written"),
             }
@@ -117,31 +115,28 @@ impl Controller for NamespaceController {
         if emptied.estimate > 0 {
             return Ok(Action::Requeue(plan::pause(emptied.estimate)));
         }
-        self.finalize(&api, namespace).await?;
+        self.finalize(namespace, ctx).await?;
         Ok(Action::AwaitChange)
     }
 }
 
 impl NamespaceController {
-    async fn finalize(&self, api: &Api<Namespace>, mut namespace: Namespace) -> Result<(), Error> {
-        let name = namespace.metadata.name.clone().unwrap_or_default();
+    async fn finalize(&self, mut namespace: Namespace, ctx: &ReconcileContext) -> Result<(), Error> {
+        let (api, name) = (ctx.api(&self.namespaces), NamespacedName::of(&namespace));
         loop {
-            let mut others: Vec<&String> =
-                finalizers(&namespace).iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+            let mut others = finalizers(&namespace).to_vec();
+            others.retain(|finalizer| finalizer != FINALIZER);
             others.sort_unstable();
-            let body = json!({
-                "apiVersion": "v1", "kind": "Namespace",
-                "metadata": namespace.metadata, "spec": {"finalizers": others},
-            });
-            let answer = api.replace_subresource("finalize", &name, &PostParams::default(), &body).await;
+            let spec = NamespaceSpec { finalizers: Some(others) };
+            let finalized = Namespace { metadata: namespace.metadata, spec: Some(spec), status: None };
+            let answer = api.replace_subresource("finalize", &finalized).await;
             // None: another client wrote meanwhile, or the namespace is deleted.
             let answer = ignore_conflict(ignore_not_found(answer))?;
             if answer.is_some() {
                 return Ok(());
             }
-            let uid = namespace.metadata.uid.take();
-            match api.get_opt(&name).await? {
-                Some(current) if current.metadata.uid == uid => namespace = current,
+            match api.get(&name).await? {
+                Some(current) if current.metadata.uid == finalized.metadata.uid => namespace = current,
                 _ => return Ok(()),
             }
         }

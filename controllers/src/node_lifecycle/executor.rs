@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::{Action, Error, ReconcileContext, ignore_conflict, ignore_not_found};
 use coracle_kinds::nodes::ready_status;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::api::Patch;
 
 use super::NodeLifecycleController;
 use super::taints::{self, NodeChange, evicting_taints};
@@ -45,21 +45,17 @@ impl NodeLifecycleController {
         plan: impl Fn(&Node, Time) -> Option<NodeChange>,
         ctx: &ReconcileContext,
     ) -> Result<bool, Error> {
-        let (nodes, name) = (Api::<Node>::all(self.client.clone()), node.name_any());
+        let (nodes, name) = (ctx.api(&self.nodes), NamespacedName::of(node.as_ref()));
         let mut node = node.clone();
         for _ in 0..TRIES {
             let Some(change) = plan(&node, Time(self.clock.now())) else { return Ok(false) };
-            let patch = Patch::Merge(change.patch(&node));
-            let answer = nodes.patch(&name, &PatchParams::default(), &patch).await;
-            match ignore_not_found(ignore_conflict(answer))? {
+            let patched = nodes.patch(&name, Patch::Merge(change.patch(&node))).await;
+            match ignore_not_found(ignore_conflict(patched))? {
                 None => return Ok(false),
-                Some(Some(written)) => {
-                    ctx.record_write(&self.nodes, &written);
-                    return Ok(true);
-                }
+                Some(Some(_)) => return Ok(true),
                 Some(None) => {}
             }
-            let Some(newer) = ignore_not_found(nodes.get(&name).await)? else { return Ok(false) };
+            let Some(newer) = nodes.get(&name).await? else { return Ok(false) };
             if newer.metadata.uid != node.metadata.uid {
                 return Ok(false);
             }

@@ -26,7 +26,7 @@ use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use tokio::sync::Notify;
 
 use crate::settings::{Context, Settings};
@@ -44,7 +44,6 @@ const LEASES: &str = "kube-node-lease";
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
 
 pub struct NodeLifecycleController {
-    client: Client,
     clock: Clock,
     recorder: Recorder,
     nodes: Arc<Cache<Node>>,
@@ -93,7 +92,6 @@ impl fmt::Display for Key {
 impl Initialize<Settings> for NodeLifecycleController {
     fn new(context: &Context) -> NodeLifecycleController {
         NodeLifecycleController {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("node-controller"),
             nodes: context.cache(),

@@ -10,8 +10,8 @@ use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::taints::{NO_EXECUTE, has_taint};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
 use super::health::NodeHealth;
@@ -102,13 +102,9 @@ impl NodeLifecycleController {
                 "metadata": {"resourceVersion": node.metadata.resource_version},
                 "status": {"conditions": conditions},
             });
-            let nodes = Api::<Node>::all(self.client.clone());
-            let params = PatchParams::default();
-            match nodes.patch_status(&name, &params, &Patch::Strategic(patch)).await {
-                Ok(written) => {
-                    ctx.record_write(&self.nodes, &written);
-                    node = Arc::new(written);
-                }
+            let patch = Patch::Strategic(patch);
+            match ctx.api(&self.nodes).patch_status(&NamespacedName::new("", &name), patch).await {
+                Ok(written) => node = Arc::new(written),
                 Err(error) => {
                     tracing::info!(node = name, %error, "the health of the node is not updated");
                     return None;

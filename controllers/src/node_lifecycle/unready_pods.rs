@@ -9,8 +9,8 @@ use coracle_kinds::pods;
 use coracle_volumes::indexes::ByNode;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
 use super::{NodeLifecycleController, reference};
@@ -55,11 +55,8 @@ impl NodeLifecycleController {
             let name = NamespacedName::of(pod.as_ref());
             let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": Time(now)});
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
-            let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-            let params = PatchParams::default();
-            let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-            if let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() {
-                ctx.record_write(&self.pods, &written);
+            let patched = ctx.api(&self.pods).patch_status_unread(&name, Patch::Strategic(patch)).await;
+            if ignore_not_found(ignore_conflict(patched))?.flatten().is_some() {
                 self.recorder.warning(pod.as_ref(), "NodeNotReady", "Node is not ready");
             }
         }

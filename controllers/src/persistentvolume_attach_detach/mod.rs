@@ -21,8 +21,7 @@ use coracle_object_meta::annotation;
 use coracle_volumes::attachment::needs_attachment;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 
 use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
@@ -39,7 +38,6 @@ use plan::{Observed, plan};
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 pub struct AttachDetachController {
-    client: Client,
     recorder: Recorder,
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
@@ -64,7 +62,6 @@ struct PodNotifications {
 impl Initialize<Settings> for AttachDetachController {
     fn new(context: &Context) -> AttachDetachController {
         AttachDetachController {
-            client: context.client.clone(),
             recorder: context.recorder("attachdetach-controller"),
             volumes: context.cache(),
             claims: context.cache(),
@@ -125,19 +122,16 @@ impl Controller for AttachDetachController {
         let nodes =
             pods.iter().filter_map(|pod| pods::node(pod)).filter(|node| self.is_managed(node)).collect();
         let plan = plan(&Observed { volume: volume.as_deref(), nodes, attachments: &attachments });
-        let api = Api::<VolumeAttachment>::all(self.client.clone());
+        let api = ctx.api(&self.attachments);
         for gone in plan.detach {
-            let name = gone.name_any();
-            ignore_not_found(ignore_conflict(api.delete(&name, &uid_precondition(gone)).await))?;
-            self.notifications().attaching.remove(&name);
+            ignore_not_found(ignore_conflict(api.delete(gone, &uid_precondition(gone)).await))?;
+            self.notifications().attaching.remove(&gone.name_any());
         }
         for node in plan.attach {
             let Some(wanted) = volume.as_deref().and_then(|volume| attachment(volume, node)) else {
                 continue;
             };
-            if let Some(answer) = ignore_conflict(api.create(&PostParams::default(), &wanted).await)? {
-                ctx.record_write(&self.attachments, &answer);
-            }
+            ignore_conflict(api.create(&wanted).await)?;
             self.notifications().attaching.insert(wanted.name_any());
         }
         self.record_refused(name, plan.refuse, &pods);

@@ -21,8 +21,6 @@ use coracle_controller_runtime::{Error, Part, ReconcileContext, run_all, start_p
 use coracle_volumes::bind;
 use coracle_volumes::provisioner::provision;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
 
 use crate::settings::{Context, Settings};
 
@@ -51,22 +49,13 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
 
 /// Writes of claims and volumes, each against the revision that was read.
 struct Writer {
-    client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
 impl Writer {
     fn new(context: &Context) -> Writer {
-        Writer { client: context.client.clone(), claims: context.cache(), volumes: context.cache() }
-    }
-
-    fn claim_api(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.client.clone(), claim.metadata.namespace.as_deref().unwrap_or_default())
-    }
-
-    fn volume_api(&self) -> Api<PersistentVolume> {
-        Api::all(self.client.clone())
+        Writer { claims: context.cache(), volumes: context.cache() }
     }
 
     async fn claim(
@@ -74,10 +63,7 @@ impl Writer {
         claim: PersistentVolumeClaim,
         ctx: &ReconcileContext,
     ) -> Result<PersistentVolumeClaim, Error> {
-        let api = self.claim_api(&claim);
-        let answer = api.replace(&claim.name_any(), &PostParams::default(), &claim).await?;
-        ctx.record_write(&self.claims, &answer);
-        Ok(answer)
+        Ok(ctx.api(&self.claims).replace(&claim).await?)
     }
 
     async fn claim_status(
@@ -85,10 +71,7 @@ impl Writer {
         claim: PersistentVolumeClaim,
         ctx: &ReconcileContext,
     ) -> Result<PersistentVolumeClaim, Error> {
-        let api = self.claim_api(&claim);
-        let answer = api.replace_status(&claim.name_any(), &PostParams::default(), &claim).await?;
-        ctx.record_write(&self.claims, &answer);
-        Ok(answer)
+        Ok(ctx.api(&self.claims).replace_status(&claim).await?)
     }
 
     async fn volume(
@@ -96,9 +79,7 @@ impl Writer {
         volume: PersistentVolume,
         ctx: &ReconcileContext,
     ) -> Result<PersistentVolume, Error> {
-        let answer = self.volume_api().replace(&volume.name_any(), &PostParams::default(), &volume).await?;
-        ctx.record_write(&self.volumes, &answer);
-        Ok(answer)
+        Ok(ctx.api(&self.volumes).replace(&volume).await?)
     }
 
     async fn volume_status(
@@ -106,10 +87,7 @@ impl Writer {
         volume: PersistentVolume,
         ctx: &ReconcileContext,
     ) -> Result<PersistentVolume, Error> {
-        let answer =
-            self.volume_api().replace_status(&volume.name_any(), &PostParams::default(), &volume).await?;
-        ctx.record_write(&self.volumes, &answer);
-        Ok(answer)
+        Ok(ctx.api(&self.volumes).replace_status(&volume).await?)
     }
 
     /// The volume in a phase.

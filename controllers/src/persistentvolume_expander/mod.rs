@@ -14,8 +14,7 @@ use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
 use coracle_object_meta::annotation;
 use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::api::Patch;
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
@@ -25,7 +24,6 @@ const COMPONENT: &str = "volume_expand";
 const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
 
 pub struct ExpandController {
-    client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
     recorder: Recorder,
@@ -35,7 +33,6 @@ pub struct ExpandController {
 impl Initialize<Settings> for ExpandController {
     fn new(context: &Context) -> ExpandController {
         ExpandController {
-            client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
             recorder: context.recorder(COMPONENT),
@@ -79,10 +76,8 @@ impl Controller for ExpandController {
         };
         self.recorder.normal(claim.as_ref(), "ExternalExpanding", message);
         if let Some(driver) = driver.filter(|driver| annotation(&claim.metadata, RESIZER) != Some(driver)) {
-            let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
             let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {RESIZER: driver}}});
-            let patched = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            ignore_not_found(patched)?.iter().for_each(|claim| ctx.record_write(&self.claims, claim));
+            ignore_not_found(ctx.api(&self.claims).patch(name, Patch::Merge(patch)).await)?;
         }
         Ok(Action::AwaitChange)
     }

@@ -12,21 +12,18 @@ use coracle_controller_runtime::{
 use coracle_kinds::storage::VolumeExt;
 use coracle_object_meta::set_finalizer;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::PostParams;
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings};
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 
 pub struct PersistentVolumeProtectionController {
-    client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
 impl Initialize<Settings> for PersistentVolumeProtectionController {
     fn new(context: &Context) -> PersistentVolumeProtectionController {
-        PersistentVolumeProtectionController { client: context.client.clone(), volumes: context.cache() }
+        PersistentVolumeProtectionController { volumes: context.cache() }
     }
 }
 
@@ -42,11 +39,7 @@ impl Controller for PersistentVolumeProtectionController {
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(volume) = self.volumes.get(name) else { return Ok(Action::AwaitChange) };
         if let Some(changed) = protected(&volume) {
-            let api = Api::<PersistentVolume>::all(self.client.clone());
-            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
-            if let Some(answer) = answer {
-                ctx.record_write(&self.volumes, &answer);
-            }
+            ignore_not_found(ctx.api(&self.volumes).replace(&changed).await)?;
         }
         Ok(Action::AwaitChange)
     }

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 pub struct LivePods {
-    client: Client,
+    reader: Client,
     namespaces: Mutex<HashMap<String, Arc<Lists>>>,
 }
 
@@ -21,8 +21,8 @@ struct Lists {
 }
 
 impl LivePods {
-    pub fn new(client: Client) -> LivePods {
-        LivePods { client, namespaces: Mutex::default() }
+    pub fn new(reader: Client) -> LivePods {
+        LivePods { reader, namespaces: Mutex::default() }
     }
 
     /// A list that was begun after this was called, by whomever.
@@ -38,7 +38,7 @@ impl LivePods {
         if last.0 <= arrived {
             let number = lists.begun.fetch_add(1, Ordering::AcqRel) + 1;
             let pods =
-                Api::<Pod>::namespaced(self.client.clone(), namespace).list(&ListParams::default()).await?;
+                Api::<Pod>::namespaced(self.reader.clone(), namespace).list(&ListParams::default()).await?;
             *last = (number, Arc::new(pods.items));
         }
         Ok(last.1.clone())

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use coracle_kinds::pods::{self, is_terminated, pod_claims};
 use coracle_object_meta::{has_finalizer, is_controlled_by, set_finalizer};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 
 use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
@@ -29,7 +28,6 @@ use live::LivePods;
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 pub struct PersistentVolumeClaimProtectionController {
-    client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     pods: Arc<Cache<Pod>>,
     live_pods: LivePods,
@@ -38,7 +36,6 @@ pub struct PersistentVolumeClaimProtectionController {
 impl Initialize<Settings> for PersistentVolumeClaimProtectionController {
     fn new(context: &Context) -> PersistentVolumeClaimProtectionController {
         PersistentVolumeClaimProtectionController {
-            client: context.client.clone(),
             claims: context.cache(),
             pods: context.cache(),
             live_pods: LivePods::new(context.client.clone()),
@@ -74,11 +71,7 @@ impl Controller for PersistentVolumeClaimProtectionController {
         if has_to_change {
             let mut changed = claim.as_ref().clone();
             set_finalizer(&mut changed.metadata, PROTECTION, !is_protected);
-            let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
-            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
-            if let Some(answer) = answer {
-                ctx.record_write(&self.claims, &answer);
-            }
+            ignore_not_found(ctx.api(&self.claims).replace(&changed).await)?;
         }
         Ok(Action::AwaitChange)
     }

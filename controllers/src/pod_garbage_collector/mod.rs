@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use prometheus::CounterVec;
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
 use coracle_controller_runtime::batch::execute_all;
-use coracle_controller_runtime::cache::Cache;
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found, uid_precondition,
@@ -37,7 +37,7 @@ const TERMINATED_THRESHOLD: usize = 12_500;
 const MAX_CONCURRENT: usize = 20;
 
 pub struct PodGarbageCollector {
-    client: Client,
+    reader: Client,
     clock: Clock,
     pods: Arc<Cache<Pod>>,
     nodes: Arc<Cache<Node>>,
@@ -50,7 +50,7 @@ impl Initialize<Settings> for PodGarbageCollector {
     fn new(context: &Context) -> PodGarbageCollector {
         let counter = |name, help| context.metrics.counter(name, help, &["namespace", "reason"]);
         PodGarbageCollector {
-            client: context.client.clone(),
+            reader: context.client.clone(),
             clock: context.clock.clone(),
             pods: context.cache(),
             nodes: context.cache(),
@@ -89,45 +89,39 @@ impl Controller for PodGarbageCollector {
             quarantine.pass(pods(), &nodes, QUARANTINE, self.clock.now())
         };
         for node in missed {
-            match Api::<Node>::all(self.client.clone()).get_metadata_opt(&node).await {
+            match Api::<Node>::all(self.reader.clone()).get_metadata_opt(&node).await {
                 Ok(None) => terminating.extend(plan::on(&node, pods())),
                 Ok(Some(_)) => {}
                 // It is missed again from the next check on.
                 Err(error) => tracing::info!(%node, %error, "the node cannot be read"),
             }
         }
-        let work = terminating.into_iter().map(|(pod, reason)| self.count(pod, reason));
-        let deleted: Vec<Option<&Pod>> = execute_all(work, MAX_CONCURRENT).await;
-        deleted.into_iter().flatten().for_each(|pod| ctx.record_delete(&self.pods, pod));
+        let work = terminating.into_iter().map(|(pod, reason)| self.count(pod, reason, ctx));
+        execute_all(work, MAX_CONCURRENT).await;
         Ok(Action::AwaitChange)
     }
 }
 
 impl PodGarbageCollector {
-    async fn count<'a>(&self, pod: &'a Pod, reason: Reason) -> Option<&'a Pod> {
+    async fn count(&self, pod: &Pod, reason: Reason, ctx: &ReconcileContext) {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let labels = &[namespace, reason.label()];
         self.deleted.with_label_values(labels).inc();
-        match self.delete(namespace, pod, reason).await {
-            Ok(()) => Some(pod),
-            Err(error) => {
-                self.errors.with_label_values(labels).inc();
-                tracing::info!(namespace, pod = pod.metadata.name, %error, "cannot delete the pod");
-                None
-            }
+        if let Err(error) = self.delete(pod, reason, ctx).await {
+            self.errors.with_label_values(labels).inc();
+            tracing::info!(namespace, pod = pod.metadata.name, %error, "cannot delete the pod");
         }
     }
 
-    async fn delete(&self, namespace: &str, pod: &Pod, reason: Reason) -> kube::Result<()> {
-        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
+    async fn delete(&self, pod: &Pod, reason: Reason, ctx: &ReconcileContext) -> kube::Result<()> {
+        let pods = ctx.api(&self.pods);
         if let Some(status) = plan::failed(pod, reason, self.clock.now()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-            let patched = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            let patched = pods.patch_status_unread(&NamespacedName::of(pod), Patch::Strategic(patch)).await;
             if ignore_not_found(patched)?.is_none() {
                 return Ok(());
             }
         }
-        ignore_not_found(pods.delete(name, &uid_precondition(pod).grace_period(0)).await).map(|_| ())
+        ignore_not_found(pods.delete(pod, &uid_precondition(pod).grace_period(0)).await).map(|_| ())
     }
 }

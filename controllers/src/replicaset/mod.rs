@@ -25,7 +25,6 @@ use coracle_object_meta::{controller_of, is_controlled_by, selector_matches};
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
 use kube::core::Selector;
 use kube::{Api, Client, Resource, ResourceExt};
 use prometheus::{CounterVec, Histogram};
@@ -39,7 +38,8 @@ use plan::Plan;
 
 /// Keeps the number of pods that each object of kind `O` wants.
 pub struct ReplicaSetController<O> {
-    client: Client,
+    /// The client of `controller_ref`, which records by itself what it adopts and releases.
+    unrecorded: Client,
     clock: Clock,
     pod_control: PodControl,
     owners: Arc<Cache<O>>,
@@ -64,13 +64,9 @@ impl<O: ReplicaOwner> Initialize<Settings> for ReplicaSetController<O> {
         let help_stale = "Total number of ReplicaSet syncs skipped due to a stale watch cache.";
         let pods = context.cache();
         ReplicaSetController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
-            pod_control: PodControl::new(
-                context.client.clone(),
-                context.recorder(O::COMPONENT),
-                Arc::clone(&pods),
-            ),
+            pod_control: PodControl::new(context.recorder(O::COMPONENT), Arc::clone(&pods)),
             owners: context.cache(),
             pods,
             reports_terminating: O::REPORTS_TERMINATING
@@ -186,15 +182,11 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
         if status == owner.status() {
             return Ok(());
         }
-        let (api, name, parameters) = (self.api::<O>(owner), owner.name_any(), PostParams::default());
-        let written = match api.replace_status(&name, &parameters, &owner.with_status(status.clone())).await {
-            Ok(written) => written,
-            Err(_) => {
-                let live = api.get(&name).await?;
-                api.replace_status(&name, &parameters, &live.with_status(status)).await?
-            }
-        };
-        ctx.record_write(&self.owners, &written);
+        let api = ctx.api(&self.owners);
+        if let Err(error) = api.replace_status(&owner.with_status(status.clone())).await {
+            let Some(live) = api.get(&NamespacedName::of(owner)).await? else { return Err(error.into()) };
+            api.replace_status(&live.with_status(status)).await?;
+        }
         Ok(())
     }
 
@@ -202,7 +194,7 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        Api::namespaced(self.client.clone(), &owner.namespace().unwrap_or_default())
+        Api::namespaced(self.unrecorded.clone(), &owner.namespace().unwrap_or_default())
     }
 }
 

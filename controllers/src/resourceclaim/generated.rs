@@ -53,6 +53,7 @@ pub fn claim(pod: &Pod, entry: &Entry<'_>, template: &ResourceClaimTemplate) -> 
         claim.metadata.annotations.clone_from(&meta.annotations);
     }
     set_annotation(&mut claim.metadata, CLAIM_NAME, entry.name);
+    claim.metadata.namespace = pod.namespace();
     claim.metadata.generate_name = Some(generate_name(&pod.name_any(), entry.name));
     // The deletion of the pod does not wait for its claims.
     claim.metadata.owner_references =
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn a_claim_is_made_of_its_template() {
         let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"name": "web", "uid": "u"},
+            "metadata": {"name": "web", "namespace": "n", "uid": "u"},
             "spec": {"containers": [], "resourceClaims": [
                 {"name": "gpu", "resourceClaimTemplateName": "t"}, {"name": "shared", "resourceClaimName": "s"},
             ]},
@@ -116,7 +117,8 @@ mod tests {
         let entry = entries(&pod).next().unwrap();
         let claim = claim(&pod, &entry, &template);
         let meta = json!({
-            "generateName": "web-gpu-", "labels": {"a": "b"}, "annotations": {"c": "d", CLAIM_NAME: "gpu"},
+            "namespace": "n", "generateName": "web-gpu-", "labels": {"a": "b"},
+            "annotations": {"c": "d", CLAIM_NAME: "gpu"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "controller": true}],
         });
         assert_eq!(serde_json::to_value(&claim.metadata).unwrap(), meta);

@@ -19,8 +19,8 @@ use coracle_kinds::pods;
 use coracle_object_meta::{annotation, controller_of, is_controlled_by};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use prometheus::CounterVec;
 use serde_json::json;
 
@@ -38,7 +38,6 @@ use generated::{CLAIM_NAME, Entry, entries, is_generated_entry, recorded_name};
 const MANAGER: &str = "ResourceClaimController";
 
 pub struct ResourceClaimController {
-    client: Client,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<ResourceClaim>>,
     templates: Arc<Cache<ResourceClaimTemplate>>,
@@ -64,7 +63,6 @@ impl fmt::Display for Key {
 impl Initialize<Settings> for ResourceClaimController {
     fn new(context: &Context) -> ResourceClaimController {
         ResourceClaimController {
-            client: context.client.clone(),
             pods: context.cache(),
             claims: context.cache(),
             templates: context.cache(),
@@ -154,12 +152,8 @@ impl ResourceClaimController {
                 "metadata": {"name": pod.name_any(), "uid": pod.uid()},
                 "status": {"resourceClaimStatuses": statuses.collect::<Vec<_>>()},
             });
-            let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-            let params = PatchParams::apply(MANAGER).force();
-            let patched = api.patch_status(&name.name, &params, &Patch::Apply(applied)).await;
-            if let Some(patched) = ignore_not_found(patched)? {
-                ctx.record_write(&self.pods, &patched);
-            }
+            let pods = ctx.api(&self.pods).managed_by(MANAGER);
+            ignore_not_found(pods.patch_status_unread(name, Patch::Apply(applied)).await)?;
         }
         if pods::node(&pod).is_some() {
             for claim in generated::claim_names(&pod) {
@@ -199,11 +193,9 @@ impl ResourceClaimController {
         };
         let claim = generated::claim(pod, entry, &template);
         let admin_access = if generated::has_admin_access(&claim) { "true" } else { "false" };
-        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &namespace);
-        match api.create(&PostParams::default(), &claim).await {
+        match ctx.api(&self.claims).create(&claim).await {
             Ok(created) => {
                 self.creates.with_label_values(&["success", admin_access]).inc();
-                ctx.record_write(&self.claims, &created);
                 Ok(created.name_any())
             }
             Err(error) => {
@@ -222,7 +214,7 @@ impl ResourceClaimController {
             return Ok(());
         }
         match consumers::with_consumer(&claim, pod) {
-            Some(changed) => self.replace_status(&name, &changed, ctx).await,
+            Some(changed) => self.replace_status(&changed, ctx).await,
             None => Ok(()),
         }
     }
@@ -230,37 +222,22 @@ impl ResourceClaimController {
     async fn reconcile_claim(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<(), Error> {
         let Some(claim) = self.claims.get(name) else { return Ok(()) };
         let pod = |consumer: &str| self.pods.get(&NamespacedName::new(&name.namespace, consumer));
-        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &name.namespace);
         match consumers::plan(&claim, pod) {
             None => {}
-            Some(Step::ReplaceStatus(changed)) => self.replace_status(name, &changed, ctx).await?,
+            Some(Step::ReplaceStatus(changed)) => self.replace_status(&changed, ctx).await?,
             Some(Step::RemoveFinalizer(changed)) => {
-                let replaced = api.replace(&name.name, &PostParams::default(), &changed).await;
-                if let Some(replaced) = ignore_not_found(replaced)? {
-                    ctx.record_write(&self.claims, &replaced);
-                }
+                ignore_not_found(ctx.api(&self.claims).replace(&changed).await)?;
             }
             Some(Step::Delete) => {
-                let deleted = api.delete(&name.name, &uid_precondition(claim.as_ref())).await;
-                if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
-                    ctx.record_delete(&self.claims, claim.as_ref());
-                }
+                let deleted = ctx.api(&self.claims).delete(&claim, &uid_precondition(claim.as_ref())).await;
+                ignore_not_found(ignore_conflict(deleted))?;
             }
         }
         Ok(())
     }
 
-    async fn replace_status(
-        &self,
-        name: &NamespacedName,
-        changed: &ResourceClaim,
-        ctx: &ReconcileContext,
-    ) -> Result<(), Error> {
-        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &name.namespace);
-        let replaced = api.replace_status(&name.name, &PostParams::default(), changed).await;
-        if let Some(replaced) = ignore_not_found(replaced)? {
-            ctx.record_write(&self.claims, &replaced);
-        }
+    async fn replace_status(&self, changed: &ResourceClaim, ctx: &ReconcileContext) -> Result<(), Error> {
+        ignore_not_found(ctx.api(&self.claims).replace_status(changed).await)?;
         Ok(())
     }
 }

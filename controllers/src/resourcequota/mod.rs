@@ -23,7 +23,7 @@ use coracle_pod_resources::{ResourceList, add_resource_list};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaSpec, Service};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 
 use crate::settings::{Context, Settings};
@@ -43,7 +43,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const AFTER_A_CHARGE: Duration = Duration::from_millis(250);
 
 pub struct ResourceQuotaController {
-    client: Client,
+    reader: Client,
     clock: Clock,
     resources: Arc<Discovery>,
     supervisor: Supervisor,
@@ -57,7 +57,7 @@ pub struct ResourceQuotaController {
 impl Initialize<Settings> for ResourceQuotaController {
     fn new(context: &Context) -> ResourceQuotaController {
         ResourceQuotaController {
-            client: context.client.clone(),
+            reader: context.client.clone(),
             clock: context.clock.clone(),
             resources: context.discovery(),
             supervisor: Supervisor::of(context),
@@ -84,9 +84,9 @@ impl Controller for ResourceQuotaController {
         self.replenish(sources, &self.services);
         self.replenish(sources, &self.volume_claims);
         self.replenish(sources, &self.device_claims);
-        let (client, quotas, resources) = (self.client.clone(), self.quotas.clone(), self.resources.clone());
+        let (reader, quotas, resources) = (self.reader.clone(), self.quotas.clone(), self.resources.clone());
         let supervisor = self.supervisor.clone();
-        sources.beside(|queue| counts::watch_deletions(client, quotas, resources, queue, supervisor));
+        sources.beside(|queue| counts::watch_deletions(reader, quotas, resources, queue, supervisor));
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
@@ -94,9 +94,8 @@ impl Controller for ResourceQuotaController {
         let used = self.used(&name.namespace, &spec_of(&quota)).await?;
         if let Some(status) = plan::status(&quota, &used) {
             let changed = ResourceQuota { status: Some(status), ..quota.as_ref().clone() };
-            let quotas = Api::<ResourceQuota>::namespaced(self.client.clone(), &name.namespace);
-            match quotas.replace_status(&name.name, &PostParams::default(), &changed).await {
-                Ok(answer) => ctx.record_write(&self.quotas, &answer),
+            match ctx.api(&self.quotas).replace_status(&changed).await {
+                Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     return Ok(Action::Requeue(AFTER_A_CHARGE));
                 }
@@ -136,7 +135,7 @@ impl ResourceQuotaController {
             }
             let Some(served) = counted.find(&snapshot) else { continue };
             let number = match scopes::are_none(spec) {
-                true => counts::count(&self.client, namespace, served).await?,
+                true => counts::count(&self.reader, namespace, served).await?,
                 // Only what is measured can be in a scope.
                 false => none(),
             };
@@ -161,7 +160,7 @@ impl ResourceQuotaController {
         }
         used.extend(names.into_iter().map(|name| (name.to_owned(), none())));
         let objects =
-            Api::<K>::namespaced(self.client.clone(), namespace).list(&ListParams::default()).await?;
+            Api::<K>::namespaced(self.reader.clone(), namespace).list(&ListParams::default()).await?;
         let now = self.clock.now();
         objects.items.iter().for_each(|object| add_resource_list(used, &scoped_usage(spec, object, now)));
         Ok(())

@@ -32,7 +32,9 @@ const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-api
                     Kubernetes clusters.";
 
 pub struct RootCaCertificatePublisher {
-    client: Client,
+    /// Writes ConfigMaps. Each reconciliation reads its ConfigMap from the server: the cache has only
+    /// metadata, and no decision depends on it.
+    unrecorded: Client,
     certificates: String,
     namespaces: Arc<Cache<Namespace>>,
     published: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
@@ -47,7 +49,7 @@ impl Initialize<Settings> for RootCaCertificatePublisher {
     fn new(context: &Context) -> RootCaCertificatePublisher {
         let help = "Number of namespace syncs happened in root ca cert publisher.";
         RootCaCertificatePublisher {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             certificates: context.settings.root_ca.clone().unwrap_or_default(),
             namespaces: context.cache(),
             published: context.cache_within(PUBLISHED),
@@ -93,7 +95,7 @@ impl Controller for RootCaCertificatePublisher {
 
 impl RootCaCertificatePublisher {
     async fn publish(&self, namespace: &str) -> kube::Result<()> {
-        let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        let api = Api::<ConfigMap>::namespaced(self.unrecorded.clone(), namespace);
         let current = api.get_opt(NAME).await?;
         let Some(wanted) = wanted(current.as_ref(), &self.certificates) else { return Ok(()) };
         let written = match current {

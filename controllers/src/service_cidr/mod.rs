@@ -13,7 +13,7 @@ use std::time::Duration;
 use coracle_object_meta::has_finalizer;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ const DELETION_GRACE: Duration = Duration::from_secs(10);
 const CHECK: Duration = Duration::from_secs(5);
 
 pub struct ServiceCidrController {
-    client: Client,
+    reader: Client,
     clock: Clock,
     blocks: Arc<Cache<ServiceCIDR>>,
 }
@@ -43,7 +43,7 @@ pub struct ServiceCidrController {
 impl Initialize<Settings> for ServiceCidrController {
     fn new(context: &Context) -> ServiceCidrController {
         ServiceCidrController {
-            client: context.client.clone(),
+            reader: context.client.clone(),
             clock: context.clock.clone(),
             blocks: context.cache(),
         }
@@ -67,13 +67,11 @@ impl Controller for ServiceCidrController {
     }
 
     async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
-        let Some(block) = self.blocks.get(&NamespacedName::new("", name)) else {
-            return Ok(Action::AwaitChange);
-        };
+        let name = &NamespacedName::new("", name);
+        let Some(block) = self.blocks.get(name) else { return Ok(Action::AwaitChange) };
         let Some(deleted) = &block.metadata.deletion_timestamp else {
             if !has_finalizer(&block.metadata, FINALIZER) {
-                let patched = self.patch(name, json!({"finalizers": [FINALIZER]})).await?;
-                patched.iter().for_each(|patched| ctx.record_write(&self.blocks, patched));
+                self.patch(name, json!({"finalizers": [FINALIZER]}), ctx).await?;
             }
             self.set_ready(&block, true, "", "Kubernetes Service CIDR is ready", ctx).await?;
             return Ok(Action::AwaitChange);
@@ -81,7 +79,7 @@ impl Controller for ServiceCidrController {
         if !has_finalizer(&block.metadata, FINALIZER) {
             return Ok(Action::AwaitChange);
         }
-        let allocated = Api::<IPAddress>::all(self.client.clone());
+        let allocated = Api::<IPAddress>::all(self.reader.clone());
         let allocated = allocated.list_metadata(&ListParams::default().labels(ALLOCATED)).await?;
         let addresses = allocated.iter().filter_map(|address| address.metadata.name.as_deref());
         if is_needed(&block, &self.blocks.all(), addresses) {
@@ -93,17 +91,22 @@ impl Controller for ServiceCidrController {
         if let Some(left) = DELETION_GRACE.checked_sub(passed).filter(|left| !left.is_zero()) {
             return Ok(Action::Requeue(left));
         }
-        self.patch(name, json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})).await?;
+        self.patch(name, json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]}), ctx).await?;
         Ok(Action::AwaitChange)
     }
 }
 
 impl ServiceCidrController {
-    /// Changes the metadata of a ServiceCIDR; None if it is gone.
-    async fn patch(&self, name: &str, metadata: Value) -> Result<Option<ServiceCIDR>, Error> {
-        let blocks = Api::<ServiceCIDR>::all(self.client.clone());
+    /// Changes the metadata of a ServiceCIDR, unless it was deleted.
+    async fn patch(
+        &self,
+        name: &NamespacedName,
+        metadata: Value,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
         let patch = Patch::Strategic(json!({ "metadata": metadata }));
-        Ok(ignore_not_found(blocks.patch(name, &PatchParams::default(), &patch).await)?)
+        ignore_not_found(ctx.api(&self.blocks).patch(name, patch).await)?;
+        Ok(())
     }
 
     async fn set_ready(
@@ -130,17 +133,13 @@ impl ServiceCidrController {
             last_transition_time: Time(self.clock.now()),
             observed_generation: None,
         };
-        let name = block.name_any();
+        let name = NamespacedName::of(block);
         let part = json!({
-            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
+            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name.name},
             "status": {"conditions": [condition]},
         });
-        let blocks = Api::<ServiceCIDR>::all(self.client.clone());
-        let params = PatchParams::apply(MANAGER).force();
-        let applied = blocks.patch_status(&name, &params, &Patch::Apply(part)).await;
-        if let Some(applied) = ignore_not_found(applied)? {
-            ctx.record_write(&self.blocks, &applied);
-        }
+        let blocks = ctx.api(&self.blocks).managed_by(MANAGER);
+        ignore_not_found(blocks.patch_status(&name, Patch::Apply(part)).await)?;
         Ok(())
     }
 }

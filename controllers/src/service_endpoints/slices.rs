@@ -8,8 +8,7 @@ use coracle_controller_runtime::{
     Error, ReconcileContext, ignore_not_found, is_namespace_terminating, uid_precondition,
 };
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
-use kube::api::PostParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use prometheus::CounterVec;
 
 /// The label with the name of a slice's Service.
@@ -108,7 +107,6 @@ impl SliceChanges {
 
 /// Executes changes of slices.
 pub struct SliceWriter {
-    pub client: Client,
     pub slices: Arc<Cache<EndpointSlice>>,
     /// Counts the requests by operation.
     pub changes: CounterVec,
@@ -129,7 +127,7 @@ impl SliceWriter {
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let NamespacedName { namespace, name } = NamespacedName::of(owner);
-        let api = Api::<EndpointSlice>::namespaced(self.client.clone(), &namespace);
+        let api = ctx.api(&self.slices);
         let of = format!("for {} {namespace}/{name}", O::kind(&()));
         let failed = |what: String, error: kube::Error| {
             Error::Unfinished(format!("failed to {what} {of}: {}", Error::from(error).message()))
@@ -137,18 +135,17 @@ impl SliceWriter {
         let creations = if owner.meta().deletion_timestamp.is_some() { Vec::new() } else { changes.create };
         for mut slice in creations {
             annotate(&mut slice, annotations);
-            match api.create(&PostParams::default(), &slice).await {
-                Ok(created) => self.written(&created, "create", ctx),
+            match api.create(&slice).await {
+                Ok(_) => self.count("create"),
                 Err(error) if is_namespace_terminating(&error) => return Ok(()),
                 Err(error) => return Err(failed("create EndpointSlice".to_owned(), error)),
             }
         }
         for mut slice in changes.update {
             annotate(&mut slice, annotations);
-            let name = slice.name_any();
-            let updated = api.replace(&name, &PostParams::default(), &slice).await;
-            let updated = updated.map_err(|error| failed(format!("update {name} EndpointSlice"), error))?;
-            self.written(&updated, "update", ctx);
+            let updated = api.replace(&slice).await;
+            updated.map_err(|error| failed(format!("update {} EndpointSlice", slice.name_any()), error))?;
+            self.count("update");
         }
         for slice in changes.delete {
             let deleted = self.delete_slice(&slice, ctx).await;
@@ -169,17 +166,14 @@ impl SliceWriter {
     }
 
     async fn delete_slice(&self, slice: &EndpointSlice, ctx: &ReconcileContext) -> kube::Result<()> {
-        let NamespacedName { namespace, name } = NamespacedName::of(slice);
-        let api = Api::<EndpointSlice>::namespaced(self.client.clone(), &namespace);
-        if ignore_not_found(api.delete(&name, &uid_precondition(slice)).await)?.is_some() {
-            self.changes.with_label_values(&["delete"]).inc();
+        let deleted = ctx.api(&self.slices).delete(slice, &uid_precondition(slice)).await;
+        if ignore_not_found(deleted)?.is_some() {
+            self.count("delete");
         }
-        ctx.record_delete(&self.slices, slice);
         Ok(())
     }
 
-    fn written(&self, slice: &EndpointSlice, operation: &str, ctx: &ReconcileContext) {
-        ctx.record_write(&self.slices, slice);
+    fn count(&self, operation: &str) {
         self.changes.with_label_values(&[operation]).inc();
     }
 }

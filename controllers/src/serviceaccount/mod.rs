@@ -13,23 +13,19 @@ use coracle_controller_runtime::{
     is_namespace_terminating,
 };
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::PostParams;
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings};
 
 const ACCOUNT: &str = "default";
 
 pub struct ServiceAccountController {
-    client: Client,
     namespaces: Arc<Cache<Namespace>>,
     accounts: Arc<Cache<ServiceAccount>>,
 }
 
 impl Initialize<Settings> for ServiceAccountController {
     fn new(context: &Context) -> ServiceAccountController {
-        let client = context.client.clone();
-        ServiceAccountController { client, namespaces: context.cache(), accounts: context.cache() }
+        ServiceAccountController { namespaces: context.cache(), accounts: context.cache() }
     }
 }
 
@@ -61,12 +57,11 @@ impl Controller for ServiceAccountController {
         if !is_active || self.accounts.get(&account).is_some() {
             return Ok(Action::AwaitChange);
         }
-        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
         let mut account = ServiceAccount::default();
         account.metadata.name = Some(ACCOUNT.to_owned());
-        match ignore_conflict(accounts.create(&PostParams::default(), &account).await) {
-            Ok(Some(account)) => ctx.record_write(&self.accounts, &account),
-            Ok(None) => {}
+        account.metadata.namespace = Some(namespace.clone());
+        match ignore_conflict(ctx.api(&self.accounts).create(&account).await) {
+            Ok(_) => {}
             Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => return Err(error.into()),
         }

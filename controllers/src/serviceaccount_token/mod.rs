@@ -58,7 +58,9 @@ impl Token {
 }
 
 pub struct TokenController {
-    client: Client,
+    /// Writes Secrets. Each reconciliation reads its Secret from the server: the cache has only
+    /// metadata, and no decision depends on it.
+    unrecorded: Client,
     settings: Arc<Settings>,
     accounts: Arc<Cache<ServiceAccount>>,
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
@@ -71,7 +73,7 @@ impl Initialize<Settings> for TokenController {
 
     fn new(context: &Context) -> TokenController {
         TokenController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             settings: context.settings.clone(),
             accounts: context.cache(),
             secrets: context.cache(),
@@ -102,13 +104,13 @@ impl Controller for TokenController {
             });
     }
 
-    async fn reconcile(&self, token: &Token, _: &ReconcileContext) -> Result<Action, Error> {
+    async fn reconcile(&self, token: &Token, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(sign) = &self.settings.sign else { return Ok(Action::AwaitChange) };
-        let secrets = Api::<Secret>::namespaced(self.client.clone(), &token.secret.namespace);
+        let secrets = Api::<Secret>::namespaced(self.unrecorded.clone(), &token.secret.namespace);
         let secret = secrets.get_opt(&token.secret.name).await?;
-        match (secret, self.account(token).await?) {
+        match (secret, self.account(token, ctx).await?) {
             (None, None) => {}
-            (None, Some(account)) => self.forget(token, &account).await?,
+            (None, Some(account)) => self.forget(token, &account, ctx).await?,
             (Some(secret), _) if !plan::is_token(&secret, &token.account) => {}
             (Some(secret), None) => delete(&secrets, &secret).await?,
             (Some(secret), Some(account)) => self.fill(&secrets, secret, &account, sign).await?,
@@ -119,13 +121,12 @@ impl Controller for TokenController {
 
 impl TokenController {
     /// The account of a token, read from the server if it is not cached: its secret may have been observed first.
-    async fn account(&self, token: &Token) -> Result<Option<ServiceAccount>, Error> {
+    async fn account(&self, token: &Token, ctx: &ReconcileContext) -> Result<Option<ServiceAccount>, Error> {
         let name = NamespacedName::new(&token.secret.namespace, &token.account);
         if let Some(known) = self.accounts.get(&name).filter(|account| token.is_of(account)) {
             return Ok(Some(known.as_ref().clone()));
         }
-        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &name.namespace);
-        Ok(accounts.get_opt(&name.name).await?.filter(|account| token.is_of(account)))
+        Ok(ctx.api(&self.accounts).get(&name).await?.filter(|account| token.is_of(account)))
     }
 
     async fn fill(
@@ -145,10 +146,14 @@ impl TokenController {
         Ok(())
     }
 
-    async fn forget(&self, token: &Token, account: &ServiceAccount) -> Result<(), Error> {
+    async fn forget(
+        &self,
+        token: &Token,
+        account: &ServiceAccount,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
         let Some(without) = plan::without_reference(account, &token.secret.name) else { return Ok(()) };
-        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &token.secret.namespace);
-        ignore_not_found(accounts.replace(&token.account, &PostParams::default(), &without).await)?;
+        ignore_not_found(ctx.api(&self.accounts).replace(&without).await)?;
         Ok(())
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use coracle_controller_runtime::batch::slow_start;
 use coracle_controller_runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 
 use super::plan::{ClaimOwners, Plan, PodClaims, Step};
 use super::{StatefulSetController, identity, status};
@@ -79,7 +78,7 @@ impl Executor<'_> {
         self.create_missing_claims(pod, claims)
             .await
             .inspect_err(|error| self.record_failure(Verb::Create, pod, error))?;
-        let created = self.pods().create(&PostParams::default(), pod).await;
+        let created = self.ctx.api(&self.controller.pods).create(pod).await;
         if let Err(kube::Error::Api(status)) = &created
             && status.reason == "AlreadyExists"
         {
@@ -89,8 +88,7 @@ impl Executor<'_> {
         self.update_claim_owners(owners)
             .await
             .inspect_err(|error| self.record_failure(Verb::Update, pod, error))?;
-        let created =
-            created.map(|pod| self.ctx.record_write(&self.controller.pods, &pod)).map_err(Error::from);
+        let created = created.map(drop).map_err(Error::from);
         self.record_outcome(Verb::Create, pod, &created);
         created
     }
@@ -98,16 +96,14 @@ impl Executor<'_> {
     async fn update(&self, pod: &Pod, claims: &PodClaims, owners: &ClaimOwners) -> Result<(), Error> {
         self.create_missing_claims(pod, claims).await?;
         self.update_claim_owners(owners).await?;
-        let repaired = self.pods().replace(&pod.name_any(), &PostParams::default(), pod).await?;
-        self.ctx.record_write(&self.controller.pods, &repaired);
+        self.ctx.api(&self.controller.pods).replace(pod).await?;
         Ok(())
     }
 
     async fn delete(&self, pod: &Arc<Pod>) -> Result<(), Error> {
-        let deleted =
-            ignore_not_found(self.pods().delete(&pod.name_any(), &uid_precondition(pod.as_ref())).await);
-        let deleted =
-            deleted.map(|_| self.ctx.record_delete(&self.controller.pods, pod.as_ref())).map_err(Error::from);
+        let pods = self.ctx.api(&self.controller.pods);
+        let deleted = ignore_not_found(pods.delete(pod, &uid_precondition(pod.as_ref())).await);
+        let deleted = deleted.map(drop).map_err(Error::from);
         self.record_outcome(Verb::Delete, pod, &deleted);
         deleted
     }
@@ -118,9 +114,8 @@ impl Executor<'_> {
         for claim in &claims.missing {
             let name = claim.name_any();
             let (pod, set) = (pod.name_any(), self.set.name_any());
-            match self.claims().create(&PostParams::default(), claim).await {
-                Ok(made) => {
-                    self.ctx.record_write(&self.controller.claims, &made);
+            match self.ctx.api(&self.controller.claims).create(claim).await {
+                Ok(_) => {
                     let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
                     self.controller.recorder.normal(self.set, "SuccessfulCreate", message);
                 }
@@ -156,8 +151,7 @@ impl Executor<'_> {
                 self.controller.recorder.warning(self.set, "ConflictingController", message);
             }
             if let Some(claim) = &update.change {
-                let changed = self.claims().replace(name, &PostParams::default(), claim).await?;
-                self.ctx.record_write(&self.controller.claims, &changed);
+                self.ctx.api(&self.controller.claims).replace(claim).await?;
             }
         }
         Ok(())
@@ -185,13 +179,5 @@ impl Executor<'_> {
         let (pod, set) = (pod.name_any(), self.set.name_any());
         let message = format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", error.message());
         self.controller.recorder.warning(self.set, &format!("Failed{verb:?}"), message);
-    }
-
-    fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.controller.client.clone(), &self.set.namespace().unwrap_or_default())
-    }
-
-    fn claims(&self) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.controller.client.clone(), &self.set.namespace().unwrap_or_default())
     }
 }

@@ -52,7 +52,9 @@ use plan::{Gates, Observed, Revision, plan};
 const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
 
 pub struct StatefulSetController {
-    client: Client,
+    /// The client of dry runs, which write nothing; of `controller_ref`, which records by itself what it
+    /// adopts and releases; and of `controller_revision::create`, of which the answer is recorded.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     gates: Gates,
@@ -71,7 +73,7 @@ impl Initialize<Settings> for StatefulSetController {
     fn new(context: &Context) -> StatefulSetController {
         let is_enabled = &context.settings.is_enabled;
         StatefulSetController {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("statefulset-controller"),
             gates: Gates {
@@ -193,23 +195,26 @@ impl StatefulSetController {
         ctx: &ReconcileContext,
     ) -> Result<Option<ControllerRevision>, Error> {
         let Some(spec) = &set.spec else { return Ok(None) };
-        let api = self.api::<ControllerRevision>(set);
         let revision = match controller_revision::match_template(set, &spec.template, revisions, *collisions)
         {
             RevisionMatch::Latest(last) => return Ok(Some(Arc::unwrap_or_clone(last))),
             RevisionMatch::Earlier(earlier, number) => {
                 let last = ControllerRevision { revision: number, ..Arc::unwrap_or_clone(earlier) };
-                api.replace(&last.name_any(), &PostParams::default(), &last).await?
+                ctx.api(&self.revisions).replace(&last).await?
             }
             RevisionMatch::New(new) if set.metadata.deletion_timestamp.is_some() => return Ok(Some(*new)),
             RevisionMatch::New(new) => match revisions.last() {
                 Some(last) if self.is_semantically_equal(set, last).await? => {
                     return Ok(Some(last.as_ref().clone()));
                 }
-                _ => controller_revision::create(&api, &set.name_any(), *new, collisions).await?,
+                _ => {
+                    let (api, owner) = (self.api(set), set.name_any());
+                    let created = controller_revision::create(&api, &owner, *new, collisions).await?;
+                    ctx.record_write(&self.revisions, &created);
+                    created
+                }
             },
         };
-        ctx.record_write(&self.revisions, &revision);
         Ok(Some(revision))
     }
 
@@ -277,9 +282,7 @@ impl StatefulSetController {
         self.gauges.update(set, &status, self.gates.max_unavailable);
         if status::has_changed(set, &status) {
             let changed = StatefulSet { status: Some(status), ..set.clone() };
-            let api = self.api::<StatefulSet>(set);
-            let answer = api.replace_status(&set.name_any(), &PostParams::default(), &changed).await?;
-            ctx.record_write(&self.sets, &answer);
+            ctx.api(&self.sets).replace_status(&changed).await?;
         }
         Ok(())
     }
@@ -299,8 +302,7 @@ impl StatefulSetController {
         let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit).unwrap_or(10);
         for revision in controller_revision::excess(revisions, is_live, limit) {
             let this = uid_precondition(revision.as_ref());
-            ignore_not_found(self.api::<ControllerRevision>(set).delete(&revision.name_any(), &this).await)?;
-            ctx.record_delete(&self.revisions, revision.as_ref());
+            ignore_not_found(ctx.api(&self.revisions).delete(revision, &this).await)?;
         }
         Ok(())
     }
@@ -309,7 +311,7 @@ impl StatefulSetController {
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        Api::namespaced(self.client.clone(), &set.namespace().unwrap_or_default())
+        Api::namespaced(self.unrecorded.clone(), &set.namespace().unwrap_or_default())
     }
 }
 

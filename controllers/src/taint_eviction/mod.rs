@@ -16,8 +16,8 @@ use coracle_kinds::taints::no_execute_taints;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::Resource;
+use kube::api::{DeleteParams, Patch};
 use prometheus::{CounterVec, HistogramVec};
 use serde_json::json;
 
@@ -32,7 +32,6 @@ use coracle_volumes::indexes::ByNode;
 use plan::{Eviction, Step, plan};
 
 pub struct TaintEvictionController {
-    client: Client,
     clock: Clock,
     recorder: Recorder,
     pods: Arc<Cache<Pod>>,
@@ -46,7 +45,6 @@ impl Initialize<Settings> for TaintEvictionController {
     fn new(context: &Context) -> TaintEvictionController {
         const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
         TaintEvictionController {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("taint-eviction-controller"),
             pods: context.cache(),
@@ -134,8 +132,8 @@ impl TaintEvictionController {
         since: Timestamp,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
-        let live = ignore_not_found(pods.get(&key.name).await)?;
+        let pods = ctx.api(&self.pods);
+        let live = pods.get(key).await?;
         let Some(live) = live.filter(|live| live.metadata.uid == pod.metadata.uid) else { return Ok(()) };
         let condition = PodCondition {
             type_: "DisruptionTarget".to_owned(),
@@ -154,14 +152,12 @@ impl TaintEvictionController {
         if !known.is_some_and(is_same) {
             let patch =
                 json!({"metadata": {"uid": live.metadata.uid}, "status": {"conditions": [condition]}});
-            let params = PatchParams::default();
-            let answer = pods.patch_status(&key.name, &params, &Patch::Strategic(patch)).await;
-            if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
+            let patched = pods.patch_status_unread(key, Patch::Strategic(patch)).await;
+            if ignore_not_found(ignore_conflict(patched))?.flatten().is_none() {
                 return Ok(());
             }
         }
-        if ignore_not_found(pods.delete(&key.name, &DeleteParams::default()).await)?.is_some() {
-            ctx.record_delete(&self.pods, &live);
+        if ignore_not_found(pods.delete(&live, &DeleteParams::default()).await)?.is_some() {
             self.deletions.with_label_values::<&str>(&[]).inc();
             let passed = self.clock.now().duration_since(since).as_secs_f64();
             self.latency.with_label_values::<&str>(&[]).observe(passed);

@@ -10,24 +10,18 @@ use coracle_controller_runtime::{
     uid_precondition,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
 
 use crate::bootstrap_tokens::{SECRETS, expiration, is_bootstrap_token};
 use crate::settings::{Context, Settings};
 
 pub struct TokenCleaner {
-    client: Client,
     clock: Clock,
     secrets: Arc<Cache<Secret>>,
 }
 
 impl Initialize<Settings> for TokenCleaner {
     fn new(context: &Context) -> TokenCleaner {
-        TokenCleaner {
-            client: context.client.clone(),
-            clock: context.clock.clone(),
-            secrets: context.cache_within(SECRETS),
-        }
+        TokenCleaner { clock: context.clock.clone(), secrets: context.cache_within(SECRETS) }
     }
 }
 
@@ -51,12 +45,9 @@ impl Controller for TokenCleaner {
         if !left.is_zero() {
             return Ok(Action::Requeue(left));
         }
-        let api = Api::<Secret>::namespaced(self.client.clone(), &name.namespace);
-        let deleted = api.delete(&name.name, &uid_precondition(secret.as_ref())).await;
+        let deleted = ctx.api(&self.secrets).delete(&secret, &uid_precondition(secret.as_ref())).await;
         // Deleted by another client, or replaced by another Secret of the name.
-        if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
-            ctx.record_delete(&self.secrets, secret.as_ref());
-        }
+        ignore_not_found(ignore_conflict(deleted))?;
         Ok(Action::AwaitChange)
     }
 }

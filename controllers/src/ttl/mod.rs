@@ -10,8 +10,7 @@ use coracle_controller_runtime::{
 };
 use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::api::Patch;
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
@@ -23,7 +22,6 @@ const STEPS: [(usize, usize, u32); 5] =
     [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
 
 pub struct TtlController {
-    client: Client,
     nodes: Arc<Cache<Node>>,
     /// The step in [`STEPS`], which follows the number of nodes.
     step: Arc<AtomicUsize>,
@@ -31,7 +29,7 @@ pub struct TtlController {
 
 impl Initialize<Settings> for TtlController {
     fn new(context: &Context) -> TtlController {
-        TtlController { client: context.client.clone(), nodes: context.cache(), step: Arc::default() }
+        TtlController { nodes: context.cache(), step: Arc::default() }
     }
 }
 
@@ -57,19 +55,15 @@ impl Controller for TtlController {
     }
 
     async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
-        let Some(node) = self.nodes.get(&NamespacedName::new("", name)) else {
-            return Ok(Action::AwaitChange);
-        };
+        let name = NamespacedName::new("", name);
+        let Some(node) = self.nodes.get(&name) else { return Ok(Action::AwaitChange) };
         let step = STEPS.get(self.step.load(Ordering::Relaxed));
         let seconds = step.map_or(0, |(_, _, seconds)| *seconds).to_string();
         if annotation(&node.metadata, ANNOTATION) == Some(&seconds) {
             return Ok(Action::AwaitChange);
         }
         let patch = Patch::Strategic(json!({"metadata": {"annotations": {ANNOTATION: seconds}}}));
-        let nodes = Api::<Node>::all(self.client.clone());
-        if let Some(node) = ignore_not_found(nodes.patch(name, &PatchParams::default(), &patch).await)? {
-            ctx.record_write(&self.nodes, &node);
-        }
+        ignore_not_found(ctx.api(&self.nodes).patch(&name, patch).await)?;
         Ok(Action::AwaitChange)
     }
 }

@@ -16,13 +16,11 @@ use coracle_kinds::jobs::finished;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, PropagationPolicy};
-use kube::{Api, Client};
 use prometheus::Histogram;
 
 use crate::settings::{Context, Settings};
 
 pub struct TtlAfterFinishedController {
-    client: Client,
     clock: Clock,
     jobs: Arc<Cache<Job>>,
     deletion_duration: Histogram,
@@ -38,7 +36,6 @@ impl Initialize<Settings> for TtlAfterFinishedController {
             &[],
         );
         TtlAfterFinishedController {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             jobs: context.cache(),
             deletion_duration: deletion_duration.with_label_values::<&str>(&[]),
@@ -64,18 +61,17 @@ impl Controller for TtlAfterFinishedController {
         if let Some(left) = self.time_until(expiry) {
             return Ok(Action::Requeue(left));
         }
-        let api = Api::<Job>::namespaced(self.client.clone(), &name.namespace);
-        let Some(job) = ignore_not_found(api.get(&name.name).await)? else { return Ok(Action::AwaitChange) };
+        let api = ctx.api(&self.jobs);
+        let Some(job) = api.get(name).await? else { return Ok(Action::AwaitChange) };
         let Some(expiry) = expires_at(&job) else { return Ok(Action::AwaitChange) };
         if let Some(left) = self.time_until(expiry) {
             return Ok(Action::Requeue(left));
         }
         let foreground = Some(PropagationPolicy::Foreground);
         let parameters = DeleteParams { propagation_policy: foreground, ..uid_precondition(&job) };
-        let deleted = api.delete(&name.name, &parameters).await;
+        let deleted = api.delete(&job, &parameters).await;
         // Deleted by another client, or replaced by another Job of the name.
         if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
-            ctx.record_delete(&self.jobs, &job);
             let late = self.clock.now().duration_since(expiry);
             self.deletion_duration.observe(late.as_secs_f64().max(0.0));
         }

@@ -19,7 +19,7 @@ use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use coracle_object_meta::{has_finalizer, set_finalizer};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
 
 use crate::settings::{Context, Settings};
@@ -28,7 +28,7 @@ const PROTECTION: &str = "kubernetes.io/vac-protection";
 
 /// The controller.
 pub struct VolumeAttributesClassProtectionController {
-    client: Client,
+    reader: Client,
     classes: Arc<Cache<VolumeAttributesClass>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -37,7 +37,7 @@ pub struct VolumeAttributesClassProtectionController {
 impl Initialize<Settings> for VolumeAttributesClassProtectionController {
     fn new(context: &Context) -> VolumeAttributesClassProtectionController {
         VolumeAttributesClassProtectionController {
-            client: context.client.clone(),
+            reader: context.client.clone(),
             classes: context.cache(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -78,11 +78,7 @@ impl Controller for VolumeAttributesClassProtectionController {
         if has_to_change {
             let mut changed = class.as_ref().clone();
             set_finalizer(&mut changed.metadata, PROTECTION, !is_protected);
-            let api = Api::<VolumeAttributesClass>::all(self.client.clone());
-            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
-            if let Some(answer) = answer {
-                ctx.record_write(&self.classes, &answer);
-            }
+            ignore_not_found(ctx.api(&self.classes).replace(&changed).await)?;
         }
         Ok(Action::AwaitChange)
     }
@@ -105,7 +101,7 @@ impl VolumeAttributesClassProtectionController {
     /// Whether any object that the server has is such, page by page.
     async fn any_live<K: Cached>(&self, is_such: impl Fn(&K) -> bool) -> Result<bool, Error> {
         const PAGE: u32 = 500;
-        let api = Api::<K>::all(self.client.clone());
+        let api = Api::<K>::all(self.reader.clone());
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = api.list(&params).await?;

@@ -9,11 +9,10 @@ use coracle_controller_runtime::batch::{execute_all, slow_start};
 use coracle_controller_runtime::cache::Cache;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
-    Error, ReconcileContext, ignore_conflict, ignore_not_found, is_namespace_terminating, requests,
-    uid_precondition,
+    Error, ReconcileContext, ignore_conflict, ignore_not_found, is_namespace_terminating, uid_precondition,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 
 /// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a ReplicationController or a Job.
 pub const BURST_REPLICAS: usize = 500;
@@ -24,15 +23,14 @@ const CONCURRENT_DELETIONS: usize = 64;
 /// Creates and deletes pods in the name of one controller.
 #[derive(Clone)]
 pub struct PodControl {
-    client: Client,
     recorder: Recorder,
     pods: Arc<Cache<Pod>>,
 }
 
 impl PodControl {
     /// `recorder` is that of the controller.
-    pub fn new(client: Client, recorder: Recorder, pods: Arc<Cache<Pod>>) -> PodControl {
-        PodControl { client, recorder, pods }
+    pub fn new(recorder: Recorder, pods: Arc<Cache<Pod>>) -> PodControl {
+        PodControl { recorder, pods }
     }
 
     /// Creates pods in batches of 1, 2, 4, ...: after a failure the batch is completed, and no other one follows.
@@ -61,9 +59,8 @@ impl PodControl {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(Error::Unfinished("unable to create pods, no labels".to_owned()));
         }
-        match requests::create(&self.api(owner), pod).await {
+        match ctx.api(&self.pods).create_unread(pod).await {
             Ok(created) => {
-                ctx.record_revision(&self.pods, created.revision());
                 let message = format!("Created pod: {}", created.name());
                 self.recorder.normal(owner, "SuccessfulCreate", message);
                 Ok(())
@@ -103,25 +100,19 @@ impl PodControl {
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let name = pod.name_any();
-        let deleted = requests::delete(&self.api(owner), &name, &uid_precondition(pod.as_ref())).await;
+        let deleted = ctx.api(&self.pods).delete(pod, &uid_precondition(pod.as_ref())).await;
         match ignore_not_found(deleted).map(|deleted| deleted.is_some()).or_else(is_another) {
-            Ok(is_deleted) => {
-                ctx.record_delete(&self.pods, pod.as_ref());
-                if is_deleted {
-                    self.recorder.normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
-                }
+            Ok(true) => {
+                self.recorder.normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
                 Ok(())
             }
+            Ok(false) => Ok(()),
             Err(error) => {
                 let message = Error::from(error).message();
                 self.recorder.warning(owner, "FailedDelete", format!("Error deleting: {message}"));
                 Err(Error::Unfinished(format!("unable to delete pods: {message}")))
             }
         }
-    }
-
-    fn api(&self, owner: &impl Resource) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &owner.namespace().unwrap_or_default())
     }
 }
 

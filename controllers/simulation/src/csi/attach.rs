@@ -13,8 +13,7 @@ use coracle_object_meta::has_finalizer;
 use coracle_volumes::migration::CSI_DRIVER;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::api::Patch;
 use serde_json::{Value, json};
 
 use crate::settings::{Context, Settings};
@@ -23,18 +22,13 @@ use crate::settings::{Context, Settings};
 const FINALIZER: &str = "external-attacher/coracle-csi";
 
 pub struct ExternalAttacher {
-    client: Client,
     attachments: Arc<Cache<VolumeAttachment>>,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
 impl Initialize<Settings> for ExternalAttacher {
     fn new(context: &Context) -> ExternalAttacher {
-        ExternalAttacher {
-            client: context.client.clone(),
-            attachments: context.cache(),
-            volumes: context.cache(),
-        }
+        ExternalAttacher { attachments: context.cache(), volumes: context.cache() }
     }
 }
 
@@ -78,18 +72,15 @@ impl ExternalAttacher {
         mut patch: Value,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        let name = attachment.metadata.name.as_deref().unwrap_or_default();
-        let api = Api::<VolumeAttachment>::all(self.client.clone());
+        let (api, name) = (ctx.api(&self.attachments), NamespacedName::of(attachment));
         let is_of_status = patch.get("status").is_some();
         patch["metadata"]["uid"] = json!(attachment.metadata.uid);
-        let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
+        let patch = Patch::Strategic(patch);
         let answer = match is_of_status {
-            true => api.patch_status(name, &params, &patch).await,
-            false => api.patch(name, &params, &patch).await,
+            true => api.patch_status(&name, patch).await,
+            false => api.patch(&name, patch).await,
         };
-        if let Some(answer) = ignore_not_found(ignore_conflict(answer))?.flatten() {
-            ctx.record_write(&self.attachments, &answer);
-        }
+        ignore_not_found(ignore_conflict(answer))?;
         Ok(())
     }
 }

@@ -22,8 +22,7 @@ use coracle_volumes::provisioner::directories::Directories;
 use coracle_volumes::provisioner::operations::{Operations, Step, VolumeBehavior};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::Patch;
 use prometheus::{CounterVec, HistogramVec};
 use serde_json::json;
 
@@ -31,7 +30,6 @@ use super::plan::{is_ours, is_to_delete, protected};
 use crate::settings::{Context, Settings};
 
 pub struct ReclaimController {
-    client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
     attachments: Arc<Cache<VolumeAttachment>>,
     directories: Directories,
@@ -48,7 +46,6 @@ impl Initialize<Settings> for ReclaimController {
     fn new(context: &Context) -> ReclaimController {
         let counter = |name, help| context.metrics.counter(name, help, &["class"]);
         ReclaimController {
-            client: context.client.clone(),
             volumes: context.cache(),
             attachments: context.cache(),
             directories: Directories::new(&context.settings.volumes.data),
@@ -93,8 +90,7 @@ impl Controller for ReclaimController {
             return Ok(Action::AwaitChange);
         };
         if let Some(changed) = protected(&volume, self.honors_policy) {
-            let answer = self.api().replace(&name.name, &PostParams::default(), &changed).await?;
-            ctx.record_write(&self.volumes, &answer);
+            ctx.api(&self.volumes).replace(&changed).await?;
             return Ok(Action::AwaitChange);
         }
         if !is_to_delete(&volume) {
@@ -133,10 +129,6 @@ impl Controller for ReclaimController {
 }
 
 impl ReclaimController {
-    fn api(&self) -> Api<PersistentVolume> {
-        Api::all(self.client.clone())
-    }
-
     /// The node that a volume is attached to.
     fn attached_to(&self, volume: &PersistentVolume) -> Option<String> {
         let attachments = self.attachments.by::<ByVolume>(&NamespacedName::of(volume));
@@ -149,27 +141,25 @@ impl ReclaimController {
         volume: &PersistentVolume,
         ctx: &ReconcileContext,
     ) -> Result<Result<(), String>, Error> {
-        let name = volume.name_any();
-        let live = ignore_not_found(self.api().get(&name).await)?;
+        let (api, name) = (ctx.api(&self.volumes), NamespacedName::of(volume));
+        let live = api.get(&name).await?;
         let is_still =
             |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && is_to_delete(live);
         let Some(live) = live.filter(is_still) else { return Ok(Ok(())) };
-        if let Some(other) = self.directories.other_user(&live, &self.volumes, &self.client).await? {
+        if let Some(other) = self.directories.other_user(&live, &self.volumes, ctx).await? {
             return Ok(Err(format!("its directory is also that of persistentvolume {other}")));
         }
         if let Err(refusal) = self.directories.delete(&live).await {
             return Ok(Err(refusal));
         }
-        ignore_not_found(ignore_conflict(self.api().delete(&name, &uid_precondition(&live)).await))?;
+        ignore_not_found(ignore_conflict(api.delete(&live, &uid_precondition(&live)).await))?;
         if DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&live.metadata, finalizer)) {
             // Others take theirs away at the same time.
             let patch = json!({
                 "metadata": {"uid": live.metadata.uid, "$deleteFromPrimitiveList/finalizers": DELETION_PROTECTIONS}
             });
-            let patched = self.api().patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            ignore_not_found(ignore_conflict(patched))?;
+            ignore_not_found(ignore_conflict(api.patch(&name, Patch::Strategic(patch)).await))?;
         }
-        ctx.record_delete(&self.volumes, &live);
         Ok(Ok(()))
     }
 }

@@ -21,7 +21,8 @@ use crate::node::SimulatedNode;
 use crate::settings::{Context, Settings};
 
 pub struct NodeDriverRegistrar {
-    client: Client,
+    /// The client of CSIDrivers and CSINodes: there is no cache of what is written once.
+    unrecorded: Client,
     nodes: Arc<Cache<Node>>,
     count: usize,
     migration: Migration,
@@ -33,7 +34,7 @@ const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 impl Initialize<Settings> for NodeDriverRegistrar {
     fn new(context: &Context) -> NodeDriverRegistrar {
         NodeDriverRegistrar {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             nodes: context.cache(),
             count: context.settings.nodes.unwrap_or(0),
             migration: context.settings.volumes.migration,
@@ -65,7 +66,7 @@ impl Controller for NodeDriverRegistrar {
         match self.nodes.get(&NamespacedName::new("", key)) {
             Some(node) => self.node(&node).await?,
             None if key == CSI_DRIVER => {
-                let api = Api::<CSIDriver>::all(self.client.clone());
+                let api = Api::<CSIDriver>::all(self.unrecorded.clone());
                 ignore_conflict(api.create(&PostParams::default(), &driver()).await)?;
             }
             None => {}
@@ -76,7 +77,7 @@ impl Controller for NodeDriverRegistrar {
 
 impl NodeDriverRegistrar {
     async fn node(&self, node: &Node) -> Result<(), Error> {
-        let api = Api::<CSINode>::all(self.client.clone());
+        let api = Api::<CSINode>::all(self.unrecorded.clone());
         let wanted = csi_node(node, self.migration);
         if ignore_conflict(api.create(&PostParams::default(), &wanted).await)?.is_none() {
             // Drivers are merged by their names.

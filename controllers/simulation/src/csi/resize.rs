@@ -19,8 +19,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Persis
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::plan::is_ours;
@@ -32,7 +32,6 @@ const OF_RESIZES: [&str; 4] =
     [RESIZING, "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
 pub struct ExternalResizer {
-    client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
     recorder: Recorder,
@@ -43,7 +42,6 @@ pub struct ExternalResizer {
 impl Initialize<Settings> for ExternalResizer {
     fn new(context: &Context) -> ExternalResizer {
         ExternalResizer {
-            client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
             recorder: context.recorder(&format!("external-resizer {CSI_DRIVER}")),
@@ -77,15 +75,13 @@ impl Controller for ExternalResizer {
             return Ok(Action::AwaitChange);
         };
         if volume.capacity().is_none_or(|capacity| capacity < claim.requested()) {
-            let api = Api::<PersistentVolume>::all(self.client.clone());
-            let patch = json!({
+            let patch = Patch::Merge(json!({
                 "metadata": {"uid": volume.metadata.uid},
                 "spec": {"capacity": {"storage": requested(&claim)}},
-            });
-            let patched = api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
-            match ignore_not_found(patched)? {
-                Some(volume) => ctx.record_write(&self.volumes, &volume),
-                None => return Ok(Action::AwaitChange),
+            }));
+            let patched = ctx.api(&self.volumes).patch(&NamespacedName::of(volume.as_ref()), patch).await;
+            if ignore_not_found(patched)?.is_none() {
+                return Ok(Action::AwaitChange);
             }
         }
         if let Some(claim) = self.patch(&claim, &done(&claim), ctx).await? {
@@ -102,13 +98,10 @@ impl ExternalResizer {
         status: &Value,
         ctx: &ReconcileContext,
     ) -> Result<Option<PersistentVolumeClaim>, Error> {
-        let name = NamespacedName::of(claim);
-        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
         let meta = json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version});
         let patch = Patch::Merge(json!({"metadata": meta, "status": status}));
-        let answer = ignore_not_found(api.patch_status(&name.name, &PatchParams::default(), &patch).await)?;
-        answer.iter().for_each(|claim| ctx.record_write(&self.claims, claim));
-        Ok(answer)
+        let answer = ctx.api(&self.claims).patch_status(&NamespacedName::of(claim), patch).await;
+        Ok(ignore_not_found(answer)?)
     }
 }
 

@@ -27,7 +27,7 @@ use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
-    requests, uid_precondition,
+    uid_precondition,
 };
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods::{self, pod_claims};
@@ -35,8 +35,8 @@ use coracle_kinds::storage::VolumeExt;
 use coracle_kinds::storage::attachment::{is_attached, volume_of};
 use coracle_volumes::indexes::{ByClaim, ByNode};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::api::Patch;
+use kube::{Resource, ResourceExt};
 
 use super::node::SimulatedNode;
 use super::{is_finished, is_ignored, is_silent};
@@ -52,7 +52,6 @@ use status::Addresses;
 const NAME: &str = "kubelet";
 
 pub struct Kubelet {
-    client: Client,
     clock: Clock,
     recorder: Recorder,
     nodes: usize,
@@ -90,7 +89,6 @@ impl Initialize<Settings> for Kubelet {
 
     fn new(context: &Context) -> Kubelet {
         Kubelet {
-            client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(NAME),
             nodes: context.settings.nodes.unwrap_or(0),
@@ -188,7 +186,7 @@ impl Controller for Kubelet {
             self.release(&record.uid);
             record.state = None;
             if waits_for_removal(&pod) && !record.is_deleted {
-                self.delete_pod(&pod).await?;
+                self.delete_pod(&pod, ctx).await?;
                 record.is_deleted = true;
             }
             self.records().insert(key.clone(), record);
@@ -208,7 +206,7 @@ impl Controller for Kubelet {
         }
         let may_start = pod.metadata.deletion_timestamp.is_none()
             && !record.state.as_ref().is_some_and(PodRuntimeState::has_started);
-        let mounted = if may_start { self.mounts.mount(&pod).await? } else { Mounted::Yes };
+        let mounted = if may_start { self.mounts.mount(&pod, ctx).await? } else { Mounted::Yes };
         if let Mounted::No(why) = &mounted {
             record.report_once(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
         }
@@ -229,21 +227,19 @@ impl Controller for Kubelet {
         });
         let Plan { state, status, events, is_deleted, wake } = plan;
         if let Some(status) = status {
-            let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
-            let patch = Patch::Strategic(status);
-            let answer = requests::patch_status(&api, &key.name, &PatchParams::apply(NAME), &patch).await;
+            let api = ctx.api(&self.pods).managed_by(NAME);
+            let answer = api.patch_status_unread(key, Patch::Strategic(status)).await;
             // Deleted, or another pod of the same name: the watch will report it.
-            let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() else {
+            if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
                 return Ok(Action::AwaitChange);
-            };
-            ctx.record_revision(&self.pods, written.revision());
+            }
         }
         events.into_iter().for_each(|event| record_event(&recorder, &pod, event));
         record.state = Some(state);
         record.returns = returns;
         self.records().insert(key.clone(), record.clone());
         if is_deleted && !record.is_deleted {
-            self.delete_pod(&pod).await?;
+            self.delete_pod(&pod, ctx).await?;
             record.is_deleted = true;
             self.records().insert(key.clone(), record);
         }
@@ -267,11 +263,9 @@ impl Kubelet {
         }
     }
 
-    async fn delete_pod(&self, pod: &Pod) -> Result<(), Error> {
-        let name = NamespacedName::of(pod);
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+    async fn delete_pod(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<(), Error> {
         let options = uid_precondition(pod).grace_period(0);
-        ignore_not_found(ignore_conflict(requests::delete(&api, &name.name, &options).await))?;
+        ignore_not_found(ignore_conflict(ctx.api(&self.pods).delete(pod, &options).await))?;
         Ok(())
     }
 
@@ -323,12 +317,9 @@ impl Kubelet {
         recorder: &Recorder,
         ctx: &ReconcileContext,
     ) -> Result<Action, Error> {
-        let name = NamespacedName::of(pod);
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
         let patch = Patch::Strategic(status::rejected(pod, rejection, self.clock.now()));
-        let answer = api.patch_status(&name.name, &PatchParams::apply(NAME), &patch).await;
-        if let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() {
-            ctx.record_write(&self.pods, &written);
+        let answer = ctx.api(&self.pods).managed_by(NAME).patch_status(&NamespacedName::of(pod), patch).await;
+        if ignore_not_found(ignore_conflict(answer))?.flatten().is_some() {
             recorder.warning(pod, &rejection.reason, rejection.message.clone());
         }
         Ok(Action::AwaitChange)

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::{Error, ignore_not_found};
+use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::pods::{self, pod_claims};
 use coracle_kinds::storage::ClaimExt;
 use coracle_kinds::storage::attachment::{attachment, is_attached};
@@ -15,15 +15,16 @@ use coracle_volumes::migration::CSI_DRIVER;
 use coracle_volumes::provisioner::directories::Directories;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 
 use crate::settings::Context;
 
 pub struct Mounts {
-    client: Client,
     directories: Directories,
     /// Nothing but links is in here, and what they lead to is never touched through them.
     pods: Root,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
     drivers: Arc<Cache<CSIDriver>>,
     pub attachments: Arc<Cache<VolumeAttachment>>,
 }
@@ -40,9 +41,10 @@ pub enum Mounted {
 impl Mounts {
     pub fn new(context: &Context) -> Mounts {
         Mounts {
-            client: context.client.clone(),
             directories: Directories::new(&context.settings.volumes.data),
             pods: Root::new(&context.settings.volumes.data, ["pods"]),
+            claims: context.cache(),
+            volumes: context.cache(),
             drivers: context.cache(),
             attachments: context.cache(),
         }
@@ -50,13 +52,13 @@ impl Mounts {
 
     /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that is
     /// away.
-    pub async fn mount(&self, pod: &Pod) -> Result<Mounted, Error> {
+    pub async fn mount(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Mounted, Error> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
         for claim in pod_claims(pod) {
             let name = &claim.name;
-            let problem = match ignore_not_found(claims.get(name).await)? {
+            let live = ctx.api(&self.claims).get(&NamespacedName::new(namespace, name)).await?;
+            let problem = match live {
                 None => Some(format!(
                     "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
                 )),
@@ -81,8 +83,8 @@ impl Mounts {
         }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         for (name, claim) in bound {
-            let volumes = Api::<PersistentVolume>::all(self.client.clone());
-            let Some(volume) = ignore_not_found(volumes.get(claim.volume_name()).await)? else { continue };
+            let volume = NamespacedName::new("", claim.volume_name());
+            let Some(volume) = ctx.api(&self.volumes).get(&volume).await? else { continue };
             if !self.is_attached(&volume, pod) {
                 return Ok(Mounted::NotYet);
             }

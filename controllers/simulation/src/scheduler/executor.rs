@@ -9,10 +9,10 @@ use coracle_controller_runtime::{
 use coracle_kinds::pods;
 use coracle_kinds::storage::SELECTED_NODE;
 use coracle_volumes::bind;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::Api;
+use kube::api::{Patch, PostParams};
 use serde_json::{Value, json};
 
 use super::plan::nominated_node;
@@ -26,7 +26,7 @@ impl Scheduler {
     /// Binds a pod to a node.
     pub(super) async fn bind(&self, pod: Arc<Pod>, node: String) -> Result<(), Error> {
         let name = NamespacedName::of(pod.as_ref());
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let api = Api::<Pod>::namespaced(self.unrecorded.clone(), &name.namespace);
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding",
             "metadata": {"namespace": name.namespace, "name": name.name, "uid": pod.metadata.uid},
@@ -61,12 +61,7 @@ impl Scheduler {
         let VolumeBinding { claim, volume } = binding;
         if let Some(volume) = volume {
             if let Some(changed) = bind::volume_to_claim(volume, claim) {
-                let api = Api::<PersistentVolume>::all(self.client.clone());
-                let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-                ctx.record_write(
-                    &self.storage.volumes,
-                    &api.replace(&volume.name_any(), &post, &changed).await?,
-                );
+                ctx.api(&self.storage.volumes).managed_by(MANAGER).replace(&changed).await?;
             }
             return Ok(());
         }
@@ -74,12 +69,10 @@ impl Scheduler {
             return Ok(());
         }
         let name = NamespacedName::of(claim.as_ref());
-        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
         let patch = Patch::Merge(json!({
             "metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: node}}
         }));
-        let claim = api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?;
-        ctx.record_write(&self.storage.claims, &claim);
+        ctx.api(&self.storage.claims).managed_by(MANAGER).patch(&name, patch).await?;
         Ok(())
     }
 
@@ -98,21 +91,14 @@ impl Scheduler {
                 self.evict(pod, node, victim, ctx).await?;
             }
         }
-        let reported = self.report_unschedulable(pod, message, Some(node)).await?;
-        reported.iter().for_each(|pod| ctx.record_write(&self.pods, pod));
+        self.report_unschedulable(pod, message, Some(node), ctx).await?;
         // Those of lower priority that were nominated for the node have to look for another one.
         for other in self.pods.all() {
             if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
             {
-                let name = NamespacedName::of(other.as_ref());
-                let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
                 let patch =
                     json!({"metadata": {"uid": other.metadata.uid}, "status": {"nominatedNodeName": null}});
-                let params = PatchParams::apply(MANAGER);
-                let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-                if let Some(other) = ignore_not_found(ignore_conflict(answer))?.flatten() {
-                    ctx.record_write(&self.pods, &other);
-                }
+                self.patch_status(&other, patch, ctx).await?;
             }
         }
         Ok(())
@@ -126,8 +112,6 @@ impl Scheduler {
         victim: &Pod,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        let name = NamespacedName::of(victim);
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
         let condition = PodCondition {
             type_: "DisruptionTarget".to_owned(),
             status: "True".to_owned(),
@@ -138,14 +122,11 @@ impl Scheduler {
             ..PodCondition::default()
         };
         let patch = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [condition]}});
-        let params = PatchParams::apply(MANAGER);
-        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-        if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
+        if self.patch_status(victim, patch, ctx).await?.is_none() {
             return Ok(());
         }
-        let deleted = api.delete(&name.name, &uid_precondition(victim)).await;
+        let deleted = ctx.api(&self.pods).delete(victim, &uid_precondition(victim)).await;
         if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
-            ctx.record_delete(&self.pods, victim);
             let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
             self.recorder.normal(victim, "Preempted", format!("Preempted by pod {uid} on node {node}"));
         }
@@ -158,13 +139,14 @@ impl Scheduler {
         pod: &Pod,
         message: &str,
         nominated: Option<&str>,
-    ) -> Result<Option<Pod>, Error> {
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
         let is_written = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
         let is_nominated = nominated.is_none_or(|node| nominated_node(pod) == Some(node));
         if known.is_some_and(is_written) && is_nominated {
-            return Ok(None);
+            return Ok(());
         }
         self.recorder.warning(pod, "FailedScheduling", message);
         let since = known.filter(|condition| condition.status == "False");
@@ -178,15 +160,23 @@ impl Scheduler {
             last_transition_time: since.or(Some(Time(self.clock.now()))),
             ..PodCondition::default()
         };
-        let name = NamespacedName::of(pod);
-        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
         let mut status = json!({"conditions": [condition]});
         if let Some(node) = nominated {
             status["nominatedNodeName"] = json!(node);
         }
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-        let params = PatchParams::apply(MANAGER);
-        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+        self.patch_status(pod, patch, ctx).await.map(drop)
+    }
+
+    /// Patches the status of a pod. None: it was deleted, or is another one by now.
+    async fn patch_status(
+        &self,
+        pod: &Pod,
+        patch: Value,
+        ctx: &ReconcileContext,
+    ) -> Result<Option<Pod>, Error> {
+        let api = ctx.api(&self.pods).managed_by(MANAGER);
+        let answer = api.patch_status(&NamespacedName::of(pod), Patch::Strategic(patch)).await;
         Ok(ignore_not_found(ignore_conflict(answer))?.flatten())
     }
 }

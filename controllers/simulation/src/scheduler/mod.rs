@@ -43,7 +43,9 @@ const NAME: &str = "default-scheduler";
 const BINDINGS: usize = 16;
 
 pub struct Scheduler {
-    client: Client,
+    /// The client of bindings: the answer to one has no revision of the pod. `known` remembers it until the
+    /// watch reports the node.
+    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     pods: Arc<Cache<Pod>>,
@@ -99,7 +101,7 @@ impl Initialize<Settings> for Scheduler {
 
     fn new(context: &Context) -> Scheduler {
         Scheduler {
-            client: context.client.clone(),
+            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(NAME),
             pods: context.cache(),
@@ -198,11 +200,9 @@ impl Controller for Scheduler {
                 Decision::Preempt { message, node, victims } => {
                     failures.extend(self.preempt(&pod, &message, &node, &victims, ctx).await.err());
                 }
-                Decision::Reject(message) => match self.report_unschedulable(&pod, &message, None).await {
-                    Ok(Some(pod)) => ctx.record_write(&self.pods, &pod),
-                    Ok(None) => {}
-                    Err(error) => failures.push(error),
-                },
+                Decision::Reject(message) => {
+                    failures.extend(self.report_unschedulable(&pod, &message, None, ctx).await.err());
+                }
             }
         }
         let bound: Vec<_> = execute_all(bindings, BINDINGS).await;

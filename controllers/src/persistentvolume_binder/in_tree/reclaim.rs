@@ -23,8 +23,8 @@ use coracle_volumes::migration::HOST_PATH;
 use coracle_volumes::provisioner::directories::Directories;
 use coracle_volumes::provisioner::operations::{Operations, Step, VolumeBehavior};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
 use kube::api::DeleteParams;
-use kube::{Client, ResourceExt};
 
 use super::super::metrics::{Attempts, Operation};
 use super::super::volumes::referred;
@@ -33,7 +33,6 @@ use super::deletes;
 use crate::settings::{Context, Settings};
 
 pub struct ReclaimController {
-    client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     pods: Arc<Cache<Pod>>,
@@ -49,7 +48,6 @@ pub struct ReclaimController {
 impl Initialize<Settings> for ReclaimController {
     fn new(context: &Context) -> ReclaimController {
         ReclaimController {
-            client: context.client.clone(),
             volumes: context.cache(),
             claims: context.cache(),
             pods: context.cache(),
@@ -103,7 +101,7 @@ impl ReclaimController {
                 return Ok(Action::AwaitChange);
             }
         }
-        let live = self.released(volume).await?;
+        let live = self.released(volume, ctx).await?;
         // Without the gate a terminating volume is taken for one that is being deleted already.
         let Some(live) = live.filter(|live| self.honors_policy || !live.is_terminating()) else {
             return Ok(Action::AwaitChange);
@@ -117,7 +115,7 @@ impl ReclaimController {
         let deleted = match attempt.step {
             Step::Wait(left) => return Ok(Action::Requeue(left)),
             Step::Fail(why) => Err(why),
-            Step::Execute => match self.refusal(&live).await? {
+            Step::Execute => match self.refusal(&live, ctx).await? {
                 Some(refusal) => Err(refusal),
                 None => self.directories.delete(&live).await,
             },
@@ -137,14 +135,12 @@ impl ReclaimController {
             // Without its last finalizer a terminating volume is deleted.
             self.writer.volume(changed, ctx).await?;
         }
-        let deleted = self.writer.volume_api().delete(&live.name_any(), &DeleteParams::default()).await;
-        ignore_not_found(deleted)?;
-        ctx.record_delete(&self.volumes, &live);
+        ignore_not_found(ctx.api(&self.volumes).delete(&live, &DeleteParams::default()).await)?;
         Ok(Action::AwaitChange)
     }
 
     async fn recycle(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
-        let Some(live) = self.released(volume).await? else { return Ok(()) };
+        let Some(live) = self.released(volume, ctx).await? else { return Ok(()) };
         let pods = self.pods_of(&live);
         if !pods.is_empty() {
             let message = format!("Volume is used by pods: {}", pods.join(","));
@@ -155,7 +151,7 @@ impl ReclaimController {
             let refusal = "No recycler plugin found for the volume!".to_owned();
             return self.fail(&live, "VolumeFailedRecycle", refusal, ctx).await;
         }
-        let recycled = match self.refusal(&live).await? {
+        let recycled = match self.refusal(&live, ctx).await? {
             Some(refusal) => Err(refusal),
             None => self.directories.recycle(&live).await,
         };
@@ -169,14 +165,22 @@ impl ReclaimController {
     }
 
     /// Why a directory has to stay though its volume is released: it is another volume's, too.
-    async fn refusal(&self, volume: &PersistentVolume) -> Result<Option<String>, Error> {
-        let other = self.directories.other_user(volume, &self.volumes, &self.client).await?;
+    async fn refusal(
+        &self,
+        volume: &PersistentVolume,
+        ctx: &ReconcileContext,
+    ) -> Result<Option<String>, Error> {
+        let other = self.directories.other_user(volume, &self.volumes, ctx).await?;
         Ok(other.map(|other| format!("its directory is also that of persistentvolume {other}")))
     }
 
     /// The volume as the server has it, if its claim is deleted.
-    async fn released(&self, volume: &PersistentVolume) -> Result<Option<PersistentVolume>, Error> {
-        let live = ignore_not_found(self.writer.volume_api().get(&volume.name_any()).await)?;
+    async fn released(
+        &self,
+        volume: &PersistentVolume,
+        ctx: &ReconcileContext,
+    ) -> Result<Option<PersistentVolume>, Error> {
+        let live = ctx.api(&self.volumes).get(&NamespacedName::of(volume)).await?;
         let Some(live) = live.filter(|live| live.metadata.uid == volume.metadata.uid && is_ours(live)) else {
             return Ok(None);
         };
@@ -184,7 +188,7 @@ impl ReclaimController {
             .claim_ref()
             .and_then(|reference| reference.uid.as_deref())
             .is_some_and(|uid| !uid.is_empty());
-        let claim = referred(&self.client, &self.claims, &live).await?;
+        let claim = referred(&self.claims, &live, ctx).await?;
         let is_elsewhere = |claim: &PersistentVolumeClaim| {
             !claim.volume_name().is_empty() && claim.volume_name() != live.name_any()
         };

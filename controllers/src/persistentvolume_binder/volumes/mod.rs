@@ -7,16 +7,14 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
-use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
-};
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::storage::{ClaimExt, DELETE, MIGRATED_TO, VolumeExt};
 use coracle_object_meta::annotation;
 use coracle_volumes::indexes::ByClaimRef;
 use coracle_volumes::migration::{HOST_PATH, Migration};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::{Api, Client, Resource};
+use kube::Resource;
 
 use super::claims::plan::EventRecord;
 use super::metrics::{EndToEnd, Operation, UNKNOWN};
@@ -25,7 +23,6 @@ use crate::settings::{Context, Settings};
 use plan::{Plan, plan};
 
 pub struct VolumeController {
-    client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
     classes: Arc<Cache<StorageClass>>,
@@ -40,7 +37,6 @@ pub struct VolumeController {
 impl Initialize<Settings> for VolumeController {
     fn new(context: &Context) -> VolumeController {
         VolumeController {
-            client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
             writer: Writer::new(context),
@@ -85,7 +81,7 @@ impl Controller for VolumeController {
             Some(marked) => self.writer.volume(marked, ctx).await?,
             None => volume.as_ref().clone(),
         };
-        let claim = referred(&self.client, &self.claims, &volume).await?;
+        let claim = referred(&self.claims, &volume, ctx).await?;
         match plan(&volume, claim.as_deref()) {
             Plan::Phase(phase) => {
                 self.writer.volume_phase(volume, phase, ctx).await?;
@@ -152,9 +148,9 @@ fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) 
 /// The claim that a volume refers to, by name and uid. That there is none is asked of the server: the cache may be behind, and
 /// what follows may be the end of the data.
 pub async fn referred(
-    client: &Client,
-    claims: &Cache<PersistentVolumeClaim>,
+    claims: &Arc<Cache<PersistentVolumeClaim>>,
     volume: &PersistentVolume,
+    ctx: &ReconcileContext,
 ) -> Result<Option<Arc<PersistentVolumeClaim>>, Error> {
     let uid = volume.claim_ref().and_then(|reference| reference.uid.as_ref());
     let Some((name, uid)) = volume.claim_name().zip(uid).filter(|(_, uid)| !uid.is_empty()) else {
@@ -164,6 +160,5 @@ pub async fn referred(
     if let Some(claim) = claims.get(&name).filter(|claim| is_meant(claim)) {
         return Ok(Some(claim));
     }
-    let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &name.namespace);
-    Ok(ignore_not_found(api.get(&name.name).await)?.filter(is_meant).map(Arc::new))
+    Ok(ctx.api(claims).get(&name).await?.filter(is_meant).map(Arc::new))
 }

@@ -8,6 +8,7 @@ use coracle_controller_runtime::metrics::Metrics;
 use http::{Request, Response};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -64,7 +65,7 @@ async fn outcome(
     let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let context = Context::new(client.clone(), clock, Metrics::default(), ());
     let recorder = context.recorder("test");
-    let control = PodControl::new(client.clone(), recorder.clone(), Arc::new(Cache::with([])));
+    let control = PodControl::new(recorder.clone(), Arc::new(Cache::with([])));
     let owner = json!({"metadata": {"name": "web", "namespace": "n", "uid": "o"}});
     let owner: ReplicaSet = serde_json::from_value(owner).unwrap();
     let ctx = ReconcileContext::new(client.clone());

@@ -5,12 +5,13 @@
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, Index, NamespacedName};
-use coracle_controller_runtime::{Error, ignore_not_found};
+use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::storage::{DELETE, VolumeExt};
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 
 use crate::confined_fs::{Name, Root, blocking};
 use crate::migration::CSI_DRIVER;
@@ -116,12 +117,12 @@ impl Directories {
     /// - `volumes`: finds the candidates, which are then read from the server
     ///
     /// # Errors
-    /// The server cannot be request.
+    /// The request failed.
     pub async fn other_user(
         &self,
         volume: &PersistentVolume,
-        volumes: &Cache<PersistentVolume>,
-        client: &Client,
+        volumes: &Arc<Cache<PersistentVolume>>,
+        ctx: &ReconcileContext,
     ) -> Result<Option<String>, Error> {
         let place = self.place(volume);
         let is_other = |other: &PersistentVolume| {
@@ -129,8 +130,7 @@ impl Directories {
         };
         for key in ByDirectory::keys(volume) {
             for known in volumes.by::<ByDirectory>(&key).iter().filter(|other| is_other(other)) {
-                let api = kube::Api::<PersistentVolume>::all(client.clone());
-                let live = ignore_not_found(api.get(&known.name_any()).await)?;
+                let live = ctx.api(volumes).get(&NamespacedName::of(known.as_ref())).await?;
                 if let Some(live) = live.filter(is_other) {
                     return Ok(Some(live.name_any()));
                 }

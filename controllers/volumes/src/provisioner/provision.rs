@@ -17,8 +17,8 @@ use coracle_controller_runtime::{
 use coracle_kinds::storage::{BETA_STORAGE_PROVISIONER, ClaimExt, SELECTED_NODE, STORAGE_PROVISIONER};
 use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
 use super::directories::{Directories, NO_DIRECTORY};
@@ -28,7 +28,6 @@ use super::{ProvisionRequest, ProvisionerPlugin};
 
 /// The loop over the claims that were given to a plugin.
 pub struct ProvisionController<P> {
-    client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
     nodes: Arc<Cache<Node>>,
@@ -42,7 +41,6 @@ impl<P: ProvisionerPlugin> Initialize<P::Settings> for ProvisionController<P> {
     fn new(context: &Context<P::Settings>) -> ProvisionController<P> {
         let data = &context.settings.as_ref().as_ref().data;
         ProvisionController {
-            client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
             nodes: context.cache(),
@@ -72,7 +70,7 @@ impl<P: ProvisionerPlugin> Controller for ProvisionController<P> {
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let claim = self.claims.get(name);
-        self.abandon(name, claim.as_deref()).await?;
+        self.abandon(name, claim.as_deref(), ctx).await?;
         let claim = claim.filter(|claim| is_given::<P>(claim));
         let volume_name = claim.as_deref().map(volume_name);
         let is_there =
@@ -143,11 +141,8 @@ impl<P: ProvisionerPlugin> ProvisionController<P> {
         if let Err(error) = made {
             return Ok(Err(self.plugin.failure(request.class, &error)));
         }
-        let api = Api::<PersistentVolume>::all(self.client.clone());
         // An existing one was made by an attempt that got no response.
-        if let Some(answer) = ignore_conflict(api.create(&PostParams::default(), &volume).await)? {
-            ctx.record_write(&self.volumes, &answer);
-        }
+        ignore_conflict(ctx.api(&self.volumes).create(&volume).await)?;
         self.end(&claim, name).await;
         Ok(Ok(()))
     }
@@ -170,16 +165,17 @@ impl<P: ProvisionerPlugin> ProvisionController<P> {
         &self,
         name: &NamespacedName,
         claim: Option<&PersistentVolumeClaim>,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let waits_for = claim.filter(|claim| claim.volume_name().is_empty()).map(volume_name);
         let begun = self.journal.of(name).into_iter();
         for begun in begun.filter(|begun| waits_for.as_ref() != Some(&begun.volume)) {
-            let api = Api::<PersistentVolume>::all(self.client.clone());
+            let volume = NamespacedName::new("", &begun.volume);
             if !self.directories.is_own(&begun.directory) {
                 // The data directory was another, or had another name.
                 let directory = begun.directory.display();
                 tracing::warn!(claim = %name, %directory, "an unfinished volume is left behind");
-            } else if api.get_opt(&begun.volume).await?.is_none() {
+            } else if ctx.api(&self.volumes).get(&volume).await?.is_none() {
                 self.directories.remove(&begun.directory).await.map_err(Error::Unfinished)?;
             }
             self.end(name, &begun.volume).await;
@@ -190,12 +186,8 @@ impl<P: ProvisionerPlugin> ProvisionController<P> {
     /// Asks the scheduler for another node.
     async fn reschedule(&self, claim: &PersistentVolumeClaim, ctx: &ReconcileContext) -> Result<(), Error> {
         let name = NamespacedName::of(claim);
-        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
         let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: null}}});
-        let answer = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        if let Some(claim) = ignore_not_found(answer)? {
-            ctx.record_write(&self.claims, &claim);
-        }
+        ignore_not_found(ctx.api(&self.claims).patch(&name, Patch::Merge(patch)).await)?;
         Ok(())
     }
 }
