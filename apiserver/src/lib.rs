@@ -26,7 +26,6 @@ pub(crate) mod testing;
 pub mod webhook;
 
 pub(crate) use coracle_apimachinery::{
-    Error, Result, allocation, annotations, clock, cluster, codec, conditions, error, features, field,
-    go_value, names, object_meta, patch, qos, render, request, resource_info, schema, selector, strategy,
-    validation,
+    Error, Result, allocation, clock, cluster, codec, conditions, error, features, field, go_value, names,
+    object_meta, patch, render, request, resource_info, schema, selector, strategy, validation,
 };

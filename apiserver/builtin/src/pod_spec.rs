@@ -1,9 +1,8 @@
 //! Accessors of a pod's spec that several plugins share.
 
+use coracle_apiserver::admission::json::{items, text};
 use coracle_pod_resources::{InitContainer, aggregate_containers, apply_pod_level_resources};
 use serde_json::Value;
-
-use super::{items, text};
 
 pub(super) use coracle_pod_resources::ResourceList;
 

@@ -7,15 +7,12 @@ use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::{Error, Result};
 
-pub(super) struct NamespaceLifecycle;
+/// The plugin NamespaceLifecycle.
+pub struct NamespaceLifecycle;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 impl AdmissionPlugin for NamespaceLifecycle {
-    fn name(&self) -> &'static str {
-        "NamespaceLifecycle"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if attributes.is_any("", "namespaces") {
             return match attributes.operation {

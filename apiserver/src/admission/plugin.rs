@@ -10,9 +10,6 @@ use crate::cluster::Cluster;
 ///
 /// Source: `k8s.io/apiserver/pkg/admission`, `MutationInterface` and `ValidationInterface`.
 pub trait AdmissionPlugin: Send + Sync {
-    /// kube-apiserver's name of the plugin.
-    fn name(&self) -> &'static str;
-
     /// May change the object, or reject the request.
     ///
     /// # Errors
@@ -35,9 +32,6 @@ pub trait AdmissionPlugin: Send + Sync {
 /// A plugin that waits: for another object, or for the response of a webhook. No lock is held meanwhile, so other requests
 /// continue.
 pub trait AsyncAdmissionPlugin: Send + Sync {
-    /// kube-apiserver's name of the plugin.
-    fn name(&self) -> &'static str;
-
     /// Whether the plugin is called for the request at all.
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool;
 

@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::generic::ReinvocationContext;
-use super::{AdmissionAttributes, AdmissionPlugin, GroupVersionKind, Operation, OperationOptions, text};
+use super::json::text;
+use super::{AdmissionAttributes, AdmissionPlugin, GroupVersionKind, Operation, OperationOptions};
 use crate::Result;
 use crate::access::UserInfo;
 use crate::cluster::Cluster;
@@ -17,10 +18,11 @@ use crate::request::options::WriteOptions;
 
 /// The objects of a test.
 #[derive(Default)]
-pub(crate) struct World(BTreeMap<(GroupResource, String, String), Value>);
+pub struct World(BTreeMap<(GroupResource, String, String), Value>);
 
 impl World {
-    pub(crate) fn with(mut self, group: &str, resource: &str, object: Value) -> World {
+    /// The same world with an object.
+    pub fn with(mut self, group: &str, resource: &str, object: Value) -> World {
         let metadata = &object["metadata"];
         let key = |field: &str| text(&metadata[field]).to_owned();
         self.0.insert((GroupResource::new(group, resource), key("namespace"), key("name")), object);
@@ -47,24 +49,36 @@ impl Cluster for World {
 }
 
 /// A request, and everything that its attributes refer to.
-pub(crate) struct Request {
+pub struct Request {
+    /// What it does.
     pub operation: Operation,
+    /// The resource.
     pub resource: GroupResource,
+    /// The kind of the object.
     pub kind: GroupKind,
+    /// The subresource; "" for the object itself.
     pub subresource: &'static str,
+    /// The namespace; "" for objects of the cluster.
     pub namespace: String,
+    /// The name in the path.
     pub name: String,
+    /// The new object.
     pub object: Value,
+    /// The object before.
     pub old: Option<Value>,
+    /// The client.
     pub user: UserInfo,
+    /// The warnings of the response.
     pub warnings: Warnings,
+    /// The options of the request.
     pub options: WriteOptions,
+    /// The audit event.
     pub audit: AuditContext,
 }
 
 impl Request {
     /// A create.
-    pub(crate) fn new(group: &str, resource: &str, namespace: &str, object: Value) -> Request {
+    pub fn new(group: &str, resource: &str, namespace: &str, object: Value) -> Request {
         Request {
             operation: Operation::Create,
             resource: GroupResource::new(group, resource),
@@ -81,22 +95,26 @@ impl Request {
         }
     }
 
-    pub(crate) fn update(mut self, old: Value) -> Request {
+    /// The same request as an update.
+    pub fn update(mut self, old: Value) -> Request {
         (self.operation, self.old) = (Operation::Update, Some(old));
         self
     }
 
-    pub(crate) fn delete(mut self) -> Request {
+    /// The same request as a deletion.
+    pub fn delete(mut self) -> Request {
         (self.operation, self.object) = (Operation::Delete, Value::Null);
         self
     }
 
-    pub(crate) fn sub(mut self, subresource: &'static str) -> Request {
+    /// The same request of a subresource.
+    pub fn sub(mut self, subresource: &'static str) -> Request {
         self.subresource = subresource;
         self
     }
 
-    pub(crate) fn attributes(&mut self) -> AdmissionAttributes<'_> {
+    /// The attributes, as plugins get them.
+    pub fn attributes(&mut self) -> AdmissionAttributes<'_> {
         AdmissionAttributes {
             operation: self.operation,
             resource: &self.resource,
@@ -115,16 +133,24 @@ impl Request {
         }
     }
 
-    pub(crate) fn admit(&mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<()> {
+    /// Runs the first pass of a plugin.
+    ///
+    /// # Errors
+    /// The plugin rejects the request.
+    pub fn admit(&mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<()> {
         plugin.admit(&mut self.attributes(), world)
     }
 
-    pub(crate) fn validate(&mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<()> {
+    /// Runs the second pass of a plugin.
+    ///
+    /// # Errors
+    /// The plugin rejects the request.
+    pub fn validate(&mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<()> {
         plugin.validate(&self.attributes(), world)
     }
 
     /// Runs both passes; returns the resulting object, or the code and text of the rejection.
-    pub(crate) fn run(mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<Value, String> {
+    pub fn run(mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<Value, String> {
         let outcome = self.admit(plugin, world).and_then(|()| self.validate(plugin, world));
         outcome.map(|()| self.object).map_err(|error| format!("{} {error}", error.code()))
     }

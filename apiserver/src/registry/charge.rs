@@ -10,9 +10,7 @@ use super::allocate::Allocation;
 use super::write::{Writing, stored_bytes};
 use super::{Registry, Stored, parse};
 use crate::Result;
-use crate::admission::{Operation, resource_quota};
-
-const QUOTAS: &str = "resourcequotas";
+use crate::admission::Operation;
 
 impl Registry {
     /// Adds to an allocation the writes that charge an object, which is ready to be stored, to the quotas that mind it.
@@ -41,17 +39,17 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<Write>> {
+        let Some(quota) = self.chain.charge() else { return Ok(Vec::new()) };
+        let Some(info) = self.by_resource(quota.resource()) else { return Ok(Vec::new()) };
         let prefix = format!("{}/", writing.target.namespace);
-        if !self.chain.reserves_quota() {
+        let bucket = self.store.snapshot().bucket(&info.storage.bucket);
+        let stored: Vec<_> = bucket.prefix(&prefix).cloned().collect();
+        if stored.is_empty() {
             return Ok(Vec::new());
         }
-        let stored: Vec<_> = self.store.snapshot().bucket(QUOTAS).prefix(&prefix).cloned().collect();
-        let Some(info) = self.find("", "v1", QUOTAS).filter(|_| !stored.is_empty()) else {
-            return Ok(Vec::new());
-        };
         let quotas = stored.iter().map(|quota| parse(quota)).collect::<Result<Vec<Value>>>()?;
         let name = writing.admitted_name(operation, object);
-        let charged = resource_quota::charge(&writing.attributes(operation, &name, object, old), &quotas)?;
+        let charged = quota.charge(&writing.attributes(operation, &name, object, old), &quotas)?;
         let write = |(stored, quota): (&std::sync::Arc<Stored>, Option<Value>)| {
             let expect = Expect::Revision(stored.revision);
             Some(Write::put(stored.key.clone(), expect, stored_bytes(&info, quota?)))

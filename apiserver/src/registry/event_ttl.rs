@@ -161,6 +161,7 @@ mod tests {
 
     use crate::access::authorize::{Authorizer, Mode};
     use crate::clock::Clock;
+    use crate::registry::Config;
     use crate::resource_info::SharedResourceTable;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -168,12 +169,9 @@ mod tests {
     fn registry(store: &Store<ObjectIndex>, wall: &Arc<Mutex<Timestamp>>) -> Arc<Registry> {
         let wall = wall.clone();
         let clock: Clock = Arc::new(move || *wall.lock().expect("a time"));
-        Arc::new(Registry::new(
-            store.clone(),
-            SharedResourceTable::new(coracle_resources::built_in()),
-            clock,
-            &Arc::new(Authorizer::new(Mode::AlwaysAllow)),
-        ))
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
+        let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
+        Arc::new(Registry::new(Config::new(store.clone(), resources, clock, authorizer)))
     }
 
     async fn write(store: &Store<ObjectIndex>, name: &str, created: &str, updated: Option<&str>) -> Revision {

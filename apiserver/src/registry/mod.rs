@@ -57,8 +57,7 @@ pub use write::fit_namespace;
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
-use crate::admission::webhook::WebhookContext;
-use crate::admission::{AdmissionChain, AdmissionMetrics, PluginSelection};
+use crate::admission::AdmissionChain;
 use crate::audit::AuditContext;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, NamespacePhase};
@@ -93,7 +92,6 @@ pub struct Registry {
     pub resources: Arc<SharedResourceTable>,
     chain: AdmissionChain,
     webhook_clients: Arc<ClientManager>,
-    metrics: Arc<AdmissionMetrics>,
     conversion_metrics: Arc<ConversionMetrics>,
     features: Arc<FeatureGates>,
     authorizer: Arc<Authorizer>,
@@ -180,50 +178,69 @@ pub struct Caller<'a> {
     pub audit: &'a AuditContext,
 }
 
-impl Registry {
-    /// `authorizer` gets every change to what it decides by.
+/// The parts that a registry is made of.
+pub struct Config {
+    /// Where the objects are.
+    pub store: Store<ObjectIndex>,
+    /// The resources of now.
+    pub resources: Arc<SharedResourceTable>,
+    /// The time.
+    pub clock: Clock,
+    /// Gets every change to what it decides by.
+    pub authorizer: Arc<Authorizer>,
+    /// The feature gates.
+    pub features: Arc<FeatureGates>,
+    /// The admission plugins.
+    pub chain: AdmissionChain,
+    /// The clients of webhooks and aggregated API servers.
+    pub webhook_clients: Arc<ClientManager>,
+    /// What is counted of conversion webhooks.
+    pub conversion_metrics: Arc<ConversionMetrics>,
+    /// The block of cluster IPs.
+    pub service_cidr: Cidr,
+}
+
+impl Config {
+    /// The least that a registry needs. Nothing is admitted or rejected, and nothing counted.
     pub fn new(
         store: Store<ObjectIndex>,
         resources: Arc<SharedResourceTable>,
         clock: Clock,
-        authorizer: &Arc<Authorizer>,
-    ) -> Registry {
-        Registry {
-            rbac_informer: feed::RbacInformer::new(&resources.load(), authorizer),
-            chain: AdmissionChain::standard(
-                authorizer,
-                &WebhookContext {
-                    resources: resources.clone(),
-                    clients: Arc::default(),
-                    metrics: Arc::default(),
-                },
-            ),
-            webhook_clients: Arc::default(),
-            metrics: Arc::default(),
-            conversion_metrics: Arc::default(),
+        authorizer: Arc<Authorizer>,
+    ) -> Config {
+        Config {
+            store,
+            resources,
+            clock,
+            authorizer,
             features: Arc::default(),
-            authorizer: authorizer.clone(),
+            chain: AdmissionChain::default(),
+            webhook_clients: Arc::default(),
+            conversion_metrics: Arc::default(),
+            service_cidr: allocate::SERVICE_CIDR,
+        }
+    }
+}
+
+impl Registry {
+    /// A registry of these parts.
+    pub fn new(config: Config) -> Registry {
+        let Config { store, resources, clock, authorizer, features, chain, .. } = config;
+        Registry {
+            rbac_informer: feed::RbacInformer::new(&resources.load(), &authorizer),
+            chain,
+            webhook_clients: config.webhook_clients,
+            conversion_metrics: config.conversion_metrics,
+            features,
+            authorizer,
             store,
             resources,
             clock,
             reserved: Arc::default(),
-            service_cidr: allocate::SERVICE_CIDR,
+            service_cidr: config.service_cidr.network(),
             charging: locks::NamedLocks::default(),
             retrying: locks::NamedLocks::default(),
         }
-    }
-
-    /// With clients for webhooks other than those without a configured service. Comes before [`Registry::with_options`].
-    pub fn with_webhook_clients(mut self, clients: Arc<ClientManager>) -> Registry {
-        self.webhook_clients = clients;
-        self
-    }
-
-    /// With metrics that are registered. Comes before [`Registry::with_options`].
-    pub fn with_metrics(mut self, registry: &prometheus::Registry) -> Registry {
-        self.metrics = Arc::new(AdmissionMetrics::new(registry));
-        self.conversion_metrics = Arc::new(ConversionMetrics::new(registry));
-        self
     }
 
     /// What is counted of conversion webhooks.
@@ -234,35 +251,6 @@ impl Registry {
     /// The clients of webhooks and aggregated API servers.
     pub fn webhook_clients(&self) -> &Arc<ClientManager> {
         &self.webhook_clients
-    }
-
-    /// With features and admission plugins other than by default.
-    pub fn with_options(
-        mut self,
-        features: Arc<FeatureGates>,
-        plugins: &PluginSelection,
-        authorizer: &Arc<Authorizer>,
-    ) -> Registry {
-        let webhooks = WebhookContext {
-            resources: self.resources.clone(),
-            clients: self.webhook_clients.clone(),
-            metrics: self.metrics.clone(),
-        };
-        self.chain = AdmissionChain::new(plugins, &features, authorizer, &webhooks);
-        self.features = features;
-        self
-    }
-
-    /// With a limit of all pods together. It has to follow [`Registry::with_options`].
-    pub fn with_max_pods(mut self, max: usize) -> Registry {
-        self.chain = self.chain.with_max_pods(max);
-        self
-    }
-
-    /// With another block of cluster IPs than 10.0.0.0/24.
-    pub fn with_service_cidr(mut self, service_cidr: Cidr) -> Registry {
-        self.service_cidr = service_cidr.network();
-        self
     }
 
     /// Lets the authorizer know all that has been written so far.

@@ -15,7 +15,7 @@ use crate::access::UserInfo;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::{self, Authorizer, Mode};
 use crate::flow_control::{FlowControlMetrics, FlowController};
-use crate::registry::{ObjectIndex, Registry};
+use crate::registry::{self, ObjectIndex, Registry};
 use crate::resource_info::SharedResourceTable;
 use crate::telemetry::metrics::Metrics;
 
@@ -65,7 +65,8 @@ pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
     let store =
         Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::new(mode));
-    let registry = Registry::new(store, resources, Arc::new(Timestamp::now), &authorizer);
+    let registry =
+        Registry::new(registry::Config::new(store, resources, Arc::new(Timestamp::now), authorizer.clone()));
     registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
     (Arc::new(registry), authorizer)
 }

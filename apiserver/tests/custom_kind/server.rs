@@ -10,7 +10,7 @@ use coracle_apiserver::access::authorize::{Authorizer, Mode};
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::discovery::Discovery;
-use coracle_apiserver::registry::{ObjectIndex, Registry};
+use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
@@ -40,7 +40,8 @@ impl Server {
             Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
         let clock: Clock = Arc::new(jiff::Timestamp::now);
         let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-        let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
+        let registry =
+            Registry::new(registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone()));
         registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));

@@ -17,6 +17,8 @@ use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::access::validity::WallClock;
+use coracle_apiserver::admission::AdmissionMetrics;
+use coracle_apiserver::admission::webhook::WebhookContext;
 use coracle_apiserver::advertise::Advertisement;
 use coracle_apiserver::aggregator::{
     AvailabilityController, OpenApiController, RemoteDocuments, RemoteGroups, publish_authentication,
@@ -27,13 +29,15 @@ use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::flow_schema_status::FlowSchemaStatus;
 use coracle_apiserver::policy_status::PolicyStatus;
-use coracle_apiserver::registry::{ObjectIndex, Registry, open_store};
+use coracle_apiserver::registry::{self, ObjectIndex, Registry, open_store};
 use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
+use coracle_apiserver::webhook::ConversionMetrics;
+use coracle_builtin::admission::{self, PluginContext};
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
 use coracle_storage::log::{EphemeralLog, Log, SledLog};
@@ -97,18 +101,30 @@ impl Options {
         if let Some(file) = token_file {
             tokens.push(Box::new(file.with_audiences(audiences.clone())));
         }
-        let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
         let front_proxy = FrontProxy::generate(SystemTime::now())?;
         let clients = ClientManager::new(self.webhook_service_urls.iter().cloned())
             .with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
-        let registry = registry.with_webhook_clients(Arc::new(clients)).with_metrics(metrics.registry());
-        let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
+        let clients = Arc::new(clients);
+        let registry_config =
+            registry::Config::new(store.clone(), resources.clone(), clock.clone(), authorizer.clone());
+        let plugin_context = PluginContext {
+            authorizer: authorizer.clone(),
+            webhooks: WebhookContext {
+                resources: resources.clone(),
+                clients: clients.clone(),
+                metrics: Arc::new(AdmissionMetrics::new(metrics.registry())),
+            },
+        };
         let max_pods = usize::try_from(self.max_pods).unwrap_or(usize::MAX);
-        let registry = registry.with_max_pods(if max_pods == 0 { usize::MAX } else { max_pods });
-        let registry = Arc::new(match self.service_cidr {
-            Some(block) => registry.with_service_cidr(block),
-            None => registry,
-        });
+        let max_pods = if max_pods == 0 { usize::MAX } else { max_pods };
+        let registry = Arc::new(Registry::new(registry::Config {
+            chain: admission::chain(&self.admission_plugins, &features, max_pods, &plugin_context),
+            features: features.clone(),
+            webhook_clients: clients,
+            conversion_metrics: Arc::new(ConversionMetrics::new(metrics.registry())),
+            service_cidr: self.service_cidr.unwrap_or(registry_config.service_cidr),
+            ..registry_config
+        }));
         tokens.push(Box::new(ServiceAccountTokens {
             key: signing_key.clone(),
             cluster: registry.clone(),

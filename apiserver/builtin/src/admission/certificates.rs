@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::field::quote;
+use coracle_apiserver::access::authenticate::MASTERS;
+use coracle_apiserver::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
+use coracle_apiserver::admission::json::text;
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use coracle_pki::CertificateRequest;
 use serde_json::Value;
-
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
-use crate::Result;
-use crate::access::authenticate::MASTERS;
-use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
-use crate::cluster::Cluster;
-use crate::field::quote;
 
 const GROUP: &str = "certificates.k8s.io";
 const RESOURCE: &str = "certificatesigningrequests";
@@ -25,10 +25,6 @@ pub(super) struct CertificateApproval {
 }
 
 impl AdmissionPlugin for CertificateApproval {
-    fn name(&self) -> &'static str {
-        "CertificateApproval"
-    }
-
     fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         // The signer of the stored object: the update may try to change it.
         match updated(attributes, "approval") {
@@ -44,10 +40,6 @@ pub(super) struct CertificateSigning {
 }
 
 impl AdmissionPlugin for CertificateSigning {
-    fn name(&self) -> &'static str {
-        "CertificateSigning"
-    }
-
     fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let Some(old) = updated(attributes, "status") else { return Ok(()) };
         let same = |member: &str| old["status"][member] == attributes.object["status"][member];
@@ -62,10 +54,6 @@ impl AdmissionPlugin for CertificateSigning {
 pub(super) struct CertificateSubjectRestriction;
 
 impl AdmissionPlugin for CertificateSubjectRestriction {
-    fn name(&self) -> &'static str {
-        "CertificateSubjectRestriction"
-    }
-
     fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let spec = &attributes.object["spec"];
         let concerned = attributes.is(GROUP, RESOURCE)
@@ -115,11 +103,11 @@ fn may(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::UserInfo;
-    use crate::access::authorize::Mode;
-    use crate::access::rbac;
-    use crate::admission::testing::{Request, World};
-    use crate::names::GroupResource;
+    use coracle_apimachinery::names::GroupResource;
+    use coracle_apiserver::access::UserInfo;
+    use coracle_apiserver::access::authorize::Mode;
+    use coracle_apiserver::access::rbac;
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     fn authorizer() -> Arc<Authorizer> {

@@ -1,9 +1,10 @@
 //! DefaultIngressClass: an ingress that names no class gets the default one, if there is any.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, newest_default, object_at};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::{newest_default, object_at};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 
 pub(super) struct DefaultIngressClass;
 
@@ -12,10 +13,6 @@ const ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 const OLD_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 impl AdmissionPlugin for DefaultIngressClass {
-    fn name(&self) -> &'static str {
-        "DefaultIngressClass"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is(GROUP, "ingresses") || attributes.operation != Operation::Create {
             return Ok(());
@@ -39,7 +36,7 @@ impl AdmissionPlugin for DefaultIngressClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     #[test]

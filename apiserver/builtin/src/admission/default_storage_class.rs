@@ -1,9 +1,10 @@
 //! DefaultStorageClass: a claim that names no class gets the default one, if there is any.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, newest_default, object_at};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::{newest_default, object_at};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 
 pub(super) struct DefaultStorageClass;
 
@@ -12,10 +13,6 @@ const ANNOTATIONS: [&str; 2] =
 const OLD_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 impl AdmissionPlugin for DefaultStorageClass {
-    fn name(&self) -> &'static str {
-        "DefaultStorageClass"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "persistentvolumeclaims") || attributes.operation != Operation::Create {
             return Ok(());
@@ -40,7 +37,7 @@ impl AdmissionPlugin for DefaultStorageClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::{Value, json};
 
     #[test]

@@ -1,21 +1,17 @@
 //! DefaultTolerationSeconds: pods tolerate a node that is not ready or unreachable for five minutes, unless they have
 //! tolerations of their own.
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apiserver::admission::json::{items, list_at, object_at, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::{Value, json};
-
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, list_at, object_at, text};
-use crate::Result;
-use crate::cluster::Cluster;
 
 pub(super) struct DefaultTolerationSeconds;
 
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 impl AdmissionPlugin for DefaultTolerationSeconds {
-    fn name(&self) -> &'static str {
-        "DefaultTolerationSeconds"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         if !writes || !attributes.is("", "pods") {
@@ -47,7 +43,7 @@ fn covers(toleration: &Value, taint: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
 
     #[test]
     fn missing_tolerations_are_added() {

@@ -1,14 +1,15 @@
 //! LimitRanger: the LimitRanges of a namespace set defaults for the requests and limits of containers, and bounds for those of
 //! containers, pods and claims.
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::access::authorize::aggregate;
+use coracle_apiserver::admission::json::{items, list_at, object_at, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::Value;
 
-use super::pod::{ResourceList, containers, resources, with_pod_level};
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, list_at, object_at, text};
-use crate::Result;
-use crate::access::authorize::aggregate;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
+use crate::pod_spec::{ResourceList, containers, resources, with_pod_level};
 use coracle_quantity::Quantity;
 
 pub(super) struct LimitRanger;
@@ -18,10 +19,6 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 const MAX_MILLI: i64 = i64::MAX / 1000;
 
 impl AdmissionPlugin for LimitRanger {
-    fn name(&self) -> &'static str {
-        "LimitRanger"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if subject(attributes) == Some(Subject::Pod) {
             for range in ranges(attributes, cluster)? {
@@ -240,7 +237,7 @@ fn exceeds(a: &Quantity, b: &Quantity) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     fn world(limit: Value) -> World {

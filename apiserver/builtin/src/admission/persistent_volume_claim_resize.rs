@@ -1,20 +1,17 @@
 //! PersistentVolumeClaimResize: only a bound claim of a class that allows expansion may grow.
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::text;
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
 use coracle_quantity::Quantity;
 
 pub(super) struct PersistentVolumeClaimResize;
 
 impl AdmissionPlugin for PersistentVolumeClaimResize {
-    fn name(&self) -> &'static str {
-        "PersistentVolumeClaimResize"
-    }
-
     fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "persistentvolumeclaims") || attributes.operation != Operation::Update {
             return Ok(());
@@ -53,7 +50,7 @@ fn class_of(claim: &Value) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! The pods in the store are counted, those of other creations under way are not: these may exceed the limit together by their number.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Operation};
-use crate::Result;
-use crate::cluster::Cluster;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 
 /// Rejects the creation of pods while there are as many as allowed.
 pub(super) struct PodLimit {
@@ -13,10 +13,6 @@ pub(super) struct PodLimit {
 }
 
 impl AdmissionPlugin for PodLimit {
-    fn name(&self) -> &'static str {
-        "PodLimit"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let is_new_pod = attributes.operation == Operation::Create
             && attributes.is("", "pods")
@@ -33,7 +29,7 @@ impl AdmissionPlugin for PodLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     #[test]

@@ -1,21 +1,19 @@
 //! PodResizeValidator: rejects a resize beyond the allocatable resources of the pod's node.
 
-use super::pod::{pod_resources, resources};
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::error::{Cause, Error};
-use crate::field::quote;
-use crate::names::GroupResource;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::error::{Cause, Error};
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::text;
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
+
+use crate::pod_spec::{pod_resources, resources};
 use coracle_quantity::Quantity;
 
 pub(super) struct PodResizeValidator;
 
 impl AdmissionPlugin for PodResizeValidator {
-    fn name(&self) -> &'static str {
-        "PodResizeValidator"
-    }
-
     fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let concerned = attributes.is_any("", "pods")
             && attributes.subresource == "resize"
@@ -75,7 +73,7 @@ fn rejection(attributes: &AdmissionAttributes<'_>, detail: String, reason: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::{Value, json};
 
     #[test]

@@ -1,21 +1,17 @@
 //! PodTopologyLabels: copies the zone and region labels of the node to a pod that is bound to it.
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::{object_at, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::{Map, Value};
-
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, object_at, text};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
 
 pub(super) struct PodTopologyLabels;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 impl AdmissionPlugin for PodTopologyLabels {
-    fn name(&self) -> &'static str {
-        "PodTopologyLabels"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is_any("", "pods") || attributes.operation != Operation::Create {
             return Ok(());
@@ -52,7 +48,7 @@ fn topology(cluster: &dyn Cluster, node: &str) -> Result<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     #[test]

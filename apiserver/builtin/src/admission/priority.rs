@@ -1,11 +1,11 @@
 //! Priority: sets a pod's priority from its PriorityClass, and allows one default class only.
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::{object_at, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::Value;
-
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, object_at, text};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
 
 pub(super) struct Priority;
 
@@ -13,10 +13,6 @@ const GROUP: &str = "scheduling.k8s.io";
 const RESOURCE: &str = "priorityclasses";
 
 impl AdmissionPlugin for Priority {
-    fn name(&self) -> &'static str {
-        "Priority"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         match attributes.operation {
             Operation::Create if attributes.is("", "pods") => resolve(attributes, cluster),
@@ -103,7 +99,7 @@ fn default_class(cluster: &dyn Cluster) -> Result<Option<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     fn class(name: &str, value: i64, default: bool) -> Value {

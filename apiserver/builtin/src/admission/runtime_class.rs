@@ -2,22 +2,19 @@
 
 use std::collections::HashSet;
 
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::admission::json::{items, object_at, refused_name, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::Value;
 
-use super::pod::resources;
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, object_at, refused_name, text};
-use crate::cluster::Cluster;
-use crate::field::quote;
-use crate::names::GroupResource;
-use crate::{Error, Result};
+use crate::pod_spec::resources;
 
 pub(super) struct RuntimeClass;
 
 impl AdmissionPlugin for RuntimeClass {
-    fn name(&self) -> &'static str {
-        "RuntimeClass"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let Some(Some(class)) = class_of(attributes, cluster)? else { return Ok(()) };
         let overhead = &class["overhead"]["podFixed"];
@@ -82,7 +79,7 @@ fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Resu
     }
 }
 
-fn mismatch(attributes: &AdmissionAttributes<'_>) -> crate::Error {
+fn mismatch(attributes: &AdmissionAttributes<'_>) -> coracle_apimachinery::Error {
     attributes.forbidden("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
 }
 
@@ -137,7 +134,7 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     #[test]

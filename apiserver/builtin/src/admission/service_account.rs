@@ -2,19 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::{GroupResource, random_suffix};
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::admission::json::{items, list_at, object_at, refused_name, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Operation};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::pod::{ALL_CONTAINERS, MIRROR, containers};
-use super::{
-    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Operation, items, list_at, object_at,
-    refused_name, text,
-};
-use crate::cluster::Cluster;
-use crate::names::{GroupResource, random_suffix};
-use crate::{Error, Result};
+use crate::pod_spec::{ALL_CONTAINERS, MIRROR, containers};
 
-const NAME: &str = "ServiceAccount";
 const DEFAULT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -34,10 +31,6 @@ impl Default for ServiceAccount {
 }
 
 impl AdmissionPlugin for ServiceAccount {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "pods") || attributes.operation != Operation::Create {
             return Ok(());
@@ -121,10 +114,6 @@ fn account(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster, name: &s
 pub struct DefaultServiceAccountWait;
 
 impl AsyncAdmissionPlugin for DefaultServiceAccountWait {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn handles(&self, attributes: &AdmissionAttributes<'_>, _: &dyn Cluster) -> bool {
         let name = text(&attributes.object["spec"]["serviceAccountName"]);
         attributes.is("", "pods")
@@ -294,7 +283,7 @@ fn names(list: &Value) -> BTreeSet<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
 
     const PLUGIN: ServiceAccount = ServiceAccount { suffix: || "xxxxx".to_owned() };
 

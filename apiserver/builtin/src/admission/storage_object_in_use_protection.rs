@@ -1,8 +1,9 @@
 //! StorageObjectInUseProtection: adds the protection finalizers to new claims and volumes.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, list_at, object_at};
-use crate::Result;
-use crate::cluster::Cluster;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apiserver::admission::json::{list_at, object_at};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 
 pub(super) struct StorageObjectInUseProtection;
 
@@ -13,10 +14,6 @@ const FINALIZERS: [(&str, &str, &str); 3] = [
 ];
 
 impl AdmissionPlugin for StorageObjectInUseProtection {
-    fn name(&self) -> &'static str {
-        "StorageObjectInUseProtection"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         if attributes.operation != Operation::Create {
             return Ok(());
@@ -36,7 +33,7 @@ impl AdmissionPlugin for StorageObjectInUseProtection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     #[test]

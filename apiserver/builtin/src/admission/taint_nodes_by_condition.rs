@@ -1,18 +1,14 @@
 //! TaintNodesByCondition: adds the taint `node.kubernetes.io/not-ready` to a new node.
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apiserver::admission::json::{list_at, object_at};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::json;
-
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, list_at, object_at};
-use crate::Result;
-use crate::cluster::Cluster;
 
 pub(super) struct TaintNodesByCondition;
 
 impl AdmissionPlugin for TaintNodesByCondition {
-    fn name(&self) -> &'static str {
-        "TaintNodesByCondition"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "nodes") || attributes.operation != Operation::Create {
             return Ok(());
@@ -32,7 +28,7 @@ impl AdmissionPlugin for TaintNodesByCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
 
     #[test]
     fn new_nodes_are_tainted_once() {

@@ -9,20 +9,40 @@
 mod scopes;
 mod usage;
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::text;
+use coracle_apiserver::admission::{AdmissionAttributes, Charge};
 use serde_json::Value;
 
-use super::pod::{ResourceList, resources};
-use super::{AdmissionAttributes, text};
-use crate::Result;
+use crate::pod_spec::{ResourceList, resources};
 use usage::Evaluator;
 
-/// Charges a write to the quotas of its namespace. Returns for each quota, in order, its new version, or None if it does not
-/// change; an empty list if the resource is not subject to quotas.
+/// The plugin ResourceQuota.
+pub struct ResourceQuota(GroupResource);
+
+impl Default for ResourceQuota {
+    fn default() -> ResourceQuota {
+        ResourceQuota(GroupResource::new("", "resourcequotas"))
+    }
+}
+
+impl Charge for ResourceQuota {
+    fn resource(&self) -> &GroupResource {
+        &self.0
+    }
+
+    fn charge(&self, attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
+        charge(attributes, quotas)
+    }
+}
+
+/// Charges a write to the quotas of its namespace: see [`Charge::charge`].
 ///
 /// # Errors
-/// [`Error::Forbidden`](crate::Error::Forbidden) if a quota is exceeded, if its status is unknown, or if the object does not
+/// [`Error::Forbidden`](coracle_apimachinery::Error::Forbidden) if a quota is exceeded, if its status is unknown, or if the object does not
 /// specify a resource that the quota limits.
-pub fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
+fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
     let matches = |quota: &Value, object: &Value| {
         measured(&evaluator, quota).next().is_some() && scopes::all_match(quota, &evaluator, object)

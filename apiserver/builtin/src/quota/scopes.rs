@@ -1,11 +1,11 @@
 //! Scopes: which objects a quota matches.
 
+use coracle_apimachinery::field::Field;
+use coracle_apimachinery::qos::qos_class;
+use coracle_apiserver::admission::json::{items, text};
 use serde_json::{Value, json};
 
 use super::usage::Evaluator;
-use crate::admission::{items, text};
-use crate::field::Field;
-use crate::qos::qos_class;
 
 /// Whether an object is in all scopes of a quota.
 pub(super) fn all_match(quota: &Value, evaluator: &Evaluator, object: &Value) -> bool {

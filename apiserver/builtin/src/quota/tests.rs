@@ -1,7 +1,7 @@
+use coracle_apiserver::admission::testing::Request;
 use serde_json::{Value, json};
 
 use super::charge;
-use crate::admission::testing::Request;
 
 fn quota(hard: Value, used: Value) -> Value {
     json!({"metadata": {"name": "q"}, "spec": {"hard": hard}, "status": {"hard": hard, "used": used}})

@@ -5,15 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coracle_apimachinery::annotations::BETA_STORAGE_CLASS;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apiserver::admission::json::{items, text};
+use coracle_apiserver::admission::{AdmissionAttributes, Operation};
 use coracle_pod_resources::names::is_pod_level;
 use coracle_pod_resources::quota::resource_claims::DeviceRequest;
 use coracle_pod_resources::{add_overhead_to_limits, add_resource_list, quota};
 use serde_json::Value;
 
-use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
-use crate::admission::{AdmissionAttributes, Operation, items, text};
-use crate::annotations::BETA_STORAGE_CLASS;
-use crate::names::GroupResource;
+use crate::pod_spec::{ResourceList, containers, pod_resources, resources};
 use coracle_quantity::Quantity;
 
 /// The resources that each container of a pod must specify if a quota limits them.

@@ -7,27 +7,24 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::access::authenticate::MASTERS;
+use coracle_apiserver::access::authorize::{
+    Authorizer, RequestAttributes, ResourceTarget, Target, aggregate,
+};
+use coracle_apiserver::access::coverage::{CoverageLimits, TooManySteps, missing};
+use coracle_apiserver::access::rbac::{GROUP, Kind};
+use coracle_apiserver::access::rules::{PolicyRule, quoted};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::Value;
-
-use super::{AdmissionAttributes, AdmissionPlugin, Operation};
-use crate::access::authenticate::MASTERS;
-use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
-use crate::access::coverage::{CoverageLimits, TooManySteps, missing};
-use crate::access::rbac::{GROUP, Kind};
-use crate::access::rules::{PolicyRule, quoted};
-use crate::cluster::Cluster;
-use crate::field::quote;
-use crate::{Error, Result};
 
 pub struct EscalationCheck {
     pub authorizer: Arc<Authorizer>,
 }
 
 impl AdmissionPlugin for EscalationCheck {
-    fn name(&self) -> &'static str {
-        "RBACEscalationCheck"
-    }
-
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let Some(kind) = Kind::of(attributes.resource) else { return Ok(()) };
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
@@ -142,10 +139,10 @@ fn is_only_mutating_gc_fields(attributes: &AdmissionAttributes<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::UserInfo;
-    use crate::access::authorize::Mode;
-    use crate::admission::testing::{Request, World};
-    use crate::names::GroupResource;
+    use coracle_apimachinery::names::GroupResource;
+    use coracle_apiserver::access::UserInfo;
+    use coracle_apiserver::access::authorize::Mode;
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     fn check(rules: Value, resource: &str, object: Value, old: Option<Value>) -> Result<()> {

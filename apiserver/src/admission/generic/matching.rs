@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::rules::Rule;
-use crate::admission::{AdmissionAttributes, Operation, items, text};
+use crate::admission::json::{items, text};
+use crate::admission::{AdmissionAttributes, Operation};
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::resource_info::{ResourceInfo, ResourceTable};

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::admission::{AdmissionAttributes, Operation, items, text};
+use crate::admission::json::{items, text};
+use crate::admission::{AdmissionAttributes, Operation};
 
 /// The requests that a configuration is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::CONDITIONS_BUDGET;
 use super::definition::Expression;
-use crate::admission::items;
+use crate::admission::json::items;
 
 /// The `matchConditions` of a webhook or policy.
 #[derive(Default)]

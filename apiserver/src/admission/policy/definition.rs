@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Compiled, MatchConditions};
 use crate::admission::generic::MatchCriteria;
-use crate::admission::{items, text};
+use crate::admission::json::{items, text};
 
 /// An expression, and the program that it is; what does not compile fails when it is evaluated.
 pub struct Expression {

@@ -29,6 +29,7 @@ use crate::{Error, Result};
 const NAME: &str = "MutatingAdmissionPolicy";
 const GROUP: &str = "admissionregistration.k8s.io";
 
+/// The plugin MutatingAdmissionPolicy.
 pub struct MutatingAdmissionPolicy {
     context: PolicyContext,
     policies: Source<Policy>,
@@ -36,6 +37,7 @@ pub struct MutatingAdmissionPolicy {
 }
 
 impl MutatingAdmissionPolicy {
+    /// The plugin, in a server with these parts.
     pub fn new(context: PolicyContext) -> MutatingAdmissionPolicy {
         MutatingAdmissionPolicy {
             context,
@@ -350,10 +352,6 @@ fn operations(value: &CelValue<'_>, meter: &Meter) -> Result<Value, String> {
 }
 
 impl AsyncAdmissionPlugin for MutatingAdmissionPolicy {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         let mutable =
             matches!(attributes.operation, Operation::Create | Operation::Update | Operation::Connect);

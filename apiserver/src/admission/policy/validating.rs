@@ -25,6 +25,7 @@ const AUDIT_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failu
 /// How long a message or an annotation may be that an expression makes, in bytes.
 const MAX_TEXT: usize = 5 * 1024;
 
+/// The plugin ValidatingAdmissionPolicy.
 pub struct ValidatingAdmissionPolicy {
     context: PolicyContext,
     policies: Source<Policy>,
@@ -56,6 +57,7 @@ impl Failure {
 }
 
 impl ValidatingAdmissionPolicy {
+    /// The plugin, in a server with these parts.
     pub fn new(context: PolicyContext) -> ValidatingAdmissionPolicy {
         ValidatingAdmissionPolicy {
             context,
@@ -295,10 +297,6 @@ fn denied(attributes: &AdmissionAttributes<'_>, denial: &Denial<'_>) -> Error {
 }
 
 impl AsyncAdmissionPlugin for ValidatingAdmissionPolicy {
-    fn name(&self) -> &'static str {
-        "ValidatingAdmissionPolicy"
-    }
-
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         // What cannot be read is an error of the dispatch.
         let Ok(bindings) = self.bindings.load(cluster) else { return true };

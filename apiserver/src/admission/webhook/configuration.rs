@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::admission::generic::MatchCriteria;
+use crate::admission::json::{items, text};
 use crate::admission::policy::{Compiled, MatchConditions};
-use crate::admission::{items, text};
 use crate::webhook::ClientConfig;
 
 /// One webhook.

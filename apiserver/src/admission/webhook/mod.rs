@@ -22,8 +22,8 @@ mod validating;
 
 use std::sync::Arc;
 
-pub(super) use mutating::MutatingAdmissionWebhook;
-pub(super) use validating::ValidatingAdmissionWebhook;
+pub use mutating::MutatingAdmissionWebhook;
+pub use validating::ValidatingAdmissionWebhook;
 
 use super::AdmissionMetrics;
 use crate::resource_info::SharedResourceTable;

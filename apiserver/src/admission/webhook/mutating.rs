@@ -25,6 +25,7 @@ const NAME: &str = "MutatingAdmissionWebhook";
 /// The values in the patch of a webhook: as many as in all operations of the longest patch that replaces a whole object.
 const MAX_PATCH_VALUES: usize = 200_000;
 
+/// The plugin MutatingAdmissionWebhook.
 pub struct MutatingAdmissionWebhook {
     context: WebhookContext,
     authorizer: Arc<Authorizer>,
@@ -32,6 +33,7 @@ pub struct MutatingAdmissionWebhook {
 }
 
 impl MutatingAdmissionWebhook {
+    /// The plugin, in a server with these parts.
     pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> MutatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
         MutatingAdmissionWebhook {
@@ -160,10 +162,6 @@ impl MutatingAdmissionWebhook {
 }
 
 impl AsyncAdmissionPlugin for MutatingAdmissionWebhook {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         // What cannot be read is an error of the dispatch.
         let Ok(webhooks) = self.webhooks.load(cluster) else { return true };

@@ -16,6 +16,7 @@ use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 use crate::telemetry::latency::{Phase, measure};
 
+/// The plugin ValidatingAdmissionWebhook.
 pub struct ValidatingAdmissionWebhook {
     context: WebhookContext,
     authorizer: Arc<Authorizer>,
@@ -23,6 +24,7 @@ pub struct ValidatingAdmissionWebhook {
 }
 
 impl ValidatingAdmissionWebhook {
+    /// The plugin, in a server with these parts.
     pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> ValidatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
         ValidatingAdmissionWebhook {
@@ -86,10 +88,6 @@ impl ValidatingAdmissionWebhook {
 }
 
 impl AsyncAdmissionPlugin for ValidatingAdmissionWebhook {
-    fn name(&self) -> &'static str {
-        "ValidatingAdmissionWebhook"
-    }
-
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         // What cannot be read is an error of the dispatch.
         let Ok(webhooks) = self.webhooks.load(cluster) else { return true };

@@ -43,12 +43,8 @@ impl Server {
             Options::default(),
         )
         .expect("a store");
-        let registry = Registry::new(
-            store,
-            SharedResourceTable::new(coracle_resources::built_in()),
-            Arc::new(Timestamp::now),
-            &authorizer,
-        );
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
+        let registry = Registry::new(Config::new(store, resources, Arc::new(Timestamp::now), authorizer));
         let user = UserInfo::new("admin", &["system:masters"]);
         let server = Server { registry, user };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});

@@ -3,7 +3,6 @@
 use futures::future::BoxFuture;
 
 use super::*;
-use crate::admission::webhook::WebhookContext;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 
@@ -11,10 +10,6 @@ use crate::cluster::Cluster;
 struct Mutating(Value);
 
 impl AsyncAdmissionPlugin for Mutating {
-    fn name(&self) -> &'static str {
-        "Mutating"
-    }
-
     fn handles(&self, _: &AdmissionAttributes<'_>, _: &dyn Cluster) -> bool {
         true
     }
@@ -35,13 +30,8 @@ impl AsyncAdmissionPlugin for Mutating {
 impl Server {
     /// From now on, admission changes all objects.
     fn mutate(&mut self, patch: Value) {
-        let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
-        let context = WebhookContext {
-            resources: self.registry.resources.clone(),
-            clients: Arc::default(),
-            metrics: Arc::default(),
-        };
-        self.registry.chain = AdmissionChain::standard(&authorizer, &context).with(Mutating(patch));
+        self.registry.chain = AdmissionChain::default();
+        self.registry.chain.add_async(Mutating(patch));
     }
 
     /// POST, or PUT, of an object; the warnings come with what is stored.

@@ -7,7 +7,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
-use crate::admission::webhook::WebhookContext;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 
@@ -18,10 +17,6 @@ struct Slow {
 }
 
 impl AsyncAdmissionPlugin for Slow {
-    fn name(&self) -> &'static str {
-        "Slow"
-    }
-
     fn handles(&self, attributes: &AdmissionAttributes<'_>, _: &dyn Cluster) -> bool {
         attributes.name == "slow"
     }
@@ -53,17 +48,9 @@ fn service(name: &str) -> Value {
 async fn admission_that_waits_holds_up_nobody_else() {
     let (reached, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let mut server = Server::start().await;
-    let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
     let plugin = Slow { reached: reached.clone(), released: released.clone() };
-    server.registry.chain = AdmissionChain::standard(
-        &authorizer,
-        &WebhookContext {
-            resources: server.registry.resources.clone(),
-            clients: Arc::default(),
-            metrics: Arc::default(),
-        },
-    )
-    .with(plugin);
+    server.registry.chain = AdmissionChain::default();
+    server.registry.chain.add_async(plugin);
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
         "spec": {"hard": {"services": "9"}},

@@ -33,8 +33,8 @@ impl Fixture {
         .expect("a store");
         let clock: Clock = Arc::new(|| NOW.parse().expect("a time"));
         let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
-        let registry =
-            Registry::new(store, SharedResourceTable::new(coracle_resources::built_in()), clock, &authorizer);
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
+        let registry = Registry::new(Config::new(store, resources, clock, authorizer));
         let fixture = Fixture {
             registry,
             user: UserInfo::new("u", &["system:masters"]),

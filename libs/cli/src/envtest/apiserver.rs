@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::Result;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::access::authorize::Mode;
-use coracle_apiserver::admission::PluginSelection;
 use coracle_apiserver::audit::AuditOptions;
+use coracle_builtin::admission::PluginSelection;
 use coracle_control_plane::range::{self as ranges, Range};
 use coracle_control_plane::{ControlPlane, Kinds, Options, ServiceAccountIssuer};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use coracle_apimachinery::field::quote;
+use coracle_apiserver::admission::json::{items, text};
 use serde_json::Value;
 
 use super::policy::{Level, LevelVersion, Version};
-use crate::admission::pod::{ALL_CONTAINERS, containers};
-use crate::admission::{items, text};
-use crate::field::quote;
+use crate::pod_spec::{ALL_CONTAINERS, containers};
 
 /// A pod, or a template of one.
 pub(super) struct Pod<'a> {

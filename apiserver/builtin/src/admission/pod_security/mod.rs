@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, text};
-use crate::cluster::Cluster;
-use crate::field::quote;
-use crate::names::GroupResource;
-use crate::{Error, Result};
 use checks::{Pod, Violation};
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::admission::json::{items, text};
+use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use policy::{Level, LevelVersion, Policy};
 
 pub(super) struct PodSecurity;
@@ -46,10 +47,6 @@ const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 const MAX_PODS: usize = 3000;
 
 impl AdmissionPlugin for PodSecurity {
-    fn name(&self) -> &'static str {
-        "PodSecurity"
-    }
-
     fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
@@ -187,7 +184,7 @@ fn offence(reasons: &str, pods: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::{Request, World};
+    use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
     fn namespace(labels: Value) -> Value {

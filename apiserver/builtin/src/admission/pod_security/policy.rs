@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use coracle_apimachinery::field::{Errors, Field, Path};
 use serde_json::Value;
-
-use crate::field::{Errors, Field, Path};
 
 /// The levels of the Pod Security Standards, ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

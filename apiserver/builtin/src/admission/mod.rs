@@ -1,0 +1,211 @@
+//! The admission plugins of kube-apiserver v1.36: each is declared once, in [`PLUGINS`], with its place in the chain, its default, its
+//! feature gate and its implementation. Its name and its texts are kube-apiserver's; each is a small module here, but for those that know
+//! no built-in kind and are the generic server's.
+
+mod certificates;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod limit_ranger;
+mod persistent_volume_claim_resize;
+mod pod_limit;
+mod pod_resize_validator;
+mod pod_security;
+mod pod_topology_labels;
+mod priority;
+mod runtime_class;
+mod selection;
+mod service_account;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+
+use std::sync::Arc;
+
+use coracle_apimachinery::features::FeatureGates;
+use coracle_apiserver::access::authorize::Authorizer;
+use coracle_apiserver::admission::policy::{
+    MutatingAdmissionPolicy, PolicyContext, ValidatingAdmissionPolicy,
+};
+use coracle_apiserver::admission::webhook::{
+    MutatingAdmissionWebhook, ValidatingAdmissionWebhook, WebhookContext,
+};
+use coracle_apiserver::admission::{AdmissionChain, NamespaceLifecycle};
+
+use crate::quota::ResourceQuota;
+use crate::rbac::escalation::EscalationCheck;
+
+pub use selection::{PluginError, PluginSelection};
+
+/// The parts of the server that plugins work with.
+pub struct PluginContext {
+    /// Asked by plugins that allow only what a user may do otherwise.
+    pub authorizer: Arc<Authorizer>,
+    /// The clients of webhooks, the resources, and the metrics.
+    pub webhooks: WebhookContext,
+}
+
+impl PluginContext {
+    fn policies(&self) -> PolicyContext {
+        PolicyContext {
+            resources: self.webhooks.resources.clone(),
+            authorizer: self.authorizer.clone(),
+            metrics: self.webhooks.metrics.clone(),
+        }
+    }
+}
+
+/// A plugin of kube-apiserver.
+struct PluginDeclaration {
+    /// kube-apiserver's name.
+    name: &'static str,
+    /// Whether it is on unless the operator disables it.
+    is_default: bool,
+    /// The feature gate without which it is off.
+    gate: Option<&'static str>,
+    /// Appends it to the chain. None: it is not implemented, and does nothing.
+    attach: Option<Attach>,
+}
+
+type Attach = fn(&PluginContext, &mut AdmissionChain);
+
+impl PluginDeclaration {
+    const fn with_gate(self, gate: &'static str) -> PluginDeclaration {
+        PluginDeclaration { gate: Some(gate), ..self }
+    }
+}
+
+/// A plugin that is on by default.
+const fn on(name: &'static str, attach: Attach) -> PluginDeclaration {
+    PluginDeclaration { name, is_default: true, gate: None, attach: Some(attach) }
+}
+
+/// A plugin that is on by default, and not implemented.
+const fn absent(name: &'static str) -> PluginDeclaration {
+    PluginDeclaration { name, is_default: true, gate: None, attach: None }
+}
+
+/// A plugin that is off by default, and not implemented.
+const fn off(name: &'static str) -> PluginDeclaration {
+    PluginDeclaration { name, is_default: false, gate: None, attach: None }
+}
+
+/// Every plugin that kube-apiserver knows, in the order of its chain.
+static PLUGINS: [PluginDeclaration; 41] = [
+    off("AlwaysAdmit"),
+    off("NamespaceAutoProvision"),
+    on("NamespaceLifecycle", |_, chain| chain.add(NamespaceLifecycle)),
+    off("NamespaceExists"),
+    off("LimitPodHardAntiAffinityTopology"),
+    on("LimitRanger", |_, chain| chain.add(limit_ranger::LimitRanger)),
+    on("ServiceAccount", |_, chain| {
+        chain.add_async(service_account::DefaultServiceAccountWait);
+        chain.add(service_account::ServiceAccount::default());
+    }),
+    off("NodeRestriction"),
+    on("TaintNodesByCondition", |_, chain| chain.add(taint_nodes_by_condition::TaintNodesByCondition)),
+    off("AlwaysPullImages"),
+    off("ImagePolicyWebhook"),
+    on("PodSecurity", |_, chain| chain.add(pod_security::PodSecurity)),
+    off("PodNodeSelector"),
+    on("Priority", |_, chain| chain.add(priority::Priority)),
+    on("DefaultTolerationSeconds", |_, chain| {
+        chain.add(default_toleration_seconds::DefaultTolerationSeconds)
+    }),
+    off("PodTolerationRestriction"),
+    off("EventRateLimit"),
+    off("ExtendedResourceToleration"),
+    on("DefaultStorageClass", |_, chain| chain.add(default_storage_class::DefaultStorageClass)),
+    on("StorageObjectInUseProtection", |_, chain| {
+        chain.add(storage_object_in_use_protection::StorageObjectInUseProtection)
+    }),
+    absent("PodGroupProtection"),
+    off("OwnerReferencesPermissionEnforcement"),
+    on("PersistentVolumeClaimResize", |_, chain| {
+        chain.add(persistent_volume_claim_resize::PersistentVolumeClaimResize)
+    }),
+    on("RuntimeClass", |_, chain| chain.add(runtime_class::RuntimeClass)),
+    on("CertificateApproval", |context, chain| {
+        chain.add(certificates::CertificateApproval { authorizer: context.authorizer.clone() });
+    }),
+    on("CertificateSigning", |context, chain| {
+        chain.add(certificates::CertificateSigning { authorizer: context.authorizer.clone() });
+    }),
+    absent("ClusterTrustBundleAttest"),
+    on("CertificateSubjectRestriction", |_, chain| chain.add(certificates::CertificateSubjectRestriction)),
+    on("DefaultIngressClass", |_, chain| chain.add(default_ingress_class::DefaultIngressClass)),
+    off("DenyServiceExternalIPs"),
+    on("PodTopologyLabels", |_, chain| chain.add(pod_topology_labels::PodTopologyLabels))
+        .with_gate("PodTopologyLabelsAdmission"),
+    absent("PodGroupWorkloadExists"),
+    absent("NodeDeclaredFeatureValidator"),
+    absent("JobValidation"),
+    on("PodResizeValidator", |_, chain| chain.add(pod_resize_validator::PodResizeValidator)),
+    on("MutatingAdmissionPolicy", |context, chain| {
+        chain.add_async(MutatingAdmissionPolicy::new(context.policies()));
+    }),
+    on("MutatingAdmissionWebhook", |context, chain| {
+        chain.add_async(MutatingAdmissionWebhook::new(context.webhooks.clone(), context.authorizer.clone()));
+    }),
+    on("ValidatingAdmissionPolicy", |context, chain| {
+        chain.add_async(ValidatingAdmissionPolicy::new(context.policies()));
+    }),
+    on("ValidatingAdmissionWebhook", |context, chain| {
+        chain
+            .add_async(ValidatingAdmissionWebhook::new(context.webhooks.clone(), context.authorizer.clone()));
+    }),
+    on("ResourceQuota", |_, chain| chain.charge_by(ResourceQuota::default())),
+    off("AlwaysDeny"),
+];
+
+/// The chain of the plugins that are on. Two links have no name, so that no selection disables them: the limit of all pods comes first, so
+/// that what is rejected costs least, and what kube-apiserver's storage of RBAC objects checks between the two passes comes last.
+///
+/// - `max_pods`: of all namespaces together
+pub fn chain(
+    selection: &PluginSelection,
+    features: &FeatureGates,
+    max_pods: usize,
+    context: &PluginContext,
+) -> AdmissionChain {
+    let is_missing =
+        |name: &&str| PLUGINS.iter().any(|plugin| plugin.name == *name && plugin.attach.is_none());
+    for missing in selection.asked_for().filter(is_missing) {
+        tracing::warn!(plugin = missing, "this admission plugin is not implemented and does nothing");
+    }
+    let mut chain = AdmissionChain::default();
+    chain.add(pod_limit::PodLimit { max: max_pods });
+    let is_on = |plugin: &&PluginDeclaration| {
+        selection.is_enabled(plugin.name) && plugin.gate.is_none_or(|gate| features.is_enabled(gate))
+    };
+    for attach in PLUGINS.iter().filter(is_on).filter_map(|plugin| plugin.attach) {
+        attach(context, &mut chain);
+    }
+    chain.add(EscalationCheck { authorizer: context.authorizer.clone() });
+    chain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plugins_are_those_of_kube_apiserver() {
+        let recorded = include_str!("../../testdata/admission_plugins.txt");
+        let lines: Vec<Vec<&str>> = recorded.lines().map(|line| line.split(", ").collect()).collect();
+        let [_, on_by_default, all] = lines.as_slice() else { panic!("{recorded}") };
+        let declared: Vec<&str> =
+            PLUGINS.iter().filter(|plugin| plugin.is_default).map(|plugin| plugin.name).collect();
+        assert_eq!(&declared, on_by_default, "in this order");
+        let mut declared: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name).collect();
+        declared.sort_unstable();
+        assert_eq!(&declared, all);
+    }
+
+    #[test]
+    fn the_gates_of_plugins_are_known() {
+        for gate in PLUGINS.iter().filter_map(|plugin| plugin.gate) {
+            let known = FeatureGates::new([(gate, false)]);
+            assert!(known.is_ok_and(|gates| !gates.is_enabled(gate)), "{gate}");
+        }
+    }
+}

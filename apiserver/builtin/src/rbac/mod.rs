@@ -1,0 +1,3 @@
+//! Role-based access control.
+
+pub mod escalation;

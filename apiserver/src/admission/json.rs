@@ -1,0 +1,49 @@
+//! Access to parts of objects that are not decoded.
+
+use serde_json::{Map, Value};
+
+use crate::field::quote;
+use crate::validation::content;
+
+/// A member that is an object, created if it is missing; None if it has another type.
+pub fn object_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
+    let member = value.as_object_mut()?.entry(name).or_insert_with(|| Map::new().into());
+    member.is_object().then_some(member)
+}
+
+/// A member that is a list, created if it is missing; None if it has another type.
+pub fn list_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
+    value.as_object_mut()?.entry(name).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
+}
+
+/// The elements of a list; none if there is no list.
+pub fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The string, or `""`.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+/// Why kube-apiserver's own client asks for no object of that name: nothing is sent.
+pub fn refused_name(name: &str) -> Option<String> {
+    let found = content::path_segment(name);
+    match found.as_slice() {
+        _ if name.is_empty() => Some("resource name may not be empty".to_owned()),
+        [] => None,
+        found => Some(format!("invalid resource name {}: [{}]", quote(name), found.join(" "))),
+    }
+}
+
+/// The newest object that one of the annotations marks as the default; of equally old ones the first by name.
+pub fn newest_default(objects: Vec<Value>, annotations: &[&str]) -> Option<Value> {
+    let is_default =
+        |object: &Value| annotations.iter().any(|a| text(&object["metadata"]["annotations"][a]) == "true");
+    let age = |object: &Value, field: &str| text(&object["metadata"][field]).to_owned();
+    objects.into_iter().filter(is_default).min_by(|a, b| {
+        age(b, "creationTimestamp")
+            .cmp(&age(a, "creationTimestamp"))
+            .then_with(|| age(a, "name").cmp(&age(b, "name")))
+    })
+}
