@@ -6,5 +6,17 @@
 
 pub mod admission;
 mod pod_spec;
+mod pods;
 mod quota;
 mod rbac;
+mod reviews;
+pub mod tokens;
+
+use coracle_apiserver::serve::{ActionDeclaration, Extensions};
+
+static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, &tokens::ACTIONS];
+
+/// The answers to requests that the generic server leaves to those who know the kinds.
+pub fn extensions() -> Extensions {
+    Extensions { actions: &ACTIONS, connect: Some(pods::connect) }
+}

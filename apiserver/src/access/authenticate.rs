@@ -146,7 +146,7 @@ impl Authenticator {
 
 /// The default audiences of tokens for the API server itself: their issuer.
 pub fn own_audiences() -> [String; 1] {
-    [super::service_account_token::ISSUER.to_owned()]
+    [super::jwt::ISSUER.to_owned()]
 }
 
 static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =

@@ -25,7 +25,9 @@ use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKC
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 
 use super::file;
-use super::service_account_token::ISSUER;
+
+/// The default issuer of the tokens, and their audience unless a request names others.
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 
 /// Why there is no signing key.
 #[derive(Debug, thiserror::Error)]

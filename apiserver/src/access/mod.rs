@@ -2,7 +2,7 @@
 //!
 //! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`]
 //! may replace it by another one; [`authorize`] decides with [`rbac`] whether that user may perform the request.
-//! [`reviews`] evaluates access reviews and token reviews. [`certificates`] is the cluster's certificate authority,
+//! [`certificates`] is the cluster's certificate authority,
 //! [`tls`] the listener's use of it, [`kubeconfig`] the administrator's.
 //!
 //! Nothing here reads the store: the registry reports the RBAC objects it writes to [`authorize::Authorizer`].
@@ -20,9 +20,7 @@ pub mod impersonate;
 pub mod jwt;
 pub mod kubeconfig;
 pub mod rbac;
-pub mod reviews;
 pub mod rules;
-pub mod service_account_token;
 pub mod serving;
 pub mod tls;
 pub mod token_file;

@@ -52,7 +52,7 @@ impl Registry {
     ///
     /// # Errors
     /// As those of [`Registry::delete`], without those of admission.
-    pub(super) async fn delete_evicted(
+    pub async fn delete_evicted(
         &self,
         target: &Target,
         options: &DeleteOptions,
@@ -296,11 +296,11 @@ impl Registry {
     }
 }
 
-pub(super) fn check_preconditions(
-    info: &ResourceInfo,
-    object: &Value,
-    options: &DeleteOptions,
-) -> Result<()> {
+/// Checks that an object has the uid and the version that the options of a deletion ask for.
+///
+/// # Errors
+/// 409 if it has not.
+pub fn check_preconditions(info: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Result<()> {
     let asked = [
         ("UID", options.uid.as_deref(), object.uid(), "deleted and then recreated"),
         ("ResourceVersion", options.resource_version.as_deref(), object.resource_version(), "modified"),

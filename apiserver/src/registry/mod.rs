@@ -37,7 +37,7 @@ mod locks;
 mod node_port_range;
 pub mod read;
 mod reconcile;
-pub mod subresource;
+mod scale;
 pub mod watch;
 mod write;
 
@@ -50,10 +50,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub use body::Body;
+pub use delete::check_preconditions;
 pub use index::{ObjectIndex, open_store};
 pub use layout::RegistryLayout;
 pub use reconcile::Reconcile;
-pub use write::fit_namespace;
+pub use write::{fit_namespace, same_uid};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
@@ -141,7 +142,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The plain success of an endpoint that has no object to show.
-    fn success(code: u16) -> Outcome {
+    pub fn success(code: u16) -> Outcome {
         let status =
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
         Outcome { code, payload: Payload::Status(status) }
@@ -160,7 +161,8 @@ pub struct Target {
 }
 
 impl Target {
-    fn key_of(&self, name: &str) -> Key {
+    /// The key of the object of that name.
+    pub fn key_of(&self, name: &str) -> Key {
         Key::new(self.info.storage.bucket.clone(), self.info.storage_name(&self.namespace, name))
     }
 }
@@ -264,7 +266,7 @@ impl Registry {
     }
 
     /// The resource in the version in which it is stored, as it is now.
-    fn by_resource(&self, resource: &GroupResource) -> Option<Arc<ResourceInfo>> {
+    pub fn by_resource(&self, resource: &GroupResource) -> Option<Arc<ResourceInfo>> {
         self.resources.load().by_resource(resource).cloned()
     }
 
@@ -287,6 +289,11 @@ impl Registry {
         self.resources.load().iter().filter(|info| is_stored(info)).map(count).collect()
     }
 
+    /// The clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// The time.
     pub fn now(&self) -> Timestamp {
         (self.clock)()
@@ -300,7 +307,7 @@ impl Registry {
     }
 
     /// The object as it is now.
-    fn current(&self, info: &ResourceInfo, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+    pub fn current(&self, info: &ResourceInfo, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         self.store.get(&Key::new(info.storage.bucket.clone(), info.storage_name(namespace, name)))
     }
 

@@ -13,6 +13,7 @@ use tower::ServiceExt;
 
 use super::Body;
 use super::connections::Connection;
+use super::extensions::Extensions;
 use super::layers::LARGE_LIMITS;
 use super::order::Clients;
 use super::shares::Shares;
@@ -46,6 +47,8 @@ pub struct Config {
     pub authorizer: Arc<Authorizer>,
     /// Signs the tokens of service accounts.
     pub signing_key: Arc<SigningKey>,
+    /// The parts that know the kinds.
+    pub extensions: Extensions,
     /// Serves discovery and OpenAPI.
     pub discovery: Discovery,
     /// Serves `/healthz`, `/livez` and `/readyz`.
@@ -72,6 +75,7 @@ impl Config {
             authenticator,
             authorizer,
             signing_key,
+            extensions: Extensions::default(),
             discovery,
             health: Health::new(),
             metrics: Metrics::new(),
@@ -98,6 +102,7 @@ pub(super) struct Shared {
     pub authenticator: Authenticator,
     pub authorizer: Arc<Authorizer>,
     pub signing_key: Arc<SigningKey>,
+    pub extensions: Extensions,
     pub impersonator: Impersonator,
     pub discovery: Discovery,
     pub health: Health,
@@ -129,6 +134,7 @@ impl Api {
             authenticator,
             authorizer,
             signing_key,
+            extensions,
             discovery,
             health,
             metrics,
@@ -146,6 +152,7 @@ impl Api {
             authenticator,
             authorizer,
             signing_key,
+            extensions,
             impersonator: Impersonator::default(),
             discovery,
             health,

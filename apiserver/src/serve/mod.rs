@@ -35,6 +35,7 @@ mod deadline;
 mod delay;
 mod event_stream;
 mod exchange;
+mod extensions;
 mod flushes;
 mod goaway;
 mod incoming;
@@ -61,6 +62,9 @@ mod websocket;
 pub use api::{Api, Config};
 pub use backup::BACKUP_PATH;
 pub use body::Body;
+pub use extensions::{
+    Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, Extensions,
+};
 pub use goaway::GoawayChance;
 
 /// The largest body of a request, in bytes.

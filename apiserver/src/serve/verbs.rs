@@ -10,19 +10,16 @@ use serde_json::Value;
 
 use super::api::Shared;
 use super::event_stream::EventStream;
+use super::extensions::{ActionRequest, ConnectRequest, Connected};
 use super::route::Route;
 use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
-use crate::access::reviews;
 use crate::answer::Form;
 use crate::answer::watch::Frames;
 use crate::audit::AuditContext;
-use crate::codec::body::Expected;
 use crate::patch::{APPLY, Configuration, Patch};
-use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
-use crate::registry::subresource::connect::{self, Connected};
-use crate::registry::{Body, Caller, Outcome, Payload, Target, fit_namespace};
+use crate::registry::{Body, Caller, Outcome, Payload, Target};
 use crate::request::info::ResourceRequest;
 use crate::request::negotiate::{Accept, Format, Offered, media_type};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
@@ -153,37 +150,43 @@ impl Call<'_> {
         Ok(Target { info: info.clone(), namespace: self.request.namespace.clone(), name })
     }
 
-    /// What needs a kubelet.
+    /// Connects the client to whatever an object stands for.
     async fn connect(
         &self,
         route: &Route,
-        connection: (&Subresource, Connection),
+        (subresource, connection): (&Subresource, Connection),
     ) -> Result<Response<AnswerBody>> {
-        if !connect::takes(connection.1, self.method) {
-            return Err(Error::MethodNotAllowed);
-        }
+        let connect = self.shared.extensions.connect.filter(|_| takes(connection, self.method));
+        let connect = connect.ok_or(Error::MethodNotAllowed)?;
         let target = self.target(&route.info)?;
-        let connected = self.shared.registry.connect(&target, connection, self.query, self.caller()).await?;
-        let (text, follower) = match connected {
+        let request = ConnectRequest {
+            registry: &self.shared.registry,
+            target: &target,
+            subresource,
+            connection,
+            query: self.query,
+            caller: self.caller(),
+        };
+        let (text, follows) = match connect(request).await? {
             Connected::Nothing => {
                 let mut response = Response::new(AnswerBody::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }
-            Connected::Log { text, follower } => (text, follower),
+            Connected::Text { text, follows } => (text, follows),
         };
         let mut response = respond::plain(200, "text/plain", text.into());
-        if let Some(follower) = follower {
+        if let Some(follows) = follows {
             let begun = std::mem::replace(response.body_mut(), AnswerBody::empty());
             let begun = begun.whole().cloned().filter(|text| !text.is_empty());
             let appended = stream::unfold(
-                (follower, self.shared.closing.clone()),
-                |(mut follower, mut closing)| async move {
+                (follows, self.shared.closing.clone()),
+                |(mut follows, mut closing)| async move {
                     let text = tokio::select! {
-                        text = follower.next() => text?,
+                        text = follows.next() => text?,
                         _ = closing.wait_for(|closing| *closing) => return None,
                     };
-                    Some((Bytes::from(text), (follower, closing)))
+                    Some((Bytes::from(text), (follows, closing)))
                 },
             );
             *response.body_mut() = AnswerBody::stream(stream::iter(begun).chain(appended));
@@ -200,51 +203,31 @@ impl Call<'_> {
         let options = WriteOptions::parse(self.query, WriteKind::Create)?;
         let body = self.object()?;
         let mut target = self.target(&route.info)?;
-        let registry = &self.shared.registry;
         let resource = &route.info.group_resource;
-        if let Some(subresource) = route.subresource() {
-            return match subresource.endpoint {
-                Endpoint::Binding => registry.bind(&target, &body, &options, self.caller()).await,
-                Endpoint::Eviction => registry.evict(&target, &body, &options, self.caller()).await,
-                Endpoint::Token => {
-                    let key = &self.shared.signing_key;
-                    registry.request_token(&target, subresource, key, &body, &options, self.caller()).await
-                }
-                _ => Err(Error::MethodNotAllowed),
-            };
+        let subresource = route.subresource();
+        if subresource.is_none() {
+            // What is created has its own name.
+            target.name.clear();
         }
-        // What is created has its own name.
-        target.name.clear();
-        match (resource.group.as_str(), resource.resource.as_str()) {
-            ("", "bindings") => {
-                let pods = registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
-                let target = Target { info: pods.clone(), name: String::new(), ..target };
-                registry.bind(&target, &body, &options, self.caller()).await
-            }
-            ("authorization.k8s.io" | "authentication.k8s.io", _) => self.review(route, &body, &options),
-            _ => registry.create(&target, &body, &options, self.caller()).await,
+        let name = subresource.map_or("", |subresource| &subresource.name);
+        if let Some(action) = self.shared.extensions.action(&resource.group, &resource.resource, name) {
+            return action(ActionRequest {
+                registry: &self.shared.registry,
+                authorizer: &self.shared.authorizer,
+                authenticator: &self.shared.authenticator,
+                signing_key: &self.shared.signing_key,
+                target,
+                subresource,
+                body: &body,
+                options: &options,
+                caller: self.caller(),
+            })
+            .await;
         }
-    }
-
-    /// The kinds that are questions: nothing is stored, the answer is the object with its status.
-    fn review(&self, route: &Route, body: &Body, options: &WriteOptions) -> Result<Outcome> {
-        let info = &route.info;
-        let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
-        let mut review = body.decode(expected, options.field_validation, self.warnings)?;
-        fit_namespace(&self.target(&route.info)?, &mut review)?;
-        self.audit.log_request_object(&review, &info.type_ref);
-        self.shared.registry.track_new(info, &options.field_manager, self.caller(), &mut review);
-        let (authorizer, user) = (&self.shared.authorizer, self.user);
-        let value = match &*info.kind {
-            "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,
-            "SubjectAccessReview" => reviews::subject_access_review(authorizer, review)?,
-            "LocalSubjectAccessReview" => reviews::local_subject_access_review(authorizer, review)?,
-            "SelfSubjectRulesReview" => reviews::self_subject_rules_review(authorizer, user, &review)?,
-            "SelfSubjectReview" => reviews::self_subject_review(user, &rfc3339(self.shared.registry.now())),
-            _ => reviews::token_review(&self.shared.authenticator, review)?,
-        };
-        let payload = Payload::Object { value, type_ref: info.type_ref.clone() };
-        Ok(Outcome { code: 201, payload })
+        match subresource {
+            Some(_) => Err(Error::MethodNotAllowed),
+            None => self.shared.registry.create(&target, &body, &options, self.caller()).await,
+        }
     }
 
     async fn update(&self, route: &Route) -> Result<Outcome> {
@@ -367,5 +350,16 @@ impl Call<'_> {
         let mut response = respond::plain(200, media_type, Bytes::new());
         *response.body_mut() = AnswerBody::stream(chunks).holding(held);
         Ok(response)
+    }
+}
+
+/// Whether a connection can be asked for with a method.
+fn takes(connection: Connection, method: &Method) -> bool {
+    match connection {
+        Connection::Log => method == Method::GET,
+        Connection::Exec | Connection::Attach | Connection::PortForward => {
+            method == Method::GET || method == Method::POST
+        }
+        Connection::Proxy => true,
     }
 }

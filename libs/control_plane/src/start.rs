@@ -14,7 +14,6 @@ use coracle_apiserver::access::certificate_signer::CertificateSigner;
 use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::access::front_proxy::FrontProxy;
 use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
-use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::admission::AdmissionMetrics;
@@ -38,6 +37,7 @@ use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
+use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
 use coracle_storage::log::{EphemeralLog, Log, SledLog};
@@ -183,6 +183,7 @@ impl Options {
                 .with_anonymous(self.anonymous_auth),
             authorizer,
             signing_key,
+            extensions: coracle_builtin::extensions(),
             discovery,
             health,
             metrics,

@@ -29,28 +29,24 @@ pub enum Endpoint {
     Part(Part),
     /// The number of replicas, as a Scale.
     Scale,
-    /// Binds a Pod to a Node.
-    Binding,
-    /// Evicts a Pod.
-    Eviction,
-    /// Makes a token of a ServiceAccount.
-    Token,
-    /// Leads to a kubelet.
+    /// Does something about the object, and answers with another kind.
+    Action,
+    /// Leads to whatever the object stands for.
     Connect(Connection),
 }
 
 /// What a client is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// The log of a Pod.
+    /// Its log.
     Log,
-    /// A command that runs in a Pod.
+    /// A command that is run in it.
     Exec,
-    /// A process of a Pod.
+    /// A process of it.
     Attach,
-    /// Ports of a Pod.
+    /// Its ports.
     PortForward,
-    /// What a Pod, Service or Node serves.
+    /// The HTTP server that it runs.
     Proxy,
 }
 
@@ -64,9 +60,7 @@ impl Endpoint {
             "resize" => Endpoint::Part(Part::Resize),
             "approval" => Endpoint::Part(Part::Approval),
             "scale" => Endpoint::Scale,
-            "binding" => Endpoint::Binding,
-            "eviction" => Endpoint::Eviction,
-            "token" => Endpoint::Token,
+            "binding" | "eviction" | "token" => Endpoint::Action,
             "log" => Endpoint::Connect(Connection::Log),
             "exec" => Endpoint::Connect(Connection::Exec),
             "attach" => Endpoint::Connect(Connection::Attach),

@@ -26,7 +26,7 @@ impl Registry {
     /// Both passes of admission for a request that stores no object: an eviction, a binding, a token request.
     ///
     /// - `object`: the body, of the subresource's kind.
-    pub(in crate::registry) async fn admit_subresource(
+    pub async fn admit_subresource(
         &self,
         target: &Target,
         subresource: &str,
@@ -47,7 +47,7 @@ impl Registry {
     /// Both passes of admission for a request that opens a connection.
     ///
     /// - `object`: the options of the connection, such as PodExecOptions.
-    pub(in crate::registry) async fn admit_connect(
+    pub async fn admit_connect(
         &self,
         target: &Target,
         subresource: &str,

@@ -42,12 +42,7 @@ pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<(
 }
 
 /// A PUT that names another uid means another object. The key in the message of a dry run has no prefix.
-pub(in crate::registry) fn same_uid(
-    target: &Target,
-    new: &Value,
-    current: &Value,
-    dry_run: bool,
-) -> Result<()> {
+pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());
     }

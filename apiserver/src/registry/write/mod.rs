@@ -24,8 +24,8 @@ use serde_json::Value;
 
 pub(super) use admit::Projection;
 pub(super) use managed_fields::track;
-pub use metadata::fit_namespace;
-pub(super) use metadata::{dedup_owners, fit_name, same_uid};
+pub(super) use metadata::{dedup_owners, fit_name};
+pub use metadata::{fit_namespace, same_uid};
 pub(super) use stored::{store_failed, stored_bytes};
 
 use self::metadata::resource_version_of;

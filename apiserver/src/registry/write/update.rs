@@ -253,7 +253,7 @@ impl Registry {
     }
 
     /// Changes an object from within: no hooks of its kind, no validation. For what other endpoints do to it.
-    pub(crate) async fn rewrite(
+    pub async fn rewrite(
         &self,
         target: &Target,
         dry_run: bool,

@@ -1,47 +1,53 @@
 //! `pods/binding`: the scheduler's word on which node a pod goes to. Said once, and the node need not exist.
 
+use coracle_apimachinery::codec::body::Expected;
+use coracle_apimachinery::field::{Errors, Field, quote};
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::{Error, Result, conditions};
+use coracle_apiserver::registry::deletion::rfc3339;
+use coracle_apiserver::registry::same_uid;
+use coracle_apiserver::registry::{Outcome, Target};
+use coracle_apiserver::serve::ActionRequest;
+use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::super::body::Body;
-use super::super::deletion::rfc3339;
-use super::super::write::same_uid;
-use super::super::{Caller, Outcome, Registry, Target};
-use crate::codec::body::Expected;
-use crate::conditions;
-use crate::field::{Errors, Field, quote};
-use crate::object_meta::ObjectMeta;
-use crate::request::options::WriteOptions;
-use crate::{Error, Result};
+/// `pods/NAME/binding`.
+pub fn bind_pod(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
+    Box::pin(perform(request))
+}
 
-impl Registry {
-    /// Binds the pod that the path names, or (on the old `/bindings` path) the one that the body names.
-    pub async fn bind(
-        &self,
-        target: &Target,
-        body: &Body,
-        options: &WriteOptions,
-        caller: Caller<'_>,
-    ) -> Result<Outcome> {
-        let expected = Expected { group: "", version: "v1", kind: "Binding" };
-        let mut binding = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_subresource(target, "binding", &mut binding, caller, options).await?;
-        let name = binding.name().to_owned();
-        if !target.name.is_empty() && name != target.name {
-            return Err(Error::bad_request("name in URL does not match name in Binding object"));
-        }
-        let target = Target { name, ..target.clone() };
-        let info = self.find("", "v1", "bindings");
-        let info = info.ok_or_else(|| Error::Internal("bindings are not served".to_owned()))?;
-        let mut errors = Errors::new();
-        info.behaviour.strategy.validate(&Field::root(&binding), &mut errors);
-        if !errors.is_empty() {
-            return Err(Error::Unclassified(errors.summary()));
-        }
-        if target.name.is_empty() {
-            return Err(Error::bad_request("Name parameter required."));
-        }
-        let now = rfc3339(self.now());
-        self.rewrite(&target, options.dry_run, |pod| {
+/// `bindings`: the pod is named in the body.
+pub fn bind_named_pod(mut request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
+    Box::pin(async {
+        request.target.info = request.registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
+        perform(request).await
+    })
+}
+
+/// Binds a pod to a node.
+async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
+    let ActionRequest { registry, target, body, options, caller, .. } = request;
+    let expected = Expected { group: "", version: "v1", kind: "Binding" };
+    let mut binding = body.decode(expected, options.field_validation, caller.warnings)?;
+    registry.admit_subresource(&target, "binding", &mut binding, caller, options).await?;
+    let name = binding.name().to_owned();
+    if !target.name.is_empty() && name != target.name {
+        return Err(Error::bad_request("name in URL does not match name in Binding object"));
+    }
+    let target = Target { name, ..target.clone() };
+    let info = registry.find("", "v1", "bindings");
+    let info = info.ok_or_else(|| Error::Internal("bindings are not served".to_owned()))?;
+    let mut errors = Errors::new();
+    info.behaviour.strategy.validate(&Field::root(&binding), &mut errors);
+    if !errors.is_empty() {
+        return Err(Error::Unclassified(errors.summary()));
+    }
+    if target.name.is_empty() {
+        return Err(Error::bad_request("Name parameter required."));
+    }
+    let now = rfc3339(registry.now());
+    registry
+        .rewrite(&target, options.dry_run, |pod| {
             same_uid(&target, &binding, pod, options.dry_run)?;
             let mut bound = pod.clone();
             bind(&mut bound, &binding, &now).map_err(|detail| {
@@ -50,8 +56,7 @@ impl Registry {
             Ok(bound)
         })
         .await?;
-        Ok(Outcome::success(201))
-    }
+    Ok(Outcome::success(201))
 }
 
 /// Binds the pod to the node, with the Binding's labels and annotations; returns why it cannot be bound.

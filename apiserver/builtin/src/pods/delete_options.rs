@@ -1,10 +1,9 @@
 //! What an Eviction asks of the deletion of its pod.
 
+use coracle_apimachinery::field::{Errors, Field};
+use coracle_apimachinery::names::GroupKind;
+use coracle_apimachinery::{Error, Result};
 use serde_json::{Value, json};
-
-use crate::field::{Errors, Field};
-use crate::names::GroupKind;
-use crate::{Error, Result};
 
 /// Validates an Eviction of the pod `name`, and returns the options of the deletion.
 pub fn delete_options(name: &str, eviction: &Value, dry_run: bool) -> Result<Value> {

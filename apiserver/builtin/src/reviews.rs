@@ -1,19 +1,74 @@
 //! Reviews: SubjectAccessReview and its variants, SelfSubjectReview and TokenReview.
 //!
-//! Each function takes the posted object, decoded and defaulted, and returns the response; nothing is stored.
+//! They are questions: the posted object is answered with its status, and nothing is stored.
 
+use coracle_apimachinery::codec::body::Expected;
+use coracle_apimachinery::field::{Errors, Field, Path};
+use coracle_apimachinery::names::GroupKind;
+use coracle_apimachinery::schema::structural::object_meta;
+use coracle_apimachinery::selector::{FieldSelector, LabelSelector};
+use coracle_apimachinery::validation::content::{label_value, qualified_name};
+use coracle_apimachinery::{Error, Result, codec};
+use coracle_apiserver::access::authenticate::{Authenticator, UserInfo};
+use coracle_apiserver::access::authorize::{
+    Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found,
+};
+use coracle_apiserver::access::rules::strings;
+use coracle_apiserver::registry::deletion::rfc3339;
+use coracle_apiserver::registry::{Outcome, Payload, fit_namespace};
+use coracle_apiserver::serve::{Action, ActionDeclaration, ActionRequest};
+use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use super::authenticate::{Authenticator, UserInfo};
-use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found};
-use super::rules::strings;
-use crate::codec;
-use crate::field::{Errors, Field, Path};
-use crate::names::GroupKind;
-use crate::schema::structural::object_meta;
-use crate::selector::{FieldSelector, LabelSelector};
-use crate::validation::content::{label_value, qualified_name};
-use crate::{Error, Result};
+/// The resources whose POST is a question.
+pub static ACTIONS: [ActionDeclaration; 6] = [
+    review("authorization.k8s.io", "selfsubjectaccessreviews", |request| {
+        answer(request, |request, review| {
+            self_subject_access_review(request.authorizer, request.caller.user, review)
+        })
+    }),
+    review("authorization.k8s.io", "subjectaccessreviews", |request| {
+        answer(request, |request, review| subject_access_review(request.authorizer, review))
+    }),
+    review("authorization.k8s.io", "localsubjectaccessreviews", |request| {
+        answer(request, |request, review| local_subject_access_review(request.authorizer, review))
+    }),
+    review("authorization.k8s.io", "selfsubjectrulesreviews", |request| {
+        answer(request, |request, review| {
+            self_subject_rules_review(request.authorizer, request.caller.user, &review)
+        })
+    }),
+    review("authentication.k8s.io", "selfsubjectreviews", |request| {
+        answer(request, |request, _| {
+            Ok(self_subject_review(request.caller.user, &rfc3339(request.registry.now())))
+        })
+    }),
+    review("authentication.k8s.io", "tokenreviews", |request| {
+        answer(request, |request, review| token_review(request.authenticator, review))
+    }),
+];
+
+const fn review(group: &'static str, resource: &'static str, action: Action) -> ActionDeclaration {
+    ActionDeclaration { group, resource, subresource: "", action }
+}
+
+type Answer = fn(&ActionRequest<'_>, Value) -> Result<Value>;
+
+/// Decodes a review, and answers with the object and its status. Nothing is stored.
+fn answer(request: ActionRequest<'_>, answer: Answer) -> BoxFuture<'_, Result<Outcome>> {
+    Box::pin(async move {
+        let ActionRequest { registry, target, body, options, caller, .. } = &request;
+        let info = &target.info;
+        let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
+        let mut review = body.decode(expected, options.field_validation, caller.warnings)?;
+        fit_namespace(target, &mut review)?;
+        caller.audit.log_request_object(&review, &info.type_ref);
+        registry.track_new(info, &options.field_manager, *caller, &mut review);
+        let value = answer(&request, review)?;
+        let payload = Payload::Object { value, type_ref: info.type_ref.clone() };
+        Ok(Outcome { code: 201, payload })
+    })
+}
 
 const GROUP: &str = "authorization.k8s.io";
 
@@ -21,7 +76,7 @@ const GROUP: &str = "authorization.k8s.io";
 const MAX_RULES: usize = 4 << 20;
 
 /// `SubjectAccessReview`: whether the user in the spec is allowed.
-pub fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
+fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, true, &mut errors);
     validate_metadata(&review, &[], "must be empty", &mut errors);
@@ -31,7 +86,7 @@ pub fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<V
 }
 
 /// `LocalSubjectAccessReview`: the same, in the review's own namespace, which must be that of the request.
-pub fn local_subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
+fn local_subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, true, &mut errors);
     validate_metadata(&review, &["namespace"], "must be empty except for namespace", &mut errors);
@@ -52,7 +107,7 @@ pub fn local_subject_access_review(authorizer: &Authorizer, review: Value) -> Re
 }
 
 /// `SelfSubjectAccessReview`: whether the calling user is allowed.
-pub fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, review: Value) -> Result<Value> {
+fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, false, &mut errors);
     validate_metadata(&review, &[], "must be empty", &mut errors);
@@ -61,7 +116,7 @@ pub fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, revi
 }
 
 /// `SelfSubjectRulesReview`: the rules of the calling user in a namespace.
-pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &Value) -> Result<Value> {
+fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &Value) -> Result<Value> {
     let namespace = review["spec"]["namespace"].as_str().unwrap_or("");
     if namespace.is_empty() {
         return Err(Error::bad_request("no namespace on request"));
@@ -105,7 +160,7 @@ pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, revie
 }
 
 /// `SelfSubjectReview`: the calling user. `now` is the current time in RFC 3339.
-pub fn self_subject_review(user: &UserInfo, now: &str) -> Value {
+fn self_subject_review(user: &UserInfo, now: &str) -> Value {
     json!({
         "kind": "SelfSubjectReview",
         "apiVersion": "authentication.k8s.io/v1",
@@ -115,7 +170,7 @@ pub fn self_subject_review(user: &UserInfo, now: &str) -> Value {
 }
 
 /// `TokenReview`: the user of a token, and the audiences it is valid for.
-pub fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<Value> {
+fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<Value> {
     let token = review["spec"]["token"].as_str().unwrap_or("");
     if token.is_empty() {
         return Err(Error::bad_request("token is required for TokenReview in authentication"));
@@ -309,9 +364,9 @@ fn selector_problem(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::authorize::Mode;
-    use crate::access::rbac;
-    use crate::names::GroupResource;
+    use coracle_apimachinery::names::GroupResource;
+    use coracle_apiserver::access::authorize::Mode;
+    use coracle_apiserver::access::rbac;
 
     fn authorizer() -> Authorizer {
         let authorizer = Authorizer::new(Mode::Rbac);

@@ -9,25 +9,32 @@
 //!
 //! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (legacy tokens).
 
+mod request;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-
-use super::authenticate::{
+use coracle_apimachinery::clock::Clock;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apiserver::access::authenticate::{
     CREDENTIAL_ID, TokenAuthenticator, TokenOutcome, UserInfo, service_account_groups,
     service_account_username,
 };
-use super::jwt::SigningKey;
-use crate::clock::Clock;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
-use crate::object_meta::ObjectMeta;
+use coracle_apiserver::access::jwt::SigningKey;
+use coracle_apiserver::serve::ActionDeclaration;
+use serde_json::{Value, json};
 
-/// The default issuer of the tokens, and their audience unless a request names others.
-pub const ISSUER: &str = "https://kubernetes.default.svc";
+/// The POST that asks for a token.
+pub static ACTIONS: [ActionDeclaration; 1] = [ActionDeclaration {
+    group: "",
+    resource: "serviceaccounts",
+    subresource: "token",
+    action: request::request_token,
+}];
 
 /// The issuer of legacy tokens.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -167,7 +174,7 @@ impl ServiceAccountTokens {
         let (name, uid) = (text(&own["serviceaccount"]["name"]), text(&own["serviceaccount"]["uid"]));
         let resource = GroupResource::new("", "serviceaccounts");
         let Some(account) = self.stored(&resource, &namespace, &name)? else {
-            return Err(format!("serviceaccounts {} not found", crate::field::quote(&name)));
+            return Err(format!("serviceaccounts {} not found", coracle_apimachinery::field::quote(&name)));
         };
         if account.uid() != uid {
             return Err(format!("service account UID ({}) does not match claim ({uid})", account.uid()));
@@ -222,7 +229,7 @@ impl ServiceAccountTokens {
             return Err("Token does not match server's copy".to_owned());
         }
         let Some(account) = get("serviceaccounts", name)? else {
-            return Err(format!("serviceaccounts {} not found", crate::field::quote(name)));
+            return Err(format!("serviceaccounts {} not found", coracle_apimachinery::field::quote(name)));
         };
         if is_going(&account) {
             return Err(format!("ServiceAccount {namespace}/{name} has been deleted"));
@@ -281,14 +288,15 @@ fn texts(list: &Value) -> Vec<String> {
 
 /// A list of quoted strings as Go prints it.
 fn quoted(texts: &[String]) -> String {
-    let texts: Vec<String> = texts.iter().map(|t| crate::field::quote(t)).collect();
+    let texts: Vec<String> = texts.iter().map(|t| coracle_apimachinery::field::quote(t)).collect();
     format!("[{}]", texts.join(" "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::World;
+    use coracle_apiserver::access::jwt::ISSUER;
+    use coracle_apiserver::admission::testing::World;
 
     /// A secret of a service account, a token for it, and whether the token is valid.
     #[test]

@@ -4,11 +4,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::apply::{decode_struct, unconvertible};
-use super::super::body::Body;
-use super::super::deletion::rfc3339;
-use super::super::write::{Projection, Writing, fit_name, fit_namespace, same_uid};
-use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
+use super::apply::{decode_struct, unconvertible};
+use super::body::Body;
+use super::deletion::rfc3339;
+use super::write::{Projection, Writing, fit_name, fit_namespace, same_uid};
+use super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field, quote};

@@ -2,22 +2,22 @@
 //!
 //! Source: "API-initiated Eviction"; policy/v1.
 
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::codec::body::Expected;
+use coracle_apimachinery::error::Cause;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::request::options::DeleteOptions;
+use coracle_apimachinery::selector::LabelSelector;
+use coracle_apimachinery::{Error, Result, conditions};
+use coracle_apiserver::registry::check_preconditions;
+use coracle_apiserver::registry::deletion::rfc3339;
+use coracle_apiserver::registry::{Outcome, Registry, Target, parse};
+use coracle_apiserver::serve::ActionRequest;
+use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use super::super::body::Body;
-use super::super::delete::check_preconditions;
-use super::super::deletion::rfc3339;
-use super::super::{Caller, Outcome, Registry, Target, parse};
-use super::delete_options::delete_options;
-use crate::cluster::Cluster;
-use crate::codec::body::Expected;
-use crate::conditions;
-use crate::error::Cause;
-use crate::names::GroupResource;
-use crate::object_meta::ObjectMeta;
-use crate::request::options::{DeleteOptions, WriteOptions};
-use crate::selector::LabelSelector;
-use crate::{Error, Result};
+use crate::pods::delete_options::delete_options;
 
 /// The condition of a budget that says whether pods may go.
 const ALLOWED: &str = "DisruptionAllowed";
@@ -26,66 +26,65 @@ const MAX_UNCONFIRMED: usize = 2000;
 /// How often a pod is looked at again that changed before it could go.
 const TRIES: usize = 20;
 
-impl Registry {
-    /// Deletes a Pod, if the PodDisruptionBudgets that select it allow that (API-initiated eviction).
-    ///
-    /// # Errors
-    /// 429 while a budget does not allow it; 404; 409 for a precondition that fails.
-    pub async fn evict(
-        &self,
-        target: &Target,
-        body: &Body,
-        options: &WriteOptions,
-        caller: Caller<'_>,
-    ) -> Result<Outcome> {
-        let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
-        let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_subresource(target, "eviction", &mut eviction, caller, options).await?;
-        let delete = delete_options(&target.name, &eviction, options.dry_run)?;
-        let asked = DeleteOptions::from_value(&delete)?;
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let Some(stored) = self.current(&target.info, &target.namespace, &target.name) else {
-                return Err(Error::not_found(&target.info.group_resource, &target.name));
-            };
-            let pod = parse(&stored)?;
-            let permit = self.permit(target, &pod, asked.dry_run).await?;
-            let mut delete = asked.clone();
-            if permit != Permit::Firm && asked.resource_version.is_none() {
-                delete.resource_version = Some(pod.resource_version().to_owned());
+/// `pods/NAME/eviction`.
+pub fn evict(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
+    Box::pin(perform(request))
+}
+
+/// Deletes a Pod, if the PodDisruptionBudgets that select it allow that (API-initiated eviction).
+///
+/// # Errors
+/// 429 while a budget does not allow it; 404; 409 for a precondition that fails.
+async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
+    let ActionRequest { registry, target, body, options, caller, .. } = request;
+    let target = &target;
+    let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
+    let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
+    registry.admit_subresource(target, "eviction", &mut eviction, caller, options).await?;
+    let delete = delete_options(&target.name, &eviction, options.dry_run)?;
+    let asked = DeleteOptions::from_value(&delete)?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let Some(stored) = registry.current(&target.info, &target.namespace, &target.name) else {
+            return Err(Error::not_found(&target.info.group_resource, &target.name));
+        };
+        let pod = parse(&stored)?;
+        let permit = permit(registry, target, &pod, asked.dry_run).await?;
+        let mut delete = asked.clone();
+        if permit != Permit::Firm && asked.resource_version.is_none() {
+            delete.resource_version = Some(pod.resource_version().to_owned());
+        }
+        let deleted = match mark_evicted(registry, target, &mut delete).await {
+            Ok(()) => registry.delete_evicted(target, &delete, caller).await,
+            Err(error) => Err(error),
+        };
+        match (deleted, permit) {
+            (Err(Error::Conflict { .. }), Permit::NotBegun)
+                if asked.resource_version.is_none() && tries < TRIES => {}
+            (Err(Error::Conflict { .. }), Permit::NotReady(budget)) if asked.resource_version.is_none() => {
+                return Err(still_processed(&budget));
             }
-            let deleted = match self.mark_evicted(target, &mut delete).await {
-                Ok(()) => self.delete_evicted(target, &delete, caller).await,
-                Err(error) => Err(error),
-            };
-            match (deleted, permit) {
-                (Err(Error::Conflict { .. }), Permit::NotBegun)
-                    if asked.resource_version.is_none() && tries < TRIES => {}
-                (Err(Error::Conflict { .. }), Permit::NotReady(budget))
-                    if asked.resource_version.is_none() =>
-                {
-                    return Err(still_processed(&budget));
-                }
-                (deleted, _) => return deleted.map(|_| Outcome::success(201)),
-            }
+            (deleted, _) => return deleted.map(|_| Outcome::success(201)),
         }
     }
+}
 
-    /// Why a pod may go.
-    async fn permit(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
-        match phase(pod) {
-            _ if pod.is_terminating() => Ok(Permit::Firm),
-            "Succeeded" | "Failed" => Ok(Permit::Firm),
-            "Pending" => Ok(Permit::NotBegun),
-            _ => self.spend_budget(target, pod, dry_run).await,
-        }
+/// Why a pod may go.
+async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
+    match phase(pod) {
+        _ if pod.is_terminating() => Ok(Permit::Firm),
+        "Succeeded" | "Failed" => Ok(Permit::Firm),
+        "Pending" => Ok(Permit::NotBegun),
+        _ => spend_budget(registry, target, pod, dry_run).await,
     }
+}
 
-    /// Says on the pod why it goes, under the conditions under which it may go.
-    async fn mark_evicted(&self, target: &Target, delete: &mut DeleteOptions) -> Result<()> {
-        let now = rfc3339(self.now());
-        self.rewrite(target, delete.dry_run, |pod| {
+/// Says on the pod why it goes, under the conditions under which it may go.
+async fn mark_evicted(registry: &Registry, target: &Target, delete: &mut DeleteOptions) -> Result<()> {
+    let now = rfc3339(registry.now());
+    registry
+        .rewrite(target, delete.dry_run, |pod| {
             check_preconditions(&target.info, pod, delete)?;
             let mut marked = pod.clone();
             conditions::set(
@@ -99,45 +98,41 @@ impl Registry {
             Ok(marked)
         })
         .await?;
-        if delete.resource_version.is_some()
-            && !delete.dry_run
-            && let Some(marked) = self.current(&target.info, &target.namespace, &target.name)
-        {
-            // The change was ours, not one that the caller must know of.
-            delete.resource_version = Some(marked.revision.to_string());
-        }
-        Ok(())
+    if delete.resource_version.is_some()
+        && !delete.dry_run
+        && let Some(marked) = registry.current(&target.info, &target.namespace, &target.name)
+    {
+        // The change was ours, not one that the caller must know of.
+        delete.resource_version = Some(marked.revision.to_string());
     }
+    Ok(())
+}
 
-    /// Takes one disruption from the pod's budget, if it has one.
-    async fn spend_budget(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
-        let resource = GroupResource::new("policy", "poddisruptionbudgets");
-        let budgets = Cluster::list(self, &resource, &target.namespace)?;
-        let matching: Vec<&Value> = budgets.iter().filter(|budget| selects(budget, pod)).collect();
-        let budget = match matching.as_slice() {
-            [] => return Ok(Permit::Firm),
-            [budget] => *budget,
-            _ => {
-                return Err(Error::Unclassified(
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-                        .to_owned(),
-                ));
-            }
-        };
-        // A pod that is not ready disrupts nobody, where the budget says so or has enough healthy pods.
-        if !is_ready(pod) && unhealthy_may_go(budget) {
-            return Ok(Permit::NotReady(budget.name().to_owned()));
+/// Takes one disruption from the pod's budget, if it has one.
+async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
+    let resource = GroupResource::new("policy", "poddisruptionbudgets");
+    let budgets = Cluster::list(registry, &resource, &target.namespace)?;
+    let matching: Vec<&Value> = budgets.iter().filter(|budget| selects(budget, pod)).collect();
+    let budget = match matching.as_slice() {
+        [] => return Ok(Permit::Firm),
+        [budget] => *budget,
+        _ => {
+            return Err(Error::Unclassified(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+                    .to_owned(),
+            ));
         }
-        let Some(info) = self.by_resource(&resource) else { return Ok(Permit::Firm) };
-        let budget = Target {
-            info: info.clone(),
-            namespace: target.namespace.clone(),
-            name: budget.name().to_owned(),
-        };
-        let now = rfc3339(self.now());
-        self.rewrite(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await?;
-        Ok(Permit::Firm)
+    };
+    // A pod that is not ready disrupts nobody, where the budget says so or has enough healthy pods.
+    if !is_ready(pod) && unhealthy_may_go(budget) {
+        return Ok(Permit::NotReady(budget.name().to_owned()));
     }
+    let Some(info) = registry.by_resource(&resource) else { return Ok(Permit::Firm) };
+    let budget =
+        Target { info: info.clone(), namespace: target.namespace.clone(), name: budget.name().to_owned() };
+    let now = rfc3339(registry.now());
+    registry.rewrite(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await?;
+    Ok(Permit::Firm)
 }
 
 /// Why a pod may go. Nothing is lost with one that has not begun, is not ready, has ended, or is already going; the first

@@ -3,121 +3,97 @@
 //! Nodes are simulated, so no such road ends anywhere but at a line of log; but a request is checked on its way as a real one
 //! is, and refused first for what is wrong with it.
 
-use http::Method;
+use coracle_apimachinery::error::Status;
+use coracle_apimachinery::field::{ErrorType, Errors, FieldError, Path};
+use coracle_apimachinery::names::{GroupKind, GroupResource};
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::request::options::Query;
+use coracle_apimachinery::resource_info::{Connection, Subresource, api_version};
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::registry::{Registry, parse};
+use coracle_apiserver::serve::{ConnectRequest, Connected};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::super::{Caller, Registry, Target, parse};
-use super::log::{self, Follower, LogOptions};
-use crate::error::Status;
-use crate::field::{ErrorType, Errors, FieldError, Path};
-use crate::names::{GroupKind, GroupResource};
-use crate::object_meta::ObjectMeta;
-use crate::request::options::Query;
-use crate::resource_info::{Connection, Subresource, api_version};
-use crate::{Error, Result};
+use crate::pods::log::{self, Follower, LogOptions};
 
-/// Whether a connection can be asked for with a method.
-pub fn takes(connection: Connection, method: &Method) -> bool {
+/// Answers a request for a connection to a pod, a service or a node.
+pub fn connect(request: ConnectRequest<'_>) -> BoxFuture<'_, Result<Connected>> {
+    Box::pin(perform(request))
+}
+
+/// Admits and checks a request for a connection, and answers the one for a log.
+///
+/// # Errors
+/// 501 where a real server would now talk to a kubelet.
+async fn perform(request: ConnectRequest<'_>) -> Result<Connected> {
+    let ConnectRequest { registry, target, subresource, connection, query, caller } = request;
     match connection {
-        Connection::Log => method == Method::GET,
-        Connection::Exec | Connection::Attach | Connection::PortForward => {
-            method == Method::GET || method == Method::POST
+        Connection::Log => check_log_options(&target.name, query)?,
+        _ => {
+            let mut options = options(subresource, connection, query);
+            registry.admit_connect(target, &subresource.name, &mut options, caller).await?;
         }
-        Connection::Proxy => true,
     }
+    let is_pod = target.info.group_kind.kind == "Pod";
+    let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
+    let revision = registry.store.revision();
+    let Some(stored) = registry.current(&target.info, &target.namespace, name) else {
+        return Err(Error::not_found(&target.info.group_resource, name));
+    };
+    let object = parse(&stored)?;
+    if target.info.group_kind.kind == "Service" {
+        return Err(Error::ServiceUnavailable(format!(
+            "no endpoints available for service {}",
+            coracle_apimachinery::field::quote(name)
+        )));
+    }
+    let container = query.first("container").unwrap_or("");
+    if is_pod && !is_placed(registry, &object, connection, container)? {
+        return Ok(Connected::Nothing);
+    }
+    if connection == Connection::Log {
+        let options = LogOptions::parse(query, registry.now())?;
+        if let Some(mut log) = log::of(&object, &options)? {
+            let follows = log::follow(registry, target, &object, &mut log, options, revision)
+                .map(Follower::into_stream);
+            return Ok(Connected::Text { text: log.text, follows });
+        }
+    }
+    Err(Error::Status(Box::new(Status {
+        code: 501,
+        reason: "NotImplemented".into(),
+        message: absent(connection).to_owned(),
+        details: None,
+        continue_token: None,
+    })))
 }
 
-/// What a client was connected to.
-pub enum Connected {
-    /// Nothing: a pod that runs nowhere has no log.
-    Nothing,
-    /// A log.
-    Log {
-        /// What there is of it.
-        text: String,
-        /// What will be appended to it, if the client follows it.
-        follower: Option<Box<Follower>>,
-    },
-}
-
-impl Registry {
-    /// Admits and checks a request for a connection, and answers the one for a log.
-    ///
-    /// # Errors
-    /// 501 where a real server would now talk to a kubelet.
-    pub async fn connect(
-        &self,
-        target: &Target,
-        (subresource, connection): (&Subresource, Connection),
-        query: &Query,
-        caller: Caller<'_>,
-    ) -> Result<Connected> {
-        match connection {
-            Connection::Log => check_log_options(&target.name, query)?,
-            _ => {
-                let mut options = options(subresource, connection, query);
-                self.admit_connect(target, &subresource.name, &mut options, caller).await?;
-            }
+/// Whether a pod is somewhere that a connection could lead to; the log of one that is not is empty.
+fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container: &str) -> Result<bool> {
+    let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+    match connection {
+        Connection::Proxy if text("/status/podIP").is_empty() => {
+            return Err(Error::bad_request("address not allowed"));
         }
-        let is_pod = target.info.group_kind.kind == "Pod";
-        let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
-        let revision = self.store.revision();
-        let Some(stored) = self.current(&target.info, &target.namespace, name) else {
-            return Err(Error::not_found(&target.info.group_resource, name));
-        };
-        let object = parse(&stored)?;
-        if target.info.group_kind.kind == "Service" {
-            return Err(Error::ServiceUnavailable(format!(
-                "no endpoints available for service {}",
-                crate::field::quote(name)
-            )));
-        }
-        let container = query.first("container").unwrap_or("");
-        if is_pod && !self.is_placed(&object, connection, container)? {
-            return Ok(Connected::Nothing);
-        }
-        if connection == Connection::Log {
-            let options = LogOptions::parse(query, self.now())?;
-            if let Some(mut log) = log::of(&object, &options)? {
-                let follower = self.follow(target, &object, &mut log, options, revision).map(Box::new);
-                return Ok(Connected::Log { text: log.text, follower });
-            }
-        }
-        Err(Error::Status(Box::new(Status {
-            code: 501,
-            reason: "NotImplemented".into(),
-            message: absent(connection).to_owned(),
-            details: None,
-            continue_token: None,
-        })))
+        Connection::Proxy => return Ok(true),
+        Connection::Log | Connection::Exec | Connection::Attach => check_container(pod, container)?,
+        Connection::PortForward => {}
     }
-
-    /// Whether a pod is somewhere that a connection could lead to; the log of one that is not is empty.
-    fn is_placed(&self, pod: &Value, connection: Connection, container: &str) -> Result<bool> {
-        let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-        match connection {
-            Connection::Proxy if text("/status/podIP").is_empty() => {
-                return Err(Error::bad_request("address not allowed"));
-            }
-            Connection::Proxy => return Ok(true),
-            Connection::Log | Connection::Exec | Connection::Attach => check_container(pod, container)?,
-            Connection::PortForward => {}
-        }
-        let node = text("/spec/nodeName");
-        if node.is_empty() && connection == Connection::Log {
-            return Ok(false);
-        }
-        if node.is_empty() {
-            let name = pod.name();
-            return Err(Error::bad_request(format!("pod {name} does not have a host assigned")));
-        }
-        let nodes = GroupResource::new("", "nodes");
-        if crate::cluster::Cluster::get(self, &nodes, "", node)?.is_none() {
-            // The real server takes the missing node for the pod.
-            return Err(Error::not_found(&GroupResource::new("", "pods"), node));
-        }
-        Ok(true)
+    let node = text("/spec/nodeName");
+    if node.is_empty() && connection == Connection::Log {
+        return Ok(false);
     }
+    if node.is_empty() {
+        let name = pod.name();
+        return Err(Error::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    let nodes = GroupResource::new("", "nodes");
+    if coracle_apimachinery::cluster::Cluster::get(registry, &nodes, "", node)?.is_none() {
+        // The real server takes the missing node for the pod.
+        return Err(Error::not_found(&GroupResource::new("", "pods"), node));
+    }
+    Ok(true)
 }
 
 /// Why there is nothing to connect to.

@@ -4,15 +4,14 @@
 
 mod follow;
 
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::request::options::Query;
+use coracle_apimachinery::{Error, Result};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::field::quote;
-use crate::object_meta::ObjectMeta;
-use crate::request::options::Query;
-use crate::{Error, Result};
-
-pub use follow::Follower;
+pub use follow::{Follower, follow};
 
 /// The annotation with the log of each container of a pod.
 const LOG: &str = "sim.coracle.dev/log";

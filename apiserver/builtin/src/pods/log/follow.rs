@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use coracle_apimachinery::clock::Clock;
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apiserver::registry::deletion::rfc3339;
+use coracle_apiserver::registry::{ObjectIndex, Registry, Stored, Target, parse};
 use coracle_storage::{Key, Revision, Store, Watcher};
+use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
 
 use super::{ContainerLog, Following, LogOptions, is_running, started, status, text};
-use crate::clock::Clock;
-use crate::object_meta::ObjectMeta;
-use crate::registry::deletion::rfc3339;
-use crate::registry::{ObjectIndex, Registry, Stored, Target, parse};
 
 /// What is appended to a log.
 pub struct Follower {
@@ -24,35 +25,39 @@ pub struct Follower {
     is_done: bool,
 }
 
-impl Registry {
-    /// Follows a log that was read from a pod; None if there is nothing to follow.
-    ///
-    /// - `revision`: that at which the pod was read, or an earlier one
-    pub(in crate::registry) fn follow(
-        &self,
-        target: &Target,
-        pod: &Value,
-        log: &mut ContainerLog,
-        options: LogOptions,
-        revision: Revision,
-    ) -> Option<Follower> {
-        let following = log.following.take()?;
-        Some(Follower {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            key: target.key_of(&target.name),
-            uid: pod.uid().to_owned(),
-            watcher: self.store.watch(&target.info.storage.bucket, revision).ok(),
-            options,
-            following,
-            is_done: false,
-        })
-    }
+/// Follows a log that was read from a pod; None if there is nothing to follow.
+///
+/// - `revision`: that at which the pod was read, or an earlier one
+pub fn follow(
+    registry: &Registry,
+    target: &Target,
+    pod: &Value,
+    log: &mut ContainerLog,
+    options: LogOptions,
+    revision: Revision,
+) -> Option<Follower> {
+    let following = log.following.take()?;
+    Some(Follower {
+        store: registry.store.clone(),
+        clock: registry.clock().clone(),
+        key: target.key_of(&target.name),
+        uid: pod.uid().to_owned(),
+        watcher: registry.store.watch(&target.info.storage.bucket, revision).ok(),
+        options,
+        following,
+        is_done: false,
+    })
 }
 
 impl Follower {
-    /// What was appended, as it is sent; None at the end.
-    pub async fn next(&mut self) -> Option<String> {
+    /// Each text that is appended, as it is sent.
+    pub fn into_stream(self) -> BoxStream<'static, String> {
+        let next = |mut follower: Follower| async move { Some((follower.next().await?, follower)) };
+        stream::unfold(self, next).boxed()
+    }
+
+    /// The text that was appended, as it is sent; None at the end.
+    async fn next(&mut self) -> Option<String> {
         while !self.is_done && self.following.left != Some(0) {
             let sent = match self.changed().await {
                 Some(pod) => self.observe(&pod),

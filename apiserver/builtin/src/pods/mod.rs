@@ -1,0 +1,23 @@
+//! Subresources of pods, services and nodes that are no part of the object itself: each does something about the object, or leads to
+//! whatever it stands for.
+
+mod binding;
+mod connect;
+mod delete_options;
+mod eviction;
+mod log;
+
+use coracle_apiserver::serve::{Action, ActionDeclaration};
+
+pub use connect::connect;
+
+/// The POSTs of bindings and evictions.
+pub static ACTIONS: [ActionDeclaration; 3] = [
+    action("pods", "binding", binding::bind_pod),
+    action("bindings", "", binding::bind_named_pod),
+    action("pods", "eviction", eviction::evict),
+];
+
+const fn action(resource: &'static str, subresource: &'static str, action: Action) -> ActionDeclaration {
+    ActionDeclaration { group: "", resource, subresource, action }
+}

@@ -1,0 +1,101 @@
+//! Requests that are answered by those who know the kinds: POSTs that store no object of the resource in the path, and connections to
+//! whatever runs.
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+use crate::Result;
+use crate::access::authenticate::Authenticator;
+use crate::access::authorize::Authorizer;
+use crate::access::jwt::SigningKey;
+use crate::registry::{Body, Caller, Outcome, Registry, Target};
+use crate::request::options::{Query, WriteOptions};
+use crate::resource_info::{Connection, Subresource};
+
+/// The parts of a server that know its kinds.
+#[derive(Clone, Copy, Default)]
+pub struct Extensions {
+    /// Lists of the POSTs that have answers of their own.
+    pub actions: &'static [&'static [ActionDeclaration]],
+    /// Answers requests for connections. None: there are no subresources for these.
+    pub connect: Option<Connect>,
+}
+
+/// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a request for a token.
+pub struct ActionDeclaration {
+    /// The API group.
+    pub group: &'static str,
+    /// The plural name.
+    pub resource: &'static str,
+    /// The subresource; "" for the resource itself.
+    pub subresource: &'static str,
+    /// Answers it.
+    pub action: Action,
+}
+
+/// Answers a POST.
+pub type Action = for<'a> fn(ActionRequest<'a>) -> BoxFuture<'a, Result<Outcome>>;
+
+/// Answers a request for a connection.
+pub type Connect = for<'a> fn(ConnectRequest<'a>) -> BoxFuture<'a, Result<Connected>>;
+
+/// A POST, and the parts of the server that may answer it.
+pub struct ActionRequest<'a> {
+    /// The stored objects.
+    pub registry: &'a Registry,
+    /// Decides what users may do.
+    pub authorizer: &'a Authorizer,
+    /// Finds out whose a token is.
+    pub authenticator: &'a Authenticator,
+    /// Signs the tokens of service accounts.
+    pub signing_key: &'a SigningKey,
+    /// The object, or for resources without stored objects the namespace.
+    pub target: Target,
+    /// The subresource, if the path has one.
+    pub subresource: Option<&'a Subresource>,
+    /// The body.
+    pub body: &'a Body,
+    /// The options in the query.
+    pub options: &'a WriteOptions,
+    /// The client.
+    pub caller: Caller<'a>,
+}
+
+/// A request for a connection.
+pub struct ConnectRequest<'a> {
+    /// The stored objects.
+    pub registry: &'a Registry,
+    /// The object.
+    pub target: &'a Target,
+    /// The subresource.
+    pub subresource: &'a Subresource,
+    /// Its kind of connection.
+    pub connection: Connection,
+    /// The options in the query.
+    pub query: &'a Query,
+    /// The client.
+    pub caller: Caller<'a>,
+}
+
+/// The end that a client was connected to.
+pub enum Connected {
+    /// Nothing, as for the log of a pod that runs nowhere.
+    Nothing,
+    /// A text.
+    Text {
+        /// The text so far.
+        text: String,
+        /// Its further parts, if the client follows it.
+        follows: Option<BoxStream<'static, String>>,
+    },
+}
+
+impl Extensions {
+    /// The answer to a POST, if it has one of its own.
+    pub(super) fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Action> {
+        let found = self.actions.iter().copied().flatten().find(|declared| {
+            declared.resource == resource && declared.subresource == subresource && declared.group == group
+        });
+        found.map(|declared| declared.action)
+    }
+}
