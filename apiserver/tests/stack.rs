@@ -3,34 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use coracle_apimachinery::resource_info::SharedResourceTable;
-use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
-use coracle_apiserver::access::authorize::{Authorizer, Mode};
-use coracle_apiserver::access::jwt::SigningKey;
+use coracle_apiserver::access::authenticate::{MASTERS, UserInfo};
 use coracle_apiserver::access::tls::Peer;
-use coracle_apiserver::discovery::Discovery;
-use coracle_apiserver::registry::{self, ObjectIndex, Registry};
-use coracle_apiserver::serve::{Api, Body, Config};
-use coracle_storage::log::EphemeralLog;
-use coracle_storage::{Options, Store};
+use coracle_apiserver::serve::{Api, Body};
+use coracle_apiserver_testing::TestServer;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::ServiceExt;
 
 async fn api() -> Api {
-    let resources = SharedResourceTable::new(coracle_resources::built_in());
-    let index = ObjectIndex::new(resources.clone());
-    let store =
-        Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
-    let clock: coracle_apimachinery::clock::Clock = Arc::new(jiff::Timestamp::now);
-    let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-    let registry =
-        Registry::new(registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone()));
-    registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
-    let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
-    let discovery = Discovery::new("127.0.0.1:6443", [], resources);
-    let authenticator = Authenticator::new(Vec::new(), clock);
-    Api::new(Config::new(registry, authenticator, authorizer, signing_key, discovery))
+    TestServer::start().await.api
 }
 
 fn known(name: &str, groups: &[&str]) -> Peer {

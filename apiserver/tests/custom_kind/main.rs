@@ -4,19 +4,20 @@
 mod ownership;
 mod routes;
 mod schemas;
-mod server;
+mod widgets;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_apimachinery::resource_info::{Conversion, Converter, CustomKind, CustomVersion, ResourceTable};
 use coracle_apimachinery::{Error, Result};
+use coracle_apiserver_testing::{TestServer, read};
 use futures::future::BoxFuture;
 use http::{Method, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use server::{Server, WIDGETS, message, read, widget};
+use widgets::{WIDGETS, message, widget};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
@@ -52,7 +53,7 @@ fn widgets() -> ResourceTable {
 
 #[tokio::test]
 async fn a_custom_kind_passes_the_pipeline() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     assert_eq!(server.get(WIDGETS).await.0, 404, "it is not there yet");
     server.resources.replace(widgets());
 
@@ -179,7 +180,7 @@ async fn a_custom_kind_passes_the_pipeline() {
         assert_eq!(refused.0, 422, "{media_type}: {refused:?}");
     }
 
-    // Server-side apply, by the schema's types.
+    // TestServer-side apply, by the schema's types.
     let apply = |manager: &str, size: u32| {
         let query = format!("{WIDGETS}/b?fieldManager={manager}");
         (query, widget("b", json!({"size": size})))
@@ -255,7 +256,7 @@ impl Converter for Renaming {
 
 #[tokio::test]
 async fn versions_of_a_custom_kind_are_converted_by_others() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let schema = |field: &str| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {field: {"type": "integer"}}}}});
     let kind = CustomKind {
         conversion: Conversion::Remote(Arc::new(Renaming)),
@@ -306,7 +307,7 @@ async fn versions_of_a_custom_kind_are_converted_by_others() {
 
 #[tokio::test]
 async fn objects_are_selected_by_fields_whose_paths_quote_names() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let kind = CustomKind::new("example.com", "Widget", "widgets", true);
     let text = json!({"type": "string"});
     let version = CustomVersion {
@@ -334,7 +335,7 @@ async fn objects_are_selected_by_fields_whose_paths_quote_names() {
 
 #[tokio::test]
 async fn the_version_that_is_checked_is_the_version_that_is_used() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     server.resources.replace(widgets());
     let mut created = widget("a", json!({"size": 1}));
     assert_eq!(server.send(Method::POST, WIDGETS, &created).await.0, 201);

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_apimachinery::resource_info::{Conversion, Converter, CustomKind, CustomVersion};
 use coracle_apimachinery::{Error, Result};
+use coracle_apiserver_testing::{APPLY, MERGE_PATCH, TestServer};
 use futures::future::BoxFuture;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::server::{APPLY, MERGE, Server, message};
+use super::widgets::message;
 
 /// Has `spec.a` and a list `spec.l` in v1, and `spec.b` and a map `spec.m` of the same in v2.
 #[derive(Default)]
@@ -71,7 +72,7 @@ fn version(name: &str, spec: &Value) -> CustomVersion {
 
 /// One client of one object.
 struct Client {
-    server: Server,
+    server: TestServer,
 }
 
 impl Client {
@@ -91,7 +92,9 @@ impl Client {
     }
 
     async fn merge(&self, version: &str, manager: &str, patch: Value) -> (u16, Value) {
-        self.server.patch(&Client::path(version, &format!("?fieldManager={manager}")), MERGE, &patch).await
+        self.server
+            .patch(&Client::path(version, &format!("?fieldManager={manager}")), MERGE_PATCH, &patch)
+            .await
     }
 }
 
@@ -108,7 +111,7 @@ fn owners(answer: &(u16, Value)) -> Vec<String> {
 }
 
 async fn reshaping() -> (Client, Arc<Reshaping>) {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let converter = Arc::new(Reshaping::default());
     let kind = CustomKind {
         conversion: Conversion::Remote(converter.clone()),
@@ -186,7 +189,7 @@ async fn objects_are_selected_by_the_fields_of_the_version_that_is_shown() {
 
 #[tokio::test]
 async fn versions_that_differ_in_their_fields_do_not_convert() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let kind = CustomKind::new("example.com", "Widget", "widgets", true);
     let wide = version("v1", &json!({"a": text(), "b": text()})).stored();
     let narrow = version("v2", &json!({"a": text()}));
@@ -208,7 +211,7 @@ async fn versions_that_differ_in_their_fields_do_not_convert() {
 
 #[tokio::test]
 async fn the_object_owns_its_status_in_other_versions_alone() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let kind = CustomKind::new("example.com", "Widget", "widgets", true);
     let spec = json!({"a": text()});
     server.serve(&kind, vec![version("v1", &spec).stored(), version("v2", &spec)]);
@@ -228,7 +231,7 @@ async fn the_object_owns_its_status_in_other_versions_alone() {
 
 #[tokio::test]
 async fn sets_of_objects_are_not_tracked() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let set = json!({
         "type": "array", "x-kubernetes-list-type": "set",
         "items": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": text()}},
@@ -239,7 +242,7 @@ async fn sets_of_objects_are_not_tracked() {
     let object = json!({
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"s": [{"a": "1"}]},
     });
-    let created = client.server.send(Method::POST, super::server::WIDGETS, &object).await;
+    let created = client.server.send(Method::POST, super::widgets::WIDGETS, &object).await;
     assert_eq!((created.0, owners(&created)), (201, Vec::new()));
     let text = "failed to create manager for existing fields: failed to convert new object (default/a; example.com/v1, Kind=Widget) to smd typed: .spec.s: element 0: associative list without keys has an element that's a map type";
     assert_eq!(message(&client.apply("v1", "m", json!({"t": "x"})).await), (500, text));

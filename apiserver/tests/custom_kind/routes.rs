@@ -2,14 +2,15 @@
 
 use bytes::Bytes;
 use coracle_apimachinery::resource_info::{CustomKind, CustomVersion};
+use coracle_apiserver_testing::{MERGE_PATCH, TestServer, read};
 use http::{Method, header};
 use serde_json::{Value, json};
 
-use super::server::{MERGE, Server, WIDGETS, read, widget};
+use super::widgets::{WIDGETS, widget};
 
 #[tokio::test]
 async fn paths_and_methods_are_answered_as_those_without_a_router() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let version = |name: &str| CustomVersion { status: name == "v1", ..CustomVersion::new(name) };
     let hidden = CustomVersion { served: false, ..version("v3") };
     let kind = CustomKind::new("example.com", "Widget", "widgets", true);
@@ -46,7 +47,7 @@ async fn paths_and_methods_are_answered_as_those_without_a_router() {
             "PATCH" => "{}".to_owned(),
             _ => String::new(),
         };
-        let media_type = if method == "PATCH" { MERGE } else { "application/json" };
+        let media_type = if method == "PATCH" { MERGE_PATCH } else { "application/json" };
         let headers = [(header::CONTENT_TYPE.as_str(), media_type)];
         let response =
             server.call(method.parse().expect("a method"), &path, &headers, Bytes::from(body)).await;
@@ -62,7 +63,7 @@ async fn paths_and_methods_are_answered_as_those_without_a_router() {
 
 #[tokio::test]
 async fn bodies_that_are_no_widgets_are_refused() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
     let version = CustomVersion { schema, ..CustomVersion::new("v1").stored() };
     server.serve(&CustomKind::new("example.com", "Widget", "widgets", true), vec![version]);

@@ -1,16 +1,17 @@
 //! The markers of a schema reach what they should: which fields are kept, and which may be applied.
 
 use coracle_apimachinery::resource_info::{CustomKind, CustomVersion};
+use coracle_apiserver_testing::{APPLY, TestServer};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::server::{APPLY, Server, WIDGETS, message, widget};
+use super::widgets::{WIDGETS, message, widget};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// A server with widgets whose `spec` has one member `f` of a schema.
-async fn server_of(schema: &Value) -> Server {
-    let server = Server::start().await;
+async fn server_of(schema: &Value) -> TestServer {
+    let server = TestServer::start().await;
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"f": schema, "known": {"type": "string"}}},
     }});

@@ -1,20 +1,13 @@
 //! One server for all inputs: a few objects, built in and custom, in memory. Nothing writes to it, so inputs do not depend on
 //! what came before them.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use bytes::Bytes;
-use coracle_apimachinery::clock::Clock;
-use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, SharedResourceTable};
-use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
-use coracle_apiserver::access::authorize::{Authorizer, Mode};
-use coracle_apiserver::access::jwt::SigningKey;
-use coracle_apiserver::access::tls::Peer;
-use coracle_apiserver::discovery::Discovery;
-use coracle_apiserver::registry::{self, ObjectIndex, Registry};
-use coracle_apiserver::serve::{Api, Body, Config};
-use coracle_storage::log::EphemeralLog;
-use coracle_storage::{Options, Store};
+use coracle_apimachinery::resource_info::{CustomKind, CustomVersion};
+use coracle_apiserver::registry::Registry;
+use coracle_apiserver::serve::{Api, Body};
+use coracle_apiserver_testing::TestServer;
 use http::{Request, Response};
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -36,7 +29,7 @@ pub fn server() -> &'static Server {
 impl Server {
     fn start() -> Server {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let api = runtime.block_on(start());
+        let api = runtime.block_on(TestServer::with_custom(widgets())).api;
         let server = Server { runtime, api };
         for (path, object) in objects() {
             let request = Request::post(path).header("content-type", "application/json");
@@ -55,25 +48,6 @@ impl Server {
     pub fn registry(&self) -> &Registry {
         self.api.registry()
     }
-}
-
-async fn start() -> Api {
-    let table = coracle_resources::built_in().with_custom(widgets());
-    let resources = SharedResourceTable::new(table);
-    let index = ObjectIndex::new(resources.clone());
-    let store =
-        Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
-    let clock: Clock = Arc::new(jiff::Timestamp::now);
-    let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-    let registry =
-        Registry::new(registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone()));
-    registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
-    let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
-    let discovery = Discovery::new("127.0.0.1:6443", [], resources);
-    let authenticator = Authenticator::new(Vec::new(), clock);
-    let config = Config::new(registry, authenticator, authorizer, signing_key, discovery);
-    let user = UserInfo::new("admin", &[MASTERS]).authenticated();
-    Api::new(config).for_peer(Peer::Known(Arc::new(user)))
 }
 
 /// A custom kind with defaults, a status, columns and selectable fields.

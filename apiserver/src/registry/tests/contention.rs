@@ -67,33 +67,6 @@ async fn no_address_and_no_port_is_given_twice() {
     assert!(reserved.is_empty(), "nothing stays reserved");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_quota_is_exceeded() {
-    const HARD: usize = 40;
-    let server = Arc::new(Server::start().await);
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "resourceVersion": ""},
-        "spec": {"hard": {"count/configmaps": HARD.to_string()}},
-        "status": {"hard": {"count/configmaps": HARD.to_string()}, "used": {"count/configmaps": "0"}},
-    });
-    // Its name and namespace stand in its key.
-    server.put_raw("v1", "resourcequotas", "q", quota.to_string()).await;
-    let created = at_once(TASKS * 3, |i| {
-        let server = server.clone();
-        async move {
-            let config_map =
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{i}")}});
-            server.create("v1", "configmaps", &config_map).await.map(drop).map_err(|error| error.code())
-        }
-    })
-    .await;
-    assert!(created.iter().all(|result| matches!(result, Ok(()) | Err(403))), "{created:?}");
-    assert_eq!(created.iter().filter(|result| result.is_ok()).count(), HARD);
-    assert_eq!(server.registry.store.snapshot().bucket("configmaps").prefix("ns/").count(), HARD);
-    let quota = parse(&server.stored("v1", "resourcequotas", "q").expect("there")).expect("readable");
-    assert_eq!(quota["status"]["used"]["count/configmaps"], HARD.to_string());
-}
-
 /// A client that goes away in the middle of its write leaves nothing reserved, and what it was given is not given again
 /// before the store has answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -307,24 +307,3 @@ async fn deleting_a_service_releases_only_its_own_address() {
     let addresses = fixture.target("networking.k8s.io", "v1", "ipaddresses", &address);
     assert!(fixture.registry.get(&addresses.info, "", &address, "").await.is_ok(), "it is still taken");
 }
-
-#[tokio::test]
-async fn an_eviction_of_version_v1beta1_is_accepted() {
-    let fixture = Fixture::new().await;
-    let options = WriteOptions::parse(&Query::parse("dryRun=All"), WriteKind::Create).expect("options");
-    let target = fixture.running_pod().await;
-    for (version, want) in [
-        ("policy/v1beta1", None),
-        ("policy/v1", None),
-        (
-            "policy/v1alpha1",
-            Some(
-                "Eviction in version \"v1alpha1\" cannot be handled as a Eviction: no kind \"Eviction\" is registered for version \"policy/v1alpha1\" in scheme \"pkg/runtime/scheme.go:111\"",
-            ),
-        ),
-    ] {
-        let eviction = json!({"apiVersion": version, "kind": "Eviction", "metadata": {"name": "p"}});
-        let evicted = fixture.registry.evict(&target, &body(&eviction), &options, fixture.caller()).await;
-        assert_eq!(evicted.err().map(|e| e.to_string()).as_deref(), want, "{version}");
-    }
-}
