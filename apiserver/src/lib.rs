@@ -6,7 +6,6 @@
 
 pub mod access;
 pub mod admission;
-pub mod advertise;
 pub mod aggregator;
 pub mod answer;
 pub mod apiextensions;

@@ -10,6 +10,7 @@ mod pods;
 mod quota;
 mod rbac;
 mod reviews;
+pub mod start;
 pub mod tokens;
 
 use coracle_apiserver::serve::{ActionDeclaration, Extensions};

@@ -12,12 +12,10 @@
 //! | `download.rs` | requests for their documents |
 //! | `groups.rs` | what they serve, for discovery |
 //! | `extension.rs` | groups of this server that a cluster only has once something provides them |
-//! | `authentication.rs` | the ConfigMap by which they authenticate the front proxy |
 //!
 //! Source: `k8s.io/kube-aggregator`.
 
 mod api_service;
-mod authentication;
 mod availability;
 mod download;
 mod extension;
@@ -26,7 +24,6 @@ mod openapi;
 mod swagger;
 
 pub use api_service::{RemoteApi, RemoteApis};
-pub use authentication::publish_authentication;
 pub use availability::AvailabilityController;
 pub use extension::serve_when_provided;
 pub use groups::{RemoteGroups, RemoteResource, RemoteVersion};

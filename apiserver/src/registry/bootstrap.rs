@@ -71,7 +71,7 @@ impl Registry {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(crate) async fn publish(&self, object: Value, update: impl Fn(&mut Value) + Send) -> Result<()> {
+    pub async fn publish(&self, object: Value, update: impl Fn(&mut Value) + Send) -> Result<()> {
         let info = self.served(&object)?;
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
         let target = Target { info, namespace, name };

@@ -10,7 +10,7 @@
 //! | `write/` | create, update and patch: the pipeline above, and the retry when another write came first |
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
-//! | `event_ttl.rs` | the deletion of Events that were not written for a while |
+//! | `expiry.rs` | the deletion of Events that were not written for a while |
 //! | `computed.rs` | reads of objects that are computed |
 //! | `allocate.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `node_port_range.rs` | the node ports that are taken, as the servers that share a store agree on them |
@@ -29,7 +29,7 @@ mod charge;
 mod computed;
 mod delete;
 pub mod deletion;
-mod event_ttl;
+mod expiry;
 mod feed;
 mod index;
 mod layout;

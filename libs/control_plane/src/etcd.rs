@@ -11,7 +11,7 @@ use coracle_storage::{Key, Unreadable};
 use coracle_storage_etcd::{Compaction, Endpoints, EtcdError, EtcdLog, Layout};
 
 /// Where Events are stored.
-const EVENTS: &str = "events";
+pub(crate) const EVENTS: &str = "events";
 
 /// An etcd cluster in which all objects are stored, with kube-apiserver's `--etcd-*` flags. Several control planes may share
 /// it; keys and values are those of kube-apiserver.

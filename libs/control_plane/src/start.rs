@@ -18,10 +18,8 @@ use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::admission::AdmissionMetrics;
 use coracle_apiserver::admission::webhook::WebhookContext;
-use coracle_apiserver::advertise::Advertisement;
 use coracle_apiserver::aggregator::{
-    AvailabilityController, OpenApiController, RemoteDocuments, RemoteGroups, publish_authentication,
-    serve_when_provided,
+    AvailabilityController, OpenApiController, RemoteDocuments, RemoteGroups, serve_when_provided,
 };
 use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::audit::Auditor;
@@ -37,6 +35,7 @@ use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
+use coracle_builtin::start::{Advertisement, publish_authentication};
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
@@ -48,6 +47,7 @@ use tokio::task::JoinSet;
 
 use crate::control_plane::{Elected, Running, client, scratch};
 use crate::controllers::{self, Controllers};
+use crate::etcd::EVENTS;
 use crate::health::{ServerHealth, health};
 use crate::maintenance::STORE;
 use crate::options::ServiceAccountIssuer;
@@ -157,7 +157,7 @@ impl Options {
         let mut tasks = JoinSet::new();
         // In etcd they have leases.
         if self.etcd.is_none() {
-            tasks.spawn(registry.clone().expire_events(self.event_ttl));
+            tasks.spawn(registry.clone().expire_objects(EVENTS, self.event_ttl));
         }
         if let Some(advertisement) = advertisement {
             tasks.spawn(advertisement.keep_identity());

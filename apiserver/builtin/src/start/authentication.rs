@@ -1,10 +1,9 @@
 //! `extension-apiserver-authentication`: by what an extension API server authenticates the users of requests that the front proxy
 //! passes on to it, and clients with certificates.
 
+use coracle_apimachinery::Result;
+use coracle_apiserver::registry::Registry;
 use serde_json::{Value, json};
-
-use crate::Result;
-use crate::registry::Registry;
 
 /// The common name of the front proxy's certificate.
 const FRONT_PROXY: &str = "front-proxy-client";

@@ -1,10 +1,11 @@
-//! Events expire, as kube-apiserver's `--event-ttl` has it: an Event is deleted when it was not written for that long.
+//! Objects of a bucket that expire: each is deleted when it was not written for some time, as Events are by kube-apiserver's
+//! `--event-ttl`.
 //!
-//! etcd attaches a lease to each write of an Event. Here a task looks over all Events from time to time: the store's revisions
-//! say which of them were last written before a given time. Events written by an earlier process are dated by what the
+//! etcd attaches a lease to each write of an Event. Here a task looks over all objects from time to time: the store's revisions
+//! say which of them were last written before a given time. Objects written by an earlier process are dated by what the
 //! server stamped into them.
 //!
-//! Start at [`Registry::expire_events`].
+//! Start at [`Registry::expire_objects`].
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
@@ -21,10 +22,7 @@ use tokio::time::Instant;
 use super::{ObjectIndex, Registry, Stored, parse};
 use crate::object_meta::ObjectMeta;
 
-/// Where core and `events.k8s.io` Events are stored.
-const EVENTS: &str = "events";
-
-/// How many times Events are looked over within their time to live: an Event may live so much longer than it must.
+/// How many times objects are looked over within their time to live: one may live so much longer than it must.
 const LOOKS: u32 = 32;
 
 /// At least so often, whatever the time to live.
@@ -33,24 +31,24 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// At most so often.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many Events are looked at before others get their turn.
+/// How many objects are looked at before others get their turn.
 const PAGE: usize = 1000;
 
-/// How many Events are deleted at once: enough to share the store's group commits.
+/// How many objects are deleted at once: enough to share the store's group commits.
 const AT_ONCE: usize = 64;
 
 impl Registry {
-    /// Deletes each Event that was not written for the duration `ttl`, until the future is dropped. Zero keeps Events for
-    /// ever.
-    pub fn expire_events(self: Arc<Self>, ttl: Duration) -> BoxFuture<'static, ()> {
+    /// Deletes each object of a bucket that was not written for the duration `ttl`, until the future is dropped. Zero keeps objects
+    /// for ever.
+    pub fn expire_objects(self: Arc<Self>, bucket: &'static str, ttl: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if ttl.is_zero() {
                 return;
             }
             let interval = (ttl / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
-            let mut ages = Ages::new(ttl, &self.store.snapshot().bucket(EVENTS), self.now(), Instant::now());
+            let mut ages = Ages::new(ttl, &self.store.snapshot().bucket(bucket), self.now(), Instant::now());
             loop {
-                let events = self.store.snapshot().bucket(EVENTS);
+                let events = self.store.snapshot().bucket(bucket);
                 ages.mark(Instant::now(), events.revision());
                 let mut next = None;
                 while let Some(page) = ages.expired(&events, &mut next, Instant::now()) {
@@ -62,11 +60,11 @@ impl Registry {
         })
     }
 
-    /// Deletes an Event, unless it was written again. What fails is tried again with the next look.
+    /// Deletes an object, unless it was written again. What fails is tried again with the next look.
     async fn expire(&self, (key, revision): (Key, Revision)) {
         match self.store.delete(key, Expect::Revision(revision)).await {
             Ok(Delete::Deleted { .. } | Delete::Conflict { .. }) => {}
-            Err(error) => tracing::warn!(%error, "an expired event is not deleted"),
+            Err(error) => tracing::warn!(%error, "an expired object is not deleted"),
         }
     }
 }
@@ -164,6 +162,7 @@ mod tests {
     use crate::registry::Config;
     use crate::resource_info::SharedResourceTable;
 
+    const EVENTS: &str = "events";
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn registry(store: &Store<ObjectIndex>, wall: &Arc<Mutex<Timestamp>>) -> Arc<Registry> {
@@ -233,7 +232,7 @@ mod tests {
         )
         .expect("a store");
         let registry = registry(&store, &wall("2024-01-01T00:00:00Z"));
-        let expiring = tokio::spawn(registry.expire_events(HOUR));
+        let expiring = tokio::spawn(registry.expire_objects(EVENTS, HOUR));
         pass(HOUR / 2).await;
         write(&store, "once", "2024-01-01T00:30:00Z", None).await;
         write(&store, "again", "2024-01-01T00:30:00Z", None).await;
@@ -277,7 +276,7 @@ mod tests {
         )
         .expect("a store");
         let registry = registry(&store, &wall("2024-01-01T12:00:00Z"));
-        let expiring = tokio::spawn(registry.expire_events(HOUR));
+        let expiring = tokio::spawn(registry.expire_objects(EVENTS, HOUR));
         for (minutes, want) in [
             (1, vec!["in-the-future", "old-but-updated", "recent", "undated"]),
             (33, vec!["in-the-future", "old-but-updated", "undated"]),
@@ -299,7 +298,7 @@ mod tests {
         )
         .expect("a store");
         write(&store, "kept", "2024-01-01T00:00:00Z", None).await;
-        registry(&store, &wall("2034-01-01T00:00:00Z")).expire_events(Duration::ZERO).await;
+        registry(&store, &wall("2034-01-01T00:00:00Z")).expire_objects(EVENTS, Duration::ZERO).await;
         assert_eq!(names(&store), ["kept"]);
     }
 }

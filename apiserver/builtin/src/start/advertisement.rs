@@ -9,12 +9,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_apimachinery::Result;
+use coracle_apiserver::registry::Registry;
 use futures::future::BoxFuture;
 use ring::digest;
 use serde_json::{Value, json};
-
-use crate::Result;
-use crate::registry::Registry;
 
 /// The interval of renewals.
 const RENEWAL: Duration = Duration::from_secs(10);

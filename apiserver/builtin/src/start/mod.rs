@@ -1,0 +1,7 @@
+//! Objects that a server writes about itself when it starts.
+
+mod advertisement;
+mod authentication;
+
+pub use advertisement::Advertisement;
+pub use authentication::publish_authentication;
