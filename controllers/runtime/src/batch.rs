@@ -44,7 +44,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -54,12 +54,12 @@ mod tests {
         let outcome = slow_start(&items, largest, |item| {
             let tried = &tried;
             async move {
-                if let Some(last) = tried.lock().unwrap().last_mut() {
+                if let Some(last) = tried.lock().last_mut() {
                     *last += 1;
                 }
                 // The others of the batch are tried before this one goes on.
                 tokio::task::yield_now().await;
-                let mut tried = tried.lock().unwrap();
+                let mut tried = tried.lock();
                 if tried.last() != Some(&0) {
                     tried.push(0);
                 }
@@ -68,7 +68,7 @@ mod tests {
         })
         .await;
         assert_eq!(outcome, failing.map_or(Ok(()), Err));
-        let mut tried = tried.into_inner().unwrap();
+        let mut tried = tried.into_inner();
         tried.retain(|size| *size > 0);
         tried
     }

@@ -2,26 +2,26 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures::future::join_all;
 use kube::Client;
 use kube::core::ApiResource;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::cache::{self, Cache, Cached, Decode, Indexer, ListScope};
 use super::clock::Clock;
-use super::controller::LONGEST_RETRY;
 use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
-use super::queue::{FIRST_RETRY, Key, Queue};
+use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::supervise::Supervisor;
 
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
 pub struct Context<S> {
-    /// The client of all requests.
-    pub client: Client,
+    /// The client of reads, and of writes of kinds without a cache, which nothing waits for.
+    pub unrecorded: Client,
     /// The time.
     pub clock: Clock,
     /// The metrics of all controllers.
@@ -39,7 +39,7 @@ pub struct Context<S> {
 impl<S> Clone for Context<S> {
     fn clone(&self) -> Context<S> {
         Context {
-            client: self.client.clone(),
+            unrecorded: self.unrecorded.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: self.settings.clone(),
@@ -67,7 +67,7 @@ impl<S> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
         Context {
-            client,
+            unrecorded: client,
             clock,
             metrics,
             settings: Arc::new(settings),
@@ -86,14 +86,14 @@ impl<S> Context<S> {
 
     /// Waits until the caches that were asked of this context so far are synced.
     pub(super) async fn synced(&self) {
-        let needed = self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let needed = self.needed.lock().clone();
         join_all(needed.into_iter().map(Indexer::synced)).await;
     }
 
     /// The same context with other settings. It shares the caches.
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
-            client: self.client.clone(),
+            unrecorded: self.unrecorded.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: Arc::new(settings),
@@ -114,7 +114,7 @@ impl<S> Context<S> {
     pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
         let resource = ApiResource::erase::<K>(&());
         let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
-        self.needed.lock().unwrap_or_else(PoisonError::into_inner).push(indexer.clone());
+        self.needed.lock().push(indexer.clone());
         Arc::new(Cache::of(indexer))
     }
 
@@ -125,12 +125,12 @@ impl<S> Context<S> {
         resource: ApiResource,
         decode: Decode,
     ) -> Arc<Indexer> {
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut caches = self.caches.lock();
         let Caches { by_kind, tasks } = &mut *caches;
         let known = by_kind.entry((kind, scope)).or_insert_with(|| {
             let indexer = Arc::<Indexer>::default();
-            let (watching, client, clock) = (indexer.clone(), self.client.clone(), self.clock.clone());
-            let (name, supervisor) = (format!("cache of {}", resource.plural), Supervisor::of(self));
+            let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
+            let (name, supervisor) = (format!("cache of {}", resource.plural), self.supervisor());
             let watched = (resource, scope);
             let start =
                 move || cache::run(watching.clone(), client.clone(), watched.clone(), clock.clone(), decode);
@@ -143,14 +143,14 @@ impl<S> Context<S> {
     /// Discovery, refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
-            let resources = Arc::new(Discovery::new(self.client.clone()));
+            let resources = Arc::new(Discovery::new(self.unrecorded.clone()));
             // Not the context: the caches end with the last one.
             let (definitions, services) = (self.cache(), self.cache());
-            let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), Supervisor::of(self));
+            let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());
             let start =
                 move || fresh.clone().run(clock.clone(), Arc::clone(&definitions), Arc::clone(&services));
             let keeping_fresh = async move { supervisor.run("discovery", start).await };
-            self.caches.lock().unwrap_or_else(PoisonError::into_inner).tasks.spawn(keeping_fresh);
+            self.caches.lock().tasks.spawn(keeping_fresh);
             resources
         };
         self.resources.get_or_init(start).clone()
@@ -159,6 +159,11 @@ impl<S> Context<S> {
     /// Records events as a component.
     pub fn recorder(&self, component: &str) -> Recorder {
         self.broadcaster.recorder(component)
+    }
+
+    /// Restarts tasks after a panic, which this context counts.
+    pub fn supervisor(&self) -> Supervisor {
+        Supervisor::new(self.clock.clone(), self.metrics.clone())
     }
 
     /// A uid of this process.

@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::clock::Clock;
-use super::queue::{FIRST_RETRY, Key, Queue};
-use super::{Context, Error, ReconcileContext, Sources};
-
-/// client-go's default.
-pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+use super::context::Context;
+use super::error::Error;
+use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
+use super::reconcile_context::ReconcileContext;
+use super::sources::Sources;
 
 /// When to reconcile a key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), retries);
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
-    let (clock, client) = (context.clock.clone(), context.client.clone());
+    let (clock, client) = (context.clock.clone(), context.unrecorded.clone());
     let workers = Workers { controller: Arc::new(controller), queue, clock, client };
     context.synced().await;
     ready();

@@ -1,19 +1,19 @@
 //! Which objects a controller manages: those that its object controls and that match. It adopts what matches and no controller
 //! controls, and releases what does not match any more. Nothing is adopted or released while the owner is being deleted.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use coracle_object_meta::{controller_of, controller_ref};
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::serde::de::DeserializeOwned;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource, ResourceExt};
+use kube::api::Patch;
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::cache::{Cache, Cached, Index, NamespacedName};
-use super::{Error, ReconcileContext, ignore_not_found};
+use super::error::Error;
+use super::reconcile_context::ReconcileContext;
+use super::requests::ignore_not_found;
 
 /// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those without a controller.
 struct ByController;
@@ -67,17 +67,17 @@ fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation 
 /// # Errors
 /// Something could not be adopted or released, or the owner has changed since it was cached.
 pub async fn claim_objects<O, K>(
-    (owners, owner): (&Api<O>, &O),
-    (objects, cache): (&Api<K>, &Arc<Cache<K>>),
+    (owners, owner): (&Arc<Cache<O>>, &O),
+    objects: &Arc<Cache<K>>,
     candidates: Vec<Arc<K>>,
     matches: impl Fn(&K) -> bool,
     ctx: &ReconcileContext,
 ) -> Result<Vec<Arc<K>>, Error>
 where
-    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    O: Cached,
     K: Cached,
 {
-    claim_with_finalizer((owners, owner), (objects, cache), candidates, matches, None, ctx).await
+    claim_with_finalizer((owners, owner), objects, candidates, matches, None, ctx).await
 }
 
 /// As [`claim_objects`]; what is adopted gets a finalizer, and what is released loses it.
@@ -85,15 +85,15 @@ where
 /// # Errors
 /// As for [`claim_objects`].
 pub async fn claim_with_finalizer<O, K>(
-    (owners, owner): (&Api<O>, &O),
-    (objects, cache): (&Api<K>, &Arc<Cache<K>>),
+    (owners, owner): (&Arc<Cache<O>>, &O),
+    objects: &Arc<Cache<K>>,
     candidates: Vec<Arc<K>>,
     matches: impl Fn(&K) -> bool,
     finalizer: Option<&str>,
     ctx: &ReconcileContext,
 ) -> Result<Vec<Arc<K>>, Error>
 where
-    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    O: Cached,
     K: Cached,
 {
     let (mut owned, mut changing) = (Vec::new(), Vec::new());
@@ -111,11 +111,11 @@ where
         }
     }
     if changing.iter().any(|(_, _, relation)| *relation == Relation::Orphan) {
-        is_still_there(owners, owner).await?;
+        is_still_there(owners, owner, ctx).await?;
     }
     let changes = changing.into_iter().map(|(patch, object, relation)| async move {
-        let patch = Patch::Strategic(patch);
-        let answer = objects.patch(&object.name_any(), &PatchParams::default(), &patch).await;
+        let name = NamespacedName::of(object.as_ref());
+        let answer = ctx.api(objects).patch(&name, Patch::Strategic(patch)).await;
         // Deleted, or replaced by another object of the name: there is nothing to adopt or release.
         let answer = match ignore_not_found(answer) {
             Err(kube::Error::Api(status)) if status.code == 422 && relation == Relation::Misplaced => {
@@ -129,30 +129,26 @@ where
     for (relation, answer) in join_all(changes).await {
         match answer {
             Err(error) => failure = Some(error),
-            Ok(None) => {}
-            Ok(Some(changed)) => {
-                ctx.record_write(cache, &changed);
-                if relation == Relation::Orphan {
-                    owned.push(Arc::new(changed));
-                }
-            }
+            Ok(Some(adopted)) if relation == Relation::Orphan => owned.push(Arc::new(adopted)),
+            Ok(_) => {}
         }
     }
     failure.map_or(Ok(owned), |error| Err(error.into()))
 }
 
 /// Asks the server: what a deleted owner adopts has to be cleaned up by hand.
-async fn is_still_there<O>(owners: &Api<O>, owner: &O) -> Result<(), Error>
-where
-    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let live = owners.get(&owner.name_any()).await?;
+async fn is_still_there<O: Cached>(
+    owners: &Arc<Cache<O>>,
+    owner: &O,
+    ctx: &ReconcileContext,
+) -> Result<(), Error> {
+    let live = ctx.api(owners).get(&NamespacedName::of(owner)).await?;
     let gone =
         |why| Err(Error::Unfinished(format!("can't adopt for {} {}: {why}", O::kind(&()), owner.name_any())));
-    match live.meta() {
-        meta if meta.uid != owner.meta().uid => gone("the original is gone"),
-        meta if meta.deletion_timestamp.is_some() => gone("it has just been deleted"),
-        _ => Ok(()),
+    match live.as_ref().map(Resource::meta).filter(|live| live.uid == owner.meta().uid) {
+        None => gone("the original is gone"),
+        Some(live) if live.deletion_timestamp.is_some() => gone("it has just been deleted"),
+        Some(_) => Ok(()),
     }
 }
 

@@ -3,8 +3,9 @@
 use futures::future::{BoxFuture, FutureExt, join_all};
 use tokio::sync::oneshot;
 
-use crate::supervise::{Readiness, supervise};
-use crate::{Context, Controller, run};
+use super::context::Context;
+use super::controller::{Controller, run};
+use super::supervise::Readiness;
 
 /// A controller that is made from a context with settings of a type.
 pub trait Initialize<S>: Controller {
@@ -65,10 +66,11 @@ pub fn run_selected<S: Clone + Send + Sync + 'static>(
     let selected: Vec<_> = selected.collect();
     selected.iter().for_each(|descriptor| readiness.expect(descriptor.name));
     Box::pin(async move {
-        join_all(selected.into_iter().map(|descriptor| {
-            supervise(descriptor.name, &context, || (descriptor.start)(context.clone(), readiness.clone()))
-        }))
-        .await;
+        let supervisor = context.supervisor();
+        let running = selected.into_iter().map(|descriptor| {
+            supervisor.run(descriptor.name, || (descriptor.start)(context.clone(), readiness.clone()))
+        });
+        join_all(running).await;
         // Without any controller there is nothing to do, for ever.
         std::future::pending().await
     })

@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::clock::Clock;
+use super::requests::{self, ignore_not_found, ignore_status};
 use super::supervise::Supervisor;
-use super::{ignore_not_found, ignore_status, requests};
 
 /// client-go's limits.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();

@@ -16,8 +16,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::clock::Clock;
+use super::context::Context;
 use super::events::Recorder;
-use super::{Context, ignore_conflict};
+use super::requests::ignore_conflict;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-controller-manager";
@@ -87,7 +88,7 @@ pub struct LeaderElector {
 impl LeaderElector {
     /// `identity` is unique among the candidates.
     pub fn new<S>(context: &Context<S>, identity: String) -> LeaderElector {
-        let client: Client = context.client.clone();
+        let client: Client = context.unrecorded.clone();
         LeaderElector {
             leases: Api::namespaced(client, NAMESPACE),
             clock: context.clock.clone(),

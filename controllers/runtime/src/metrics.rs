@@ -1,8 +1,9 @@
 //! The metrics of the controllers, under kube-controller-manager's names.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::Collector;
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntGauge, IntGaugeVec,
@@ -114,14 +115,14 @@ impl Metrics {
 
     /// A counter of one controller. After a restart of the controller it continues.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters.lock();
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
         counters.entry(name).or_insert_with(make).clone()
     }
 
     /// A gauge of one controller.
     pub fn gauge(&self, name: &'static str, help: &str, labels: &[&str]) -> GaugeVec {
-        let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gauges = self.gauges.lock();
         let make = || register(&self.registry, GaugeVec::new(Opts::new(name, help), labels));
         gauges.entry(name).or_insert_with(make).clone()
     }
@@ -136,7 +137,7 @@ impl Metrics {
         buckets: &[f64],
         labels: &[&str],
     ) -> HistogramVec {
-        let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut histograms = self.histograms.lock();
         let make = || {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
             register(&self.registry, HistogramVec::new(options, labels))

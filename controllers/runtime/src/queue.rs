@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time;
 
@@ -27,6 +28,8 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 
 /// client-go's default: how long the first retry waits. Each further one waits twice as long.
 pub const FIRST_RETRY: Duration = Duration::from_millis(5);
+/// client-go's default: how long a retry waits at most.
+pub const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 
 /// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -240,8 +243,7 @@ impl<K: Key> Queue<K> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
-        // No code that can panic runs under the lock.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

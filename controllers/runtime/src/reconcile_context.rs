@@ -2,20 +2,22 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
+use parking_lot::Mutex;
 
-use super::cache::{self, Cache, Cached, NamespacedName, Write};
+use super::cache::{self, Cache, Cached, Indexer, NamespacedName, Write};
 use super::clock::Clock;
 
 /// One reconciliation of a key. Records its writes, of which any number may be under way at a time; the key is not reconciled
 /// again before the caches have observed them.
 pub struct ReconcileContext {
-    client: Client,
+    /// The client of what is recorded.
+    pub(super) client: Client,
     writes: Mutex<Vec<OwnWrite>>,
 }
 
@@ -30,39 +32,33 @@ impl ReconcileContext {
         ReconcileContext { client, writes: Mutex::default() }
     }
 
-    /// The client of what is recorded.
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Records the response to a create, an update or a patch that was not sent by [`ReconcileContext::api`].
-    pub fn record_write<T: Cached>(&self, cache: &Arc<Cache<T>>, written: &T) {
-        self.record_revision(cache, cache::revision(written));
+    /// Has the key wait for an object that was found on the server and not in the cache, as for a
+    /// write of its own.
+    pub fn await_observed<K: Cached>(&self, cache: &Arc<Cache<K>>, found: &K) {
+        self.record_revision::<K>(cache.indexer(), cache::revision(found));
     }
 
     /// Records the revision of what was created or changed.
-    pub fn record_revision<T: Cached>(&self, cache: &Arc<Cache<T>>, revision: u64) {
-        self.record(cache, Write::Revision(revision));
+    pub(super) fn record_revision<K: Cached>(&self, indexer: &Arc<Indexer>, revision: u64) {
+        self.record::<K>(indexer, Write::Revision(revision));
     }
 
     /// Records a successful delete.
-    pub fn record_delete<T: Cached>(&self, cache: &Arc<Cache<T>>, object: &T) {
+    pub(super) fn record_delete<K: Cached>(&self, indexer: &Arc<Indexer>, object: &K) {
         let uid = object.meta().uid.clone().unwrap_or_default();
-        self.record(cache, Write::Deleted(NamespacedName::of(object), uid));
+        self.record::<K>(indexer, Write::Deleted(NamespacedName::of(object), uid));
     }
 
-    fn record<T: Cached>(&self, cache: &Arc<Cache<T>>, write: Write) {
-        let observed = cache.indexer().wait_until_observed(write).boxed();
-        // No code that can panic runs under the lock.
-        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
-        writes.push(((T::group(&()), T::plural(&())), observed));
+    fn record<K: Cached>(&self, indexer: &Arc<Indexer>, write: Write) {
+        let observed = indexer.clone().wait_until_observed(write).boxed();
+        self.writes.lock().push(((K::group(&()), K::plural(&())), observed));
     }
 
     /// Waits until all writes are observed, and returns the resources for which that took a while. A broken watch delays the key
     /// for a bounded time only.
     pub(super) async fn wait_until_observed(self, clock: &Clock) -> BTreeSet<GroupResource> {
         const LONGEST: Duration = Duration::from_secs(10);
-        let writes = self.writes.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
+        let writes = self.writes.into_inner().into_iter();
         let pending = writes.filter_map(|(resource, mut write)| {
             (&mut write).now_or_never().is_none().then_some((resource, write))
         });

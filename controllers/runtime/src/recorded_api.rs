@@ -1,23 +1,28 @@
 //! The API of one kind for a controller, which records what it writes.
 
+use std::any::TypeId;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::core::Request;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cache::{Cache, Cached, NamespacedName};
-use crate::{ReconcileContext, requests};
+use super::cache::{self, Cache, Cached, Indexer, NamespacedName};
+use super::reconcile_context::ReconcileContext;
+use super::requests;
 
 /// The objects of a kind on the server, for one reconciliation. Each successful write is recorded, so that the key is not reconciled
 /// again before the cache has observed it. Namespace and name of what is written are the object's own.
 #[derive(Clone, Copy)]
 pub struct RecordedApi<'a, K> {
     ctx: &'a ReconcileContext,
-    cache: &'a Arc<Cache<K>>,
+    /// Observes what is written.
+    indexer: &'a Arc<Indexer>,
     manager: Option<&'static str>,
+    kind: PhantomData<fn() -> K>,
 }
 
 /// An answer to a write, of which only the identity of the object is read: the rest of it would be the largest part of the memory that
@@ -44,7 +49,22 @@ impl Written {
 impl ReconcileContext {
     /// The objects of the kind of a cache on the server.
     pub fn api<'a, K: Cached>(&'a self, cache: &'a Arc<Cache<K>>) -> RecordedApi<'a, K> {
-        RecordedApi { ctx: self, cache, manager: None }
+        self.api_observed_by(cache.indexer())
+    }
+
+    /// The objects of a kind on the server, of which the cache has only metadata.
+    pub fn api_of_metadata<'a, K: Cached>(
+        &'a self,
+        cache: &'a Arc<Cache<PartialObjectMeta<K>>>,
+    ) -> RecordedApi<'a, K>
+    where
+        PartialObjectMeta<K>: Cached,
+    {
+        self.api_observed_by(cache.indexer())
+    }
+
+    fn api_observed_by<'a, K>(&'a self, indexer: &'a Arc<Indexer>) -> RecordedApi<'a, K> {
+        RecordedApi { ctx: self, indexer, manager: None, kind: PhantomData }
     }
 }
 
@@ -97,6 +117,19 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
         let name = NamespacedName::of(object);
         self.written(collection::<K>(&name.namespace).replace(&name.name, &self.post(), encoded(object)?))
             .await
+    }
+
+    /// Asks for the object that a replacement would come to. Nothing is written.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn dry_run_replace(&self, object: &K) -> kube::Result<K>
+    where
+        K: Serialize,
+    {
+        let name = NamespacedName::of(object);
+        let dry_run = PostParams { dry_run: true, ..self.post() };
+        self.request(collection::<K>(&name.namespace).replace(&name.name, &dry_run, encoded(object)?)).await
     }
 
     /// Replaces the status of an object.
@@ -160,7 +193,7 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
         let name = NamespacedName::of(object);
         let request = collection::<K>(&name.namespace).delete(&name.name, params);
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let deleted = self.ctx.client().request_text(request).await.map(drop);
+        let deleted = self.ctx.client.request_text(request).await.map(drop);
         let is_gone = match &deleted {
             Ok(()) => true,
             Err(kube::Error::Api(status)) if status.code == 404 => true,
@@ -168,7 +201,7 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
             Err(_) => false,
         };
         if is_gone {
-            self.ctx.record_delete(self.cache, object);
+            self.ctx.record_delete(self.indexer, object);
         }
         deleted
     }
@@ -201,19 +234,19 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
 
     async fn written(&self, request: BuiltRequest) -> kube::Result<K> {
         let written: K = self.request(request).await?;
-        self.ctx.record_write(self.cache, &written);
+        self.ctx.record_revision::<K>(self.indexer, cache::revision(&written));
         Ok(written)
     }
 
     async fn unread(&self, request: BuiltRequest) -> kube::Result<Written> {
         let written: Written = self.request(request).await?;
         let revision = written.metadata.resource_version.parse().unwrap_or(0);
-        self.ctx.record_revision(self.cache, revision);
+        self.ctx.record_revision::<K>(self.indexer, revision);
         Ok(written)
     }
 
     async fn request<T: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<T> {
-        self.ctx.client().request(request.map_err(kube::Error::BuildRequest)?).await
+        self.ctx.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 }
 
@@ -229,6 +262,8 @@ type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces.
 fn collection<K: Cached>(namespace: &str) -> Request {
+    let is_namespaced = TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>();
+    debug_assert!(!is_namespaced || !namespace.is_empty(), "{} are in namespaces", K::plural(&()));
     Request::new(K::url_path(&(), Some(namespace).filter(|namespace| !namespace.is_empty())))
 }
 

@@ -10,7 +10,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::Context;
 use super::clock::Clock;
 use super::metrics::Metrics;
 
@@ -57,20 +56,9 @@ pub struct Supervisor {
     metrics: Metrics,
 }
 
-/// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
-pub async fn supervise<F, S>(name: &str, context: &Context<S>, start: impl Fn() -> F + Send)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    Supervisor::of(context).run(name, start).await;
-}
-
 impl Supervisor {
-    /// With the clock and the metrics of a context.
-    pub fn of<S>(context: &Context<S>) -> Supervisor {
-        Supervisor::new(context.clock.clone(), context.metrics.clone())
-    }
-
+    /// One that restarts tasks by this clock.
+    ///
     /// - `metrics`: counts the panics
     pub fn new(clock: Clock, metrics: Metrics) -> Supervisor {
         Supervisor { clock, metrics }

@@ -1,21 +1,25 @@
 //! The loop itself, on a mocked clock and a scripted API.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::cache::{self, Cache, NamespacedName};
 use super::clock::{Clock, MockClock};
 use super::metrics::Metrics;
-use super::supervise::{Supervisor, supervise};
+use super::supervise::Supervisor;
 use super::*;
 
 /// A context over an API that never answers.
@@ -35,14 +39,14 @@ async fn a_panic_starts_a_controller_again_later_each_time() {
     let (begun, mut starts) = mpsc::unbounded_channel();
     let panics = context.metrics.panics.with_label_values(&["fragile"]);
     tokio::spawn(async move {
-        supervise("fragile", &context, || {
+        let start = || {
             let begun = begun.clone();
             async move {
                 begun.send(()).unwrap();
                 panic!("as it does");
             }
-        })
-        .await;
+        };
+        context.supervisor().run("fragile", start).await;
     });
     for (panicked, pause) in [(1.0, 1), (2.0, 2), (3.0, 4)] {
         starts.recv().await.unwrap();
@@ -81,7 +85,7 @@ impl Controller for Counting {
         match pass {
             1 => Err(Error::Unfinished("not yet".to_owned())),
             2 => {
-                ctx.record_write(&self.objects, &object(7));
+                ctx.api(&self.objects).create(&object(7)).await?;
                 Ok(Action::Requeue(Duration::ZERO))
             }
             _ => Ok(Action::AwaitChange),
@@ -96,14 +100,17 @@ impl Controller for Counting {
 
 fn object(revision: u64) -> ConfigMap {
     let mut object = ConfigMap::default();
+    object.metadata.namespace = Some("n".to_owned());
     object.metadata.name = Some("a".to_owned());
+    object.metadata.uid = Some("u".to_owned());
     object.metadata.resource_version = Some(revision.to_string());
     object
 }
 
 #[tokio::test]
 async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
-    let (context, mock) = context();
+    let (mut context, mock) = context();
+    context.unrecorded = answering(201, json!(object(7)));
     let (sender, mut passes) = mpsc::unbounded_channel();
     let objects = Arc::new(Cache::with([object(1)]));
     let controller = Counting { passes: Arc::default(), objects: objects.clone(), sender };
@@ -125,6 +132,71 @@ async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     objects.observe(object(7));
     assert_eq!(passes.recv().await, Some(0));
     assert_eq!(passes.recv().await, Some(3));
+}
+
+/// A client of an API that responds to each request with this.
+fn answering(code: u16, response: Value) -> Client {
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let response = Body::from(response.to_string().into_bytes());
+        let response = Response::builder().status(code).body(response).unwrap();
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    Client::new(service, "default")
+}
+
+/// Deletes an object, and returns whether the key waits after it until the cache observes that the
+/// object goes.
+async fn waits_after_delete(code: u16, params: &DeleteParams) -> bool {
+    let status = json!({"kind": "Status", "status": "Failure", "code": code});
+    let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+    let objects = Arc::new(Cache::with([object(1)]));
+    let ctx = ReconcileContext::new(answering(code, status));
+    let outcome = ctx.api(&objects).delete(&object(1), params).await;
+    assert_eq!(outcome.is_ok(), code == 200, "{code}");
+    let mut observed = pin!(ctx.wait_until_observed(&clock));
+    let waits = observed.as_mut().now_or_never().is_none();
+    let mut terminating = object(2);
+    terminating.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    objects.observe(terminating);
+    assert!(!waits || observed.now_or_never().is_some(), "{code}");
+    waits
+}
+
+#[tokio::test]
+async fn what_a_delete_finds_gone_is_waited_for() {
+    let revision = Preconditions { uid: Some("u".to_owned()), resource_version: Some("1".to_owned()) };
+    for (case, code, params, want) in [
+        ("deleted", 200, DeleteParams::default(), true),
+        ("deleted by others before", 404, DeleteParams::default(), true),
+        ("another object of the name", 409, uid_precondition(&object(1)), true),
+        ("a conflict without a condition", 409, DeleteParams::default(), false),
+        ("changed meanwhile", 409, DeleteParams::default().preconditions(revision), false),
+        ("refused", 403, uid_precondition(&object(1)), false),
+    ] {
+        assert_eq!(waits_after_delete(code, &params).await, want, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_is_waited_for_if_it_was_successful() {
+    let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+    let conflict = json!({"kind": "Status", "status": "Failure", "code": 409});
+    for (code, response, want) in [(200, json!(object(7)), true), (409, conflict, false)] {
+        let (objects, metadata) = (Arc::new(Cache::with([object(1)])), Arc::new(Cache::with([])));
+        let written = |ctx: ReconcileContext| ctx.wait_until_observed(&clock).now_or_never().is_none();
+        let ctx = ReconcileContext::new(answering(code, response.clone()));
+        assert_eq!(ctx.api(&objects).replace(&object(1)).await.is_ok(), want, "{code}");
+        assert_eq!(written(ctx), want, "{code}");
+        let ctx = ReconcileContext::new(answering(code, response.clone()));
+        let api = ctx.api_of_metadata::<ConfigMap>(&metadata);
+        assert_eq!(api.replace(&object(1)).await.is_ok(), want, "{code}");
+        assert_eq!(written(ctx), want, "{code}");
+        let ctx = ReconcileContext::new(answering(code, response));
+        let name = NamespacedName::of(&object(1));
+        let patched = ctx.api(&objects).patch_status_unread(&name, Patch::Merge(json!({}))).await;
+        assert_eq!(patched.is_ok(), want, "{code}");
+        assert_eq!(written(ctx), want, "{code}");
+    }
 }
 
 /// Finds everything, but panics when it sees its first object.
@@ -190,7 +262,10 @@ async fn a_panic_in_a_cache_starts_its_watch_again() {
     let (context, mock) = context_of_one(0);
     let objects = context.cache::<ConfigMap>();
     let mut changes = objects.subscribe();
-    assert!(objects.by::<Fragile>(&NamespacedName::new("", "a")).is_empty(), "the index is kept from now on");
+    assert!(
+        objects.by::<Fragile>(&NamespacedName::new("n", "a")).is_empty(),
+        "the index is kept from now on"
+    );
     let panics = context.metrics.panics.with_label_values(&["cache of configmaps"]);
     while panics.get() < 1.0 {
         tokio::task::yield_now().await;
@@ -199,7 +274,7 @@ async fn a_panic_in_a_cache_starts_its_watch_again() {
     tokio::task::yield_now().await;
     mock.advance(Duration::from_secs(1));
     objects.synced().await;
-    assert_eq!(objects.by::<Fragile>(&NamespacedName::new("", "a")).len(), 1);
+    assert_eq!(objects.by::<Fragile>(&NamespacedName::new("n", "a")).len(), 1);
     let change = changes.recv().await.unwrap();
     assert_eq!(change.new.map(|object| cache::revision(object.as_ref())), Some(7));
     drop(context);

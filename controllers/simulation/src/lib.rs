@@ -20,13 +20,12 @@ mod node;
 mod node_registration;
 mod scheduler;
 mod settings;
-
-use coracle_kinds::pods;
-use coracle_object_meta::annotation;
-use k8s_openapi::api::core::v1::{Node, Pod};
+mod simulated;
 
 use coracle_controller_runtime::ControllerDescriptor;
+
 pub use settings::{Context, Settings};
+pub use simulated::{IGNORE, SILENT};
 
 /// Selected like controllers, by the names of the programs that do the same in a cluster.
 pub static CONTROLLERS: &[ControllerDescriptor<Settings>] =
@@ -35,22 +34,3 @@ pub static CONTROLLERS: &[ControllerDescriptor<Settings>] =
 /// Runs with any controller and with simulated nodes; no flag selects it.
 pub static ALWAYS: &[ControllerDescriptor<Settings>] =
     &[ControllerDescriptor::of::<node_registration::NodeRegistration>(), csi::DESCRIPTOR];
-
-/// A pod with this annotation is not simulated.
-pub const IGNORE: &str = "sim.coracle.dev/ignore";
-
-/// A Node with this annotation has a kubelet that does nothing.
-pub const SILENT: &str = "sim.coracle.dev/silent";
-
-fn is_silent(node: &Node) -> bool {
-    annotation(&node.metadata, SILENT) == Some("true")
-}
-
-fn is_ignored(pod: &Pod) -> bool {
-    annotation(&pod.metadata, IGNORE) == Some("true")
-}
-
-/// Whether a pod has ended, of itself or because a client declared so.
-fn is_finished(pod: &Pod) -> bool {
-    matches!(pods::phase(pod), "Succeeded" | "Failed")
-}

@@ -12,7 +12,7 @@
 //! alone; afterwards conditions that became unknown meanwhile are reported again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
@@ -34,11 +34,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::is_silent;
 use super::node::SimulatedNode;
 use crate::settings::{Context, Settings};
+use crate::simulated::is_silent;
 
 /// How often a write is tried when others write to the node too.
 const TRIES: usize = 5;
@@ -69,7 +70,7 @@ impl Initialize<Settings> for NodeRegistration {
 
     fn new(context: &Context) -> NodeRegistration {
         NodeRegistration {
-            unrecorded: context.client.clone(),
+            unrecorded: context.unrecorded.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(MANAGER),
             count: context.settings.nodes.unwrap_or(0),
@@ -222,11 +223,11 @@ impl NodeRegistration {
     }
 
     fn last_heartbeat(&self, node: SimulatedNode) -> Option<Timestamp> {
-        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
+        self.heartbeats.lock().get(&node).copied()
     }
 
     fn beat(&self, node: SimulatedNode, now: Timestamp) {
-        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner).insert(node, now);
+        self.heartbeats.lock().insert(node, now);
     }
 }
 

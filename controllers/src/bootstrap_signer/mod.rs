@@ -6,15 +6,15 @@ mod signature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-
-use crate::bootstrap_tokens::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
-use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, ListScope, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+
+use crate::bootstrap_tokens::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
+use crate::settings::{Context, Settings};
 
 const CONFIG_MAP_NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";

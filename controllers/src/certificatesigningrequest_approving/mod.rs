@@ -35,7 +35,7 @@ pub struct CertificateSigningRequestApprover {
 impl Initialize<Settings> for CertificateSigningRequestApprover {
     fn new(context: &Context) -> CertificateSigningRequestApprover {
         CertificateSigningRequestApprover {
-            unrecorded: context.client.clone(),
+            unrecorded: context.unrecorded.clone(),
             clock: context.clock.clone(),
             requests: context.cache(),
         }

@@ -8,14 +8,14 @@ mod plan;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-
-use crate::settings::{Context, Settings, SignCertificate};
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+
+use crate::settings::{Context, Settings, SignCertificate};
 use plan::{Plan, plan};
 
 pub struct CertificateSigningRequestSigner {

@@ -4,7 +4,7 @@
 //! such that the set should have a pod there or not, and when a pod has been ready for long enough:
 //! 1. revisions and pods that match are adopted, others released; the template finds its place in the history (`history.rs`,
 //!    `revisions.rs`);
-//! 2. from the pods and the nodes (`eligibility.rs`) it is planned what is created and deleted (`plan.rs`); once each node has its
+//! 2. from the pods and the nodes (`eligibility.rs`) it is planned what is created and deleted (`plan/`); once each node has its
 //!    pod, old ones are updated (`rollout.rs`);
 //! 3. pods are created and deleted, the oldest revisions too, and the status is written (`status.rs`), also after a failure.
 //!
@@ -13,13 +13,14 @@
 mod backoff;
 mod eligibility;
 mod history;
+mod observed;
 mod plan;
 mod pods;
 mod revisions;
 mod rollout;
 mod status;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
@@ -31,19 +32,19 @@ use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 
 use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
 use backoff::FailedPodsBackoff;
 use eligibility::{Eligibility, Requirements};
-use plan::{Ended, Observed, plan};
+use observed::Observed;
+use plan::{Ended, plan};
 
 pub struct DaemonSetController {
-    /// The client of `controller_ref`, which records by itself what it adopts and releases.
-    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     pod_control: PodControl,
@@ -58,7 +59,6 @@ impl Initialize<Settings> for DaemonSetController {
     fn new(context: &Context) -> DaemonSetController {
         let recorder = context.recorder("daemonset-controller");
         DaemonSetController {
-            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             pod_control: PodControl::new(recorder.clone(), context.cache()),
             recorder,
@@ -136,8 +136,7 @@ impl DaemonSetController {
     ) -> Result<Vec<Arc<Pod>>, Error> {
         let found = candidates(&set.metadata, &self.pods);
         let matches = |pod: &Pod| selector_matches(selector, &pod.metadata);
-        let objects = (&self.api::<Pod>(set), &self.pods);
-        claim_objects((&self.api(set), set), objects, found, matches, ctx).await
+        claim_objects((&self.sets, set), &self.pods, found, matches, ctx).await
     }
 
     /// Creates and deletes pods. Returns when a failed pod may be deleted.
@@ -150,7 +149,7 @@ impl DaemonSetController {
         let generation = set.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
         let uid = set.uid().unwrap_or_default();
         let plan = plan(observed, |node| {
-            let mut backoff = self.backoff.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut backoff = self.backoff.lock();
             backoff.delay((uid.clone(), generation, node.to_owned()), now)
         });
         for (pod, node, ended) in &plan.ended {
@@ -188,13 +187,6 @@ impl DaemonSetController {
             ctx.api(&self.sets).replace_status(&changed).await?;
         }
         Ok(())
-    }
-
-    fn api<K>(&self, set: &DaemonSet) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.unrecorded.clone(), &set.namespace().unwrap_or_default())
     }
 }
 

@@ -28,8 +28,7 @@ impl DaemonSetController {
     ) -> Result<History, Error> {
         let found = candidates(&set.metadata, &self.revisions);
         let matches = |revision: &ControllerRevision| selector_matches(selector, &revision.metadata);
-        let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
-        let mut revisions = claim_objects((&self.api(set), set), objects, found, matches, ctx).await?;
+        let mut revisions = claim_objects((&self.sets, set), &self.revisions, found, matches, ctx).await?;
         for revision in &mut revisions {
             if hash(revision).is_none() {
                 let mut labelled = revision.as_ref().clone();
@@ -93,8 +92,7 @@ impl DaemonSetController {
                 if !holds(&taken, &template) {
                     return self.count_collision(set, ctx).await;
                 }
-                // The cache is waited for as if it was created just now.
-                ctx.record_write(&self.revisions, &taken);
+                ctx.await_observed(&self.revisions, &taken);
                 Ok(taken)
             }
             created => Ok(created?),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::eligibility::Requirements;
-use super::plan::{Observed, min_ready_seconds};
+use super::observed::Observed;
 use super::pods::{by_node, is_updated};
 use crate::workload::int_or_percent::{Round, scaled_value};
 
@@ -96,7 +96,7 @@ fn replace(
     nodes: &BTreeMap<&str, Vec<&Arc<Pod>>>,
     most_unavailable: i32,
 ) -> Vec<Arc<Pod>> {
-    let is_available = |pod: &Pod| is_available(pod, min_ready_seconds(observed.set), observed.now);
+    let is_available = |pod: &Pod| is_available(pod, observed.min_ready_seconds(), observed.now);
     let (mut unavailable, mut replaced, mut candidates) = (0, Vec::new(), Vec::new());
     for pods in nodes.values() {
         match on_node(observed.set, pods, observed.hash) {
@@ -122,7 +122,7 @@ fn add(
     most_surge: i32,
     desired: i32,
 ) -> (Vec<String>, Vec<Arc<Pod>>) {
-    let is_available = |pod: &Pod| is_available(pod, min_ready_seconds(observed.set), observed.now);
+    let is_available = |pod: &Pod| is_available(pod, observed.min_ready_seconds(), observed.now);
     let by_name: BTreeMap<&str, &Arc<Node>> =
         observed.nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, node))).collect();
     let (mut surge, mut available) = (0, 0);

@@ -6,14 +6,14 @@ use coracle_kinds::pods::{is_available, is_ready, time_until_available};
 use k8s_openapi::api::apps::v1::DaemonSetStatus;
 
 use super::eligibility::Requirements;
-use super::plan::{Observed, min_ready_seconds};
+use super::observed::Observed;
 use super::pods::{by_node, is_updated, sort};
 
 /// The status, and when a pod that is ready becomes available.
 pub fn status(observed: &Observed<'_>) -> (DaemonSetStatus, Option<Duration>) {
     let Observed { set, pods, nodes, hash, now } = observed;
     let (requirements, mut by_node) = (Requirements::of(set), by_node(pods));
-    let min_ready = min_ready_seconds(set);
+    let min_ready = observed.min_ready_seconds();
     let (mut desired, mut current, mut misscheduled) = (0, 0, 0);
     let (mut ready, mut available, mut updated) = (0, 0, 0);
     let mut until_available: Option<Duration> = None;

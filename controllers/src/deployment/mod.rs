@@ -7,9 +7,9 @@
 //! 3. the new ReplicaSet is the one with the template (`replica_sets.rs`, `template.rs`); its revision and its annotations are
 //!    brought up to date (`revision.rs`, `annotations.rs`);
 //! 4. one of these is planned, and executed (`executor.rs`): a rollback to a former revision (`history.rs`), new sizes of a
-//!    Deployment that was scaled or is paused (`scale.rs`), or a step of the rollout (`rolling.rs`);
+//!    Deployment that was scaled or is paused (`scale.rs`), or a step of the rollout (`rolling/`);
 //! 5. the oldest revisions are deleted (`history.rs`);
-//! 6. the status is written (`status.rs`, `conditions.rs`).
+//! 6. the status is written (`status/`, `conditions.rs`).
 //!
 //! A step changes sizes in one direction only. What follows from it is planned after it was observed.
 
@@ -39,7 +39,6 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::Selector;
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings};
 use crate::workload::owners::{controlling_owner, owners_of};
@@ -48,8 +47,6 @@ use replica_sets::ReplicaSets;
 use rolling::Step;
 
 pub struct DeploymentController {
-    /// The client of `controller_ref`, which records by itself what it adopts and releases.
-    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     /// The gate DeploymentReplicaSetTerminatingReplicas.
@@ -62,7 +59,6 @@ pub struct DeploymentController {
 impl Initialize<Settings> for DeploymentController {
     fn new(context: &Context) -> DeploymentController {
         DeploymentController {
-            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("deployment-controller"),
             reports_terminating: (context.settings.is_enabled)("DeploymentReplicaSetTerminatingReplicas"),
@@ -136,10 +132,8 @@ impl DeploymentController {
     ) -> Result<Vec<Arc<ReplicaSet>>, Error> {
         let sets = controller_ref::candidates(&deployment.metadata, &self.replica_sets);
         let matches = |set: &ReplicaSet| selector_matches(selector, &set.metadata);
-        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
-        let deployments = Api::<Deployment>::namespaced(self.unrecorded.clone(), namespace);
-        let objects = (&Api::namespaced(self.unrecorded.clone(), namespace), &self.replica_sets);
-        controller_ref::claim_objects((&deployments, deployment), objects, sets, matches, ctx).await
+        let owner = (&self.deployments, deployment);
+        controller_ref::claim_objects(owner, &self.replica_sets, sets, matches, ctx).await
     }
 
     /// A step of the rollout, or the end of it.

@@ -60,7 +60,7 @@ impl Executor<'_> {
                 let existing = self.replica_sets().get(&NamespacedName::of(&new)).await?;
                 match existing.filter(|set| self.is_of_template(set)) {
                     Some(set) => {
-                        self.ctx.record_write(&self.controller.replica_sets, &set);
+                        self.ctx.await_observed(&self.controller.replica_sets, &set);
                         (Arc::new(set), false)
                     }
                     None => {

@@ -2,7 +2,7 @@
 //!
 //! A budget is reconciled when it changes and when a pod that it selects does:
 //! 1. the pods that it selects now, and, where it counts by share, how many their owners want (`scale.rs`);
-//! 2. from both the status as it should be (`plan.rs`), without the pods that are being evicted;
+//! 2. from both the status as it should be (`plan/`), without the pods that are being evicted;
 //! 3. the status is written if it differs, and checked again when an eviction should have been executed.
 //!
 //! If pods cannot be counted no disruption is allowed; the status has the reason. A pod is checked itself two minutes after it was
@@ -14,6 +14,10 @@ mod scale;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
@@ -22,11 +26,7 @@ use kube::Client;
 use kube::core::Selector;
 
 use crate::settings::{Context, Settings};
-use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
-use coracle_controller_runtime::events::Recorder;
-use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
-use plan::Counts;
+use plan::{CountError, Counts};
 
 pub struct DisruptionController {
     reader: Client,
@@ -56,13 +56,10 @@ impl fmt::Display for Key {
     }
 }
 
-/// Why the pods of a budget cannot be counted.
-type CountError = String;
-
 impl Initialize<Settings> for DisruptionController {
     fn new(context: &Context) -> DisruptionController {
         DisruptionController {
-            reader: context.client.clone(),
+            reader: context.unrecorded.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("controllermanager"),
             budgets: context.cache(),

@@ -12,7 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, discovery};
 
-use super::{CountError, DisruptionController};
+use super::DisruptionController;
+use super::plan::CountError;
 use crate::workload::owners::referred_owner;
 
 pub(super) struct Scale {

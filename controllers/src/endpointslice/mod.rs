@@ -3,7 +3,7 @@
 //! A Service is reconciled when it changes, when a pod that it selects changes in a way that shows in an endpoint, when one of its
 //! slices is changed by another client, and, if it has hints by zone, when nodes change:
 //! 1. the endpoint and the ports of each pod (`endpoint.rs`);
-//! 2. their placement in slices of at most 100, so that few slices are written (`placement.rs`, `plan.rs`);
+//! 2. their placement in slices of at most 100, so that few slices are written (`placement.rs`, `plan/`);
 //! 3. hints, by traffic distribution (`hints.rs`) or by the CPUs of zones (`topology.rs`);
 //! 4. the slices are created, updated and deleted (`service_endpoints::slices`).
 //!
@@ -17,13 +17,14 @@ mod plan;
 mod topology;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::service_endpoints::LAST_CHANGE_TRIGGER_TIME;
 use crate::service_endpoints::pace::Pace;
@@ -170,8 +171,8 @@ impl EndpointSliceController {
         plan
     }
 
-    fn populated_hints(&self) -> std::sync::MutexGuard<'_, PopulatedHints> {
-        self.populated_hints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn populated_hints(&self) -> MutexGuard<'_, PopulatedHints> {
+        self.populated_hints.lock()
     }
 }
 

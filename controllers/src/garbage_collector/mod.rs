@@ -21,16 +21,16 @@ mod monitor;
 mod tests;
 mod worker;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use coracle_controller_runtime::discovery::Discovery;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::metrics::QueueMetrics;
 use coracle_controller_runtime::propagate_panics;
 use coracle_controller_runtime::queue::Queue;
-use coracle_controller_runtime::supervise::Supervisor;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::Counter;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -70,7 +70,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         &[],
     );
     let collector = Arc::new(Collector {
-        unrecorded: context.client.clone(),
+        unrecorded: context.unrecorded.clone(),
         resources: context.discovery(),
         recorder: context.recorder(NAME),
         graph: Mutex::default(),
@@ -80,7 +80,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         errors: errors.with_label_values::<&str>(&[]),
     });
     let metrics = context.metrics.queue("garbage_collector_graph_changes");
-    let supervisor = Supervisor::of(&context);
+    let supervisor = context.supervisor();
     drop(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(collector.clone().keep_graph(listening, metrics));
@@ -160,8 +160,7 @@ impl Collector {
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {
-        // No code that can panic runs under the lock.
-        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+        self.graph.lock()
     }
 }
 

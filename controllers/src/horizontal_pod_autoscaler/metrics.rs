@@ -1,10 +1,10 @@
 //! The metrics of kube-controller-manager's `horizontal_pod_autoscaler_controller`.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::metrics;
+use parking_lot::Mutex;
 use prometheus::{CounterVec, Gauge, GaugeVec, HistogramVec};
 
 pub struct Metrics {
@@ -49,13 +49,13 @@ impl Metrics {
     }
 
     pub fn observe(&self, autoscaler: &NamespacedName) {
-        let mut autoscalers = self.autoscalers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut autoscalers = self.autoscalers.lock();
         autoscalers.insert(autoscaler.clone());
         self.count.set(autoscalers.len() as f64);
     }
 
     pub fn forget(&self, autoscaler: &NamespacedName) {
-        let mut autoscalers = self.autoscalers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut autoscalers = self.autoscalers.lock();
         autoscalers.remove(autoscaler);
         self.count.set(autoscalers.len() as f64);
         // It may never have been reconciled.

@@ -18,9 +18,14 @@ mod target;
 mod usage;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::discovery::Discovery;
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus,
 };
@@ -28,15 +33,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
 use compute::{Computation, Computed};
 use conditions::Statement;
-use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
-use coracle_controller_runtime::discovery::Discovery;
-use coracle_controller_runtime::events::Recorder;
-use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use metrics::Metrics;
 use stabilize::{Memory, Request};
 use target::{Target, get_scale, parse_selector, text_selects};
@@ -80,7 +81,7 @@ struct Pass<'a> {
 impl Initialize<Settings> for HorizontalPodAutoscalerController {
     fn new(context: &Context) -> HorizontalPodAutoscalerController {
         HorizontalPodAutoscalerController {
-            unrecorded: context.client.clone(),
+            unrecorded: context.unrecorded.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("horizontal-pod-autoscaler"),
             metrics: Metrics::new(&context.metrics),
@@ -136,7 +137,7 @@ impl Controller for HorizontalPodAutoscalerController {
 
 impl HorizontalPodAutoscalerController {
     fn known(&self) -> MutexGuard<'_, HashMap<NamespacedName, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     async fn update_status(

@@ -1,8 +1,8 @@
 //! Executes the plan of a Job: pods, status, finalizers, status again.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_controller_runtime::batch::{execute_all, slow_start};
 use coracle_controller_runtime::cache::NamespacedName;
@@ -12,6 +12,7 @@ use coracle_kinds::pods;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Patch;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use super::JobController;
@@ -139,8 +140,7 @@ impl Executor<'_> {
     }
 
     fn released(&self) -> MutexGuard<'_, HashSet<String>> {
-        // No code that can panic runs under the lock.
-        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+        self.released.lock()
     }
 
     /// Removes the finalizer of a pod.

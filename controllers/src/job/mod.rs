@@ -27,7 +27,7 @@ mod tracking;
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
@@ -41,8 +41,9 @@ use coracle_object_meta::selector_matches;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Api, Client, ResourceExt};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
 use crate::workload::owners::owners_of;
@@ -69,8 +70,6 @@ pub async fn run(context: Context, ready: impl FnOnce()) {
 }
 
 pub struct JobController {
-    /// The client of `controller_ref`, which records by itself what it adopts and releases.
-    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     pod_control: PodControl,
@@ -93,7 +92,6 @@ impl Initialize<Settings> for JobController {
     fn new(context: &Context) -> JobController {
         let recorder = context.recorder(NAME);
         JobController {
-            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             pod_control: PodControl::new(recorder.clone(), context.cache()),
             recorder,
@@ -180,23 +178,20 @@ impl JobController {
         let outcome = Executor { controller: self, observed: &observed, ctx, released: &released };
         let outcome = outcome.execute(&plan).await;
         if let Some(record) = self.records().get_mut(name) {
-            record.released.extend(released.into_inner().unwrap_or_else(PoisonError::into_inner));
+            record.released.extend(released.into_inner());
         }
         self.metrics.synced(job, &plan.action, outcome.is_ok(), begin.elapsed().as_secs_f64());
         outcome.map(|()| plan.requeue_after.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     async fn claim_pods(&self, job: &Job, ctx: &ReconcileContext) -> Result<Vec<Arc<Pod>>, Error> {
-        let namespace = job.namespace().unwrap_or_default();
-        let jobs = Api::namespaced(self.unrecorded.clone(), &namespace);
-        let pods = Api::<Pod>::namespaced(self.unrecorded.clone(), &namespace);
         let candidates = controller_ref::candidates(&job.metadata, &self.pods);
         let selector = selector(job);
         let matches =
             |pod: &Pod| selector.as_ref().is_some_and(|selector| selector_matches(selector, &pod.metadata));
         let finalizer = Some(TRACKING_FINALIZER);
-        let objects = (&pods, &self.pods);
-        controller_ref::claim_with_finalizer((&jobs, job), objects, candidates, matches, finalizer, ctx).await
+        let owner = (&self.jobs, job);
+        controller_ref::claim_with_finalizer(owner, &self.pods, candidates, matches, finalizer, ctx).await
     }
 
     /// What is remembered of a Job, without what the cache shows by now.
@@ -219,8 +214,7 @@ impl JobController {
     }
 
     fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, JobRecord>> {
-        // No code that can panic runs under the lock.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 }
 

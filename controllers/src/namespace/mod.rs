@@ -16,18 +16,18 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, Pod};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Client;
-
-use crate::settings::{Context, Settings};
-use content::Content;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::discovery::Discovery;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
+use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
+
+use crate::settings::{Context, Settings};
+use content::Content;
 
 const FINALIZER: &str = "kubernetes";
 
@@ -45,7 +45,7 @@ pub struct NamespaceController {
 impl Initialize<Settings> for NamespaceController {
     fn new(context: &Context) -> NamespaceController {
         NamespaceController {
-            unrecorded: context.client.clone(),
+            unrecorded: context.unrecorded.clone(),
             clock: context.clock.clone(),
             grace: context.settings.namespace_grace,
             resources: context.discovery(),

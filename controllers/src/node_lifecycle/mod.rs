@@ -19,14 +19,15 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::settings::{Context, Settings};
@@ -165,11 +166,6 @@ impl NodeLifecycleController {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code that can panic runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
-}
-
-fn reference(node: &Node) -> ObjectReference {
-    node.object_ref(&())
 }

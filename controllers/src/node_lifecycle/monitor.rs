@@ -10,14 +10,14 @@ use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::taints::{NO_EXECUTE, has_taint};
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
 use kube::api::Patch;
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::health::NodeHealth;
 use super::taints::{self, evicting_taints};
 use super::zones::{Disruption, zone_of};
-use super::{LEASES, NodeLifecycleController, reference};
+use super::{LEASES, NodeLifecycleController};
 
 /// How many nodes are checked at the same time.
 const CONCURRENT_CHECKS: usize = 8;
@@ -61,7 +61,7 @@ impl NodeLifecycleController {
         let mut deleted = std::mem::take(&mut self.state().known);
         let mut known = BTreeMap::new();
         for node in nodes {
-            let (name, about) = (node.name_any(), reference(node));
+            let (name, about) = (node.name_any(), node.object_ref(&()));
             match deleted.remove(&name) {
                 Some(_) => {}
                 None => {

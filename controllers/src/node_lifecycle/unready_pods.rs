@@ -9,11 +9,11 @@ use coracle_kinds::pods;
 use coracle_volumes::indexes::ByNode;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
 use kube::api::Patch;
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::{NodeLifecycleController, reference};
+use super::NodeLifecycleController;
 
 impl NodeLifecycleController {
     /// Marks the pods of a node that has just become unready, and what was left of it before.
@@ -22,7 +22,7 @@ impl NodeLifecycleController {
         let is_new = observed == "True" && current != "True";
         if is_new {
             let message = format!("Node {name} status is now: NodeNotReady");
-            self.recorder.event(reference(node), EventType::Normal, "NodeNotReady", message);
+            self.recorder.event(node.object_ref(&()), EventType::Normal, "NodeNotReady", message);
         }
         if !is_new && (observed == "True" || !self.state().unmarked.contains(&name)) {
             return;

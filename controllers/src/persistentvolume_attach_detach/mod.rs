@@ -12,18 +12,8 @@
 mod plan;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use coracle_kinds::pods::{self, is_terminated, pod_claims};
-use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
-use coracle_kinds::storage::{ClaimExt, VolumeExt};
-use coracle_object_meta::annotation;
-use coracle_volumes::attachment::needs_attachment;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use kube::ResourceExt;
-
-use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::queue::Queue;
@@ -31,7 +21,18 @@ use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
     uid_precondition,
 };
+use coracle_kinds::pods::{self, is_terminated, pod_claims};
+use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
+use coracle_object_meta::annotation;
+use coracle_volumes::attachment::needs_attachment;
 use coracle_volumes::indexes::{ByClaim, ByVolume};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::settings::{Context, Settings};
 use plan::{Observed, plan};
 
 /// The annotation of a node that leaves its attachments to this controller.
@@ -141,7 +142,7 @@ impl Controller for AttachDetachController {
 
 impl AttachDetachController {
     fn notifications(&self) -> MutexGuard<'_, PodNotifications> {
-        self.notifications.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notifications.lock()
     }
 
     /// The attachments of a volume that this controller made, or would have made.
@@ -151,7 +152,7 @@ impl AttachDetachController {
         volume: Option<&PersistentVolume>,
     ) -> Vec<Arc<VolumeAttachment>> {
         let mut attachments = self.attachments.by::<ByVolume>(name);
-        let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut managed = self.managed.lock();
         let before = managed.remove(name).unwrap_or_default();
         attachments.retain(|known| {
             let made = volume.and_then(|volume| attachment(volume, &known.spec.node_name));

@@ -1,7 +1,7 @@
 //! kube-controller-manager's metrics of volumes: how long operations take, how many fail, and how many objects there are.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
@@ -9,6 +9,7 @@ use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use coracle_volumes::migration::HOST_PATH;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec, Opts};
@@ -57,7 +58,7 @@ impl EndToEnd {
 
     /// Begins one, if it has not begun.
     pub fn begin(&self, name: &NamespacedName, plugin: &str) {
-        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut began = self.began.lock();
         began.entry(name.clone()).or_insert_with(|| (plugin.to_owned(), self.clock.now()));
     }
 
@@ -75,7 +76,7 @@ impl EndToEnd {
     }
 
     fn take(&self, name: &NamespacedName) -> Option<(String, Timestamp)> {
-        self.began.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
+        self.began.lock().remove(name)
     }
 }
 

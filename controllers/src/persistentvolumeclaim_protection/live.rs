@@ -1,12 +1,13 @@
 //! Live lists of the pods of a namespace, shared by concurrent reconciliations.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 
 pub struct LivePods {
     reader: Client,
@@ -28,7 +29,7 @@ impl LivePods {
     /// A list that was begun after this was called, by whomever.
     pub async fn list(&self, namespace: &str) -> kube::Result<Arc<Vec<Pod>>> {
         let lists = {
-            let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut namespaces = self.namespaces.lock();
             // Nobody waits for those that only this map knows.
             namespaces.retain(|name, lists| name == namespace || Arc::strong_count(lists) > 1);
             namespaces.entry(namespace.to_owned()).or_default().clone()

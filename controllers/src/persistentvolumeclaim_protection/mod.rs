@@ -12,17 +12,17 @@ mod live;
 
 use std::sync::Arc;
 
-use coracle_kinds::pods::{self, is_terminated, pod_claims};
-use coracle_object_meta::{has_finalizer, is_controlled_by, set_finalizer};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt;
-
-use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
+use coracle_kinds::pods::{self, is_terminated, pod_claims};
+use coracle_object_meta::{has_finalizer, is_controlled_by, set_finalizer};
 use coracle_volumes::indexes::ByClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+
+use crate::settings::{Context, Settings};
 use live::LivePods;
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -38,7 +38,7 @@ impl Initialize<Settings> for PersistentVolumeClaimProtectionController {
         PersistentVolumeClaimProtectionController {
             claims: context.cache(),
             pods: context.cache(),
-            live_pods: LivePods::new(context.client.clone()),
+            live_pods: LivePods::new(context.unrecorded.clone()),
         }
     }
 }

@@ -10,22 +10,23 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::Patch;
-use kube::{Api, Client};
-use prometheus::CounterVec;
-use serde_json::json;
-
-use crate::settings::{Context, Settings};
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found, uid_precondition,
 };
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::Patch;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use prometheus::CounterVec;
+use serde_json::json;
+
+use crate::settings::{Context, Settings};
 use plan::{Quarantine, Reason};
 
 /// kube-controller-manager's defaults.
@@ -50,7 +51,7 @@ impl Initialize<Settings> for PodGarbageCollector {
     fn new(context: &Context) -> PodGarbageCollector {
         let counter = |name, help| context.metrics.counter(name, help, &["namespace", "reason"]);
         PodGarbageCollector {
-            reader: context.client.clone(),
+            reader: context.unrecorded.clone(),
             clock: context.clock.clone(),
             pods: context.cache(),
             nodes: context.cache(),
@@ -85,7 +86,7 @@ impl Controller for PodGarbageCollector {
             nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, node.as_ref()))).collect();
         let mut terminating = plan::due(pods(), &nodes, TERMINATED_THRESHOLD);
         let missed = {
-            let mut quarantine = self.quarantine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut quarantine = self.quarantine.lock();
             quarantine.pass(pods(), &nodes, QUARANTINE, self.clock.now())
         };
         for node in missed {

@@ -25,8 +25,8 @@ use coracle_object_meta::{controller_of, is_controlled_by, selector_matches};
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Api, Client, Resource, ResourceExt};
 use prometheus::{CounterVec, Histogram};
 
 use crate::settings::{Context, Settings};
@@ -38,8 +38,6 @@ use plan::Plan;
 
 /// Keeps the number of pods that each object of kind `O` wants.
 pub struct ReplicaSetController<O> {
-    /// The client of `controller_ref`, which records by itself what it adopts and releases.
-    unrecorded: Client,
     clock: Clock,
     pod_control: PodControl,
     owners: Arc<Cache<O>>,
@@ -64,7 +62,6 @@ impl<O: ReplicaOwner> Initialize<Settings> for ReplicaSetController<O> {
         let help_stale = "Total number of ReplicaSet syncs skipped due to a stale watch cache.";
         let pods = context.cache();
         ReplicaSetController {
-            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             pod_control: PodControl::new(context.recorder(O::COMPONENT), Arc::clone(&pods)),
             owners: context.cache(),
@@ -133,8 +130,7 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
     ) -> Result<Vec<Arc<Pod>>, Error> {
         candidates.retain(|pod| pods::is_active(pod));
         let matches = |pod: &Pod| selector_matches(selector, &pod.metadata);
-        let objects = (&self.api::<Pod>(owner), &self.pods);
-        controller_ref::claim_objects((&self.api(owner), owner), objects, candidates, matches, ctx).await
+        controller_ref::claim_objects((&self.owners, owner), &self.pods, candidates, matches, ctx).await
     }
 
     async fn manage_replicas(
@@ -188,13 +184,6 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
             api.replace_status(&live.with_status(status)).await?;
         }
         Ok(())
-    }
-
-    fn api<K>(&self, owner: &O) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.unrecorded.clone(), &owner.namespace().unwrap_or_default())
     }
 }
 

@@ -15,6 +15,12 @@ mod generated;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    uid_precondition,
+};
 use coracle_kinds::pods;
 use coracle_object_meta::{annotation, controller_of, is_controlled_by};
 use k8s_openapi::api::core::v1::Pod;
@@ -26,12 +32,6 @@ use serde_json::json;
 
 use crate::settings::{Context, Settings};
 use consumers::Step;
-use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::events::Recorder;
-use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
-    uid_precondition,
-};
 use generated::{CLAIM_NAME, Entry, entries, is_generated_entry, recorded_name};
 
 /// The field manager of `status.resourceClaimStatuses`.

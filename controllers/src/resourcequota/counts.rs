@@ -21,8 +21,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::affected::{enqueue_affected, limited};
 use super::evaluators::Evaluator;
-use super::{enqueue_affected, limited};
 
 /// Plain names from before there were any for all resources.
 const BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];

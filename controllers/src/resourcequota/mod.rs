@@ -2,7 +2,7 @@
 //!
 //! The API server adds to a quota's `used` as it admits objects, and takes nothing away. A quota is made exact when its limits
 //! change, when something that it limits is deleted or takes less, and every five minutes:
-//! 1. what there is in the namespace is listed: kinds that take more than their number (`evaluators.rs`, `pods.rs`) as a
+//! 1. what there is in the namespace is listed: kinds that take more than their number (`evaluators.rs`, `pods/`) as a
 //!    whole, of the others only the number (`counts.rs`);
 //! 2. what the objects in the quota's scopes take (`scopes.rs`) is added up;
 //! 3. the status is written if it differs, against the revision of the quota that was known before the list.
@@ -10,6 +10,7 @@
 //! That order is why the lists are the server's and not a cache's. Whoever adds an object changes the quota: what the list has
 //! not seen, the write runs into, and all is done again.
 
+mod affected;
 mod counts;
 mod evaluators;
 mod plan;
@@ -19,6 +20,11 @@ mod scopes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::discovery::Discovery;
+use coracle_controller_runtime::supervise::Supervisor;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_pod_resources::{ResourceList, add_resource_list};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaSpec, Service};
@@ -27,18 +33,11 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 
 use crate::settings::{Context, Settings};
-use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
-use coracle_controller_runtime::discovery::Discovery;
-use coracle_controller_runtime::queue::Queue;
-use coracle_controller_runtime::supervise::Supervisor;
-use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
+use affected::{enqueue_affected, limited};
 use counts::Counted;
 use evaluators::{Evaluator, none, scoped_usage};
 
 const RESYNC: Duration = Duration::from_secs(300);
-/// What is deleted together is counted once: with many pods in a namespace a count is not cheap.
-const TOGETHER: Duration = Duration::from_millis(100);
 /// That others write too is no failure, and must not make what is freed wait longer and longer.
 const AFTER_A_CHARGE: Duration = Duration::from_millis(250);
 
@@ -57,10 +56,10 @@ pub struct ResourceQuotaController {
 impl Initialize<Settings> for ResourceQuotaController {
     fn new(context: &Context) -> ResourceQuotaController {
         ResourceQuotaController {
-            reader: context.client.clone(),
+            reader: context.unrecorded.clone(),
             clock: context.clock.clone(),
             resources: context.discovery(),
-            supervisor: Supervisor::of(context),
+            supervisor: context.supervisor(),
             quotas: context.cache(),
             pods: context.cache(),
             services: context.cache(),
@@ -169,21 +168,4 @@ impl ResourceQuotaController {
 
 fn spec_of(quota: &ResourceQuota) -> ResourceQuotaSpec {
     quota.spec.clone().unwrap_or_default()
-}
-
-/// The names of what a quota limits.
-fn limited(spec: &ResourceQuotaSpec) -> impl Iterator<Item = &str> {
-    spec.hard.iter().flat_map(|hard| hard.keys()).map(String::as_str)
-}
-
-/// Looks, in a moment, at the quotas of a namespace, or of all, that mind something.
-fn enqueue_affected(
-    quotas: &Cache<ResourceQuota>,
-    namespace: Option<&str>,
-    queue: &Queue<NamespacedName>,
-    is_affected: impl Fn(&ResourceQuotaSpec) -> bool,
-) {
-    let candidates = namespace.map_or_else(|| quotas.all(), |namespace| quotas.in_namespace(namespace));
-    let affected = candidates.iter().filter(|quota| quota.spec.as_ref().is_some_and(&is_affected));
-    affected.for_each(|quota| queue.add_after(NamespacedName::of(quota.as_ref()), TOGETHER));
 }

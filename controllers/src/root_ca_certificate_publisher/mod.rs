@@ -4,20 +4,19 @@
 //! 1. without the ConfigMap, it is created;
 //! 2. one with other content is replaced.
 //!
-//! Only the metadata of ConfigMaps is watched: keeping all of them for the sake of one a namespace would be a waste.
+//! Only the metadata of ConfigMaps is watched: keeping all of them for the sake of one a namespace would be a waste. Each
+//! reconciliation reads its ConfigMap from the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_controller_runtime::cache::{Cache, ListScope};
+use coracle_controller_runtime::cache::{Cache, ListScope, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict,
     is_namespace_terminating,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
 use prometheus::CounterVec;
 
 use crate::settings::{Context, Settings};
@@ -32,9 +31,6 @@ const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-api
                     Kubernetes clusters.";
 
 pub struct RootCaCertificatePublisher {
-    /// Writes ConfigMaps. Each reconciliation reads its ConfigMap from the server: the cache has only
-    /// metadata, and no decision depends on it.
-    unrecorded: Client,
     certificates: String,
     namespaces: Arc<Cache<Namespace>>,
     published: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
@@ -49,7 +45,6 @@ impl Initialize<Settings> for RootCaCertificatePublisher {
     fn new(context: &Context) -> RootCaCertificatePublisher {
         let help = "Number of namespace syncs happened in root ca cert publisher.";
         RootCaCertificatePublisher {
-            unrecorded: context.client.clone(),
             certificates: context.settings.root_ca.clone().unwrap_or_default(),
             namespaces: context.cache(),
             published: context.cache_within(PUBLISHED),
@@ -80,8 +75,8 @@ impl Controller for RootCaCertificatePublisher {
             });
     }
 
-    async fn reconcile(&self, namespace: &String, _: &ReconcileContext) -> Result<Action, Error> {
-        let outcome = self.publish(namespace).await;
+    async fn reconcile(&self, namespace: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let outcome = self.publish(namespace, ctx).await;
         let code = match &outcome {
             Ok(()) => 200,
             Err(kube::Error::Api(status)) => status.code,
@@ -94,13 +89,13 @@ impl Controller for RootCaCertificatePublisher {
 }
 
 impl RootCaCertificatePublisher {
-    async fn publish(&self, namespace: &str) -> kube::Result<()> {
-        let api = Api::<ConfigMap>::namespaced(self.unrecorded.clone(), namespace);
-        let current = api.get_opt(NAME).await?;
-        let Some(wanted) = wanted(current.as_ref(), &self.certificates) else { return Ok(()) };
+    async fn publish(&self, namespace: &str, ctx: &ReconcileContext) -> kube::Result<()> {
+        let api = ctx.api_of_metadata(&self.published);
+        let current = api.get(&NamespacedName::new(namespace, NAME)).await?;
+        let Some(wanted) = wanted(namespace, current.as_ref(), &self.certificates) else { return Ok(()) };
         let written = match current {
-            Some(_) => api.replace(NAME, &PostParams::default(), &wanted).await,
-            None => api.create(&PostParams::default(), &wanted).await,
+            Some(_) => api.replace(&wanted).await,
+            None => api.create(&wanted).await,
         };
         // Another client wrote: the watch will report it.
         match ignore_conflict(written) {
@@ -111,7 +106,7 @@ impl RootCaCertificatePublisher {
 }
 
 /// The ConfigMap to be; None if it is so already.
-fn wanted(current: Option<&ConfigMap>, certificates: &str) -> Option<ConfigMap> {
+fn wanted(namespace: &str, current: Option<&ConfigMap>, certificates: &str) -> Option<ConfigMap> {
     let data = BTreeMap::from([(KEY.to_owned(), certificates.to_owned())]);
     let described = |current: &ConfigMap| {
         current
@@ -125,6 +120,7 @@ fn wanted(current: Option<&ConfigMap>, certificates: &str) -> Option<ConfigMap> 
         return None;
     }
     let mut wanted = current.cloned().unwrap_or_default();
+    wanted.metadata.namespace = Some(namespace.to_owned());
     wanted.metadata.name = Some(NAME.to_owned());
     wanted.metadata.annotations.get_or_insert_default().insert(DESCRIPTION.to_owned(), TEXT.to_owned());
     wanted.data = Some(data);
@@ -137,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_is_written_anew() {
-        let fresh = wanted(None, "ca").unwrap();
+        let fresh = wanted("n", None, "ca").unwrap();
         let changed = |change: fn(&mut ConfigMap)| {
             let mut changed = fresh.clone();
             change(&mut changed);
@@ -167,7 +163,7 @@ mod tests {
             ),
             ("more data", changed(|c| c.data.as_mut().unwrap().extend([("x".into(), "y".into())])), true),
         ] {
-            let written = wanted(Some(&current), "ca");
+            let written = wanted("n", Some(&current), "ca");
             assert_eq!(written.is_some(), want, "{case}");
             if let Some(written) = written {
                 assert_eq!(

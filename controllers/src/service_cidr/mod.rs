@@ -10,6 +10,11 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::clock::Clock;
+use coracle_controller_runtime::{
+    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
+};
 use coracle_object_meta::has_finalizer;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -18,11 +23,6 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::settings::{Context, Settings};
-use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
-use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
-};
 use plan::is_needed;
 
 const MANAGER: &str = "service-cidr-controller";
@@ -43,7 +43,7 @@ pub struct ServiceCidrController {
 impl Initialize<Settings> for ServiceCidrController {
     fn new(context: &Context) -> ServiceCidrController {
         ServiceCidrController {
-            reader: context.client.clone(),
+            reader: context.unrecorded.clone(),
             clock: context.clock.clone(),
             blocks: context.cache(),
         }

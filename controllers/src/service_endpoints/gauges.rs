@@ -1,10 +1,10 @@
 //! How many endpoints and slices there are of all Services together.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::metrics::Metrics;
+use parking_lot::Mutex;
 use prometheus::Gauge;
 
 /// The endpoints and slices of a Service.
@@ -49,7 +49,7 @@ impl Gauges {
 
     /// Sets the counts of a Service; None: it was deleted.
     pub fn set(&self, service: &NamespacedName, counts: Option<Counts>) {
-        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = self.services.lock();
         let old = match counts {
             Some(counts) => services.insert(service.clone(), counts),
             None => services.remove(service),

@@ -4,12 +4,12 @@
 //! limited as the client of kube-controller-manager is, by a token bucket; what changes meanwhile is written together.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::clock::Clock;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 
 /// So many writes of one Service are made at once ...
 const BURST: f64 = 30.0;
@@ -35,7 +35,7 @@ impl Pace {
 
     /// How long a Service has to wait until its endpoints may be written. None: they may be now.
     pub fn delay(&self, service: &NamespacedName) -> Option<Duration> {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         let bucket = buckets.get_mut(service)?;
         bucket.refill(self.clock.now());
         if bucket.tokens >= BURST {
@@ -52,7 +52,7 @@ impl Pace {
             return;
         }
         let now = self.clock.now();
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         let bucket = buckets.entry(service.clone()).or_insert(Bucket { tokens: BURST, at: now });
         bucket.refill(now);
         bucket.tokens -= writes as f64;
@@ -60,7 +60,7 @@ impl Pace {
 
     /// Forgets a Service that was deleted.
     pub fn forget(&self, service: &NamespacedName) {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+        self.buckets.lock().remove(service);
     }
 }
 
@@ -91,6 +91,6 @@ mod tests {
         assert_eq!(pace.delay(&service), None);
         mock.advance(Duration::from_secs(3));
         assert_eq!(pace.delay(&service), None);
-        assert!(pace.buckets.lock().unwrap().is_empty(), "a full bucket is not kept");
+        assert!(pace.buckets.lock().is_empty(), "a full bucket is not kept");
     }
 }

@@ -3,12 +3,13 @@
 //! Source: `k8s.io/endpointslice/util` (`TriggerTimeTracker`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_kinds::pods::conditions;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 
 /// What was seen of each Service at its last reconciliation.
 #[derive(Default)]
@@ -29,7 +30,7 @@ impl TriggerTimeTracker {
         let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let times = pods.iter().filter_map(|pod| Some((pod.metadata.name.clone()?, ready_changed(pod)?)));
         let seen = Seen { service: created, pods: times.collect() };
-        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = self.services.lock();
         let known = services.get(name);
         let trigger = match known {
             None => created,
@@ -45,7 +46,7 @@ impl TriggerTimeTracker {
 
     /// Forgets a Service that was deleted.
     pub fn forget(&self, name: &NamespacedName) {
-        self.services.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.services.lock().remove(name);
     }
 }
 

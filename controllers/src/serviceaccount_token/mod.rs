@@ -15,13 +15,11 @@ use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
-    uid_precondition,
+    Action, Controller, Error, Initialize, ReconcileContext, RecordedApi, Sources, ignore_conflict,
+    ignore_not_found, uid_precondition,
 };
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
 
 use crate::settings::{Context, Settings, Sign};
 
@@ -58,9 +56,6 @@ impl Token {
 }
 
 pub struct TokenController {
-    /// Writes Secrets. Each reconciliation reads its Secret from the server: the cache has only
-    /// metadata, and no decision depends on it.
-    unrecorded: Client,
     settings: Arc<Settings>,
     accounts: Arc<Cache<ServiceAccount>>,
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
@@ -73,7 +68,6 @@ impl Initialize<Settings> for TokenController {
 
     fn new(context: &Context) -> TokenController {
         TokenController {
-            unrecorded: context.client.clone(),
             settings: context.settings.clone(),
             accounts: context.cache(),
             secrets: context.cache(),
@@ -106,14 +100,14 @@ impl Controller for TokenController {
 
     async fn reconcile(&self, token: &Token, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(sign) = &self.settings.sign else { return Ok(Action::AwaitChange) };
-        let secrets = Api::<Secret>::namespaced(self.unrecorded.clone(), &token.secret.namespace);
-        let secret = secrets.get_opt(&token.secret.name).await?;
+        let secrets = ctx.api_of_metadata(&self.secrets);
+        let secret = secrets.get(&token.secret).await?;
         match (secret, self.account(token, ctx).await?) {
             (None, None) => {}
             (None, Some(account)) => self.forget(token, &account, ctx).await?,
             (Some(secret), _) if !plan::is_token(&secret, &token.account) => {}
-            (Some(secret), None) => delete(&secrets, &secret).await?,
-            (Some(secret), Some(account)) => self.fill(&secrets, secret, &account, sign).await?,
+            (Some(secret), None) => delete(secrets, &secret).await?,
+            (Some(secret), Some(account)) => self.fill(secrets, &secret, &account, sign).await?,
         }
         Ok(Action::AwaitChange)
     }
@@ -131,18 +125,17 @@ impl TokenController {
 
     async fn fill(
         &self,
-        secrets: &Api<Secret>,
-        secret: Secret,
+        secrets: RecordedApi<'_, Secret>,
+        secret: &Secret,
         account: &ServiceAccount,
         sign: &Sign,
     ) -> Result<(), Error> {
-        let Some(filled) = plan::fill(&secret, account, self.settings.root_ca.as_deref(), sign.as_ref())
+        let Some(filled) = plan::fill(secret, account, self.settings.root_ca.as_deref(), sign.as_ref())
         else {
             return Ok(());
         };
-        let name = secret.metadata.name.unwrap_or_default();
         // Who wrote or deleted it meanwhile brings it here again.
-        ignore_conflict(ignore_not_found(secrets.replace(&name, &PostParams::default(), &filled).await))?;
+        ignore_conflict(ignore_not_found(secrets.replace(&filled).await))?;
         Ok(())
     }
 
@@ -158,8 +151,7 @@ impl TokenController {
     }
 }
 
-async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Error> {
-    let name = secret.metadata.name.as_deref().unwrap_or_default();
-    ignore_conflict(ignore_not_found(secrets.delete(name, &uid_precondition(secret)).await))?;
+async fn delete(secrets: RecordedApi<'_, Secret>, secret: &Secret) -> Result<(), Error> {
+    ignore_conflict(ignore_not_found(secrets.delete(secret, &uid_precondition(secret)).await))?;
     Ok(())
 }

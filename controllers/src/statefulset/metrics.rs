@@ -1,7 +1,6 @@
 //! The metrics of sets: kube-controller-manager's, and those by which KEP-3335 has a start ordinal observed.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use coracle_controller_runtime::cache::{Change, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
@@ -9,6 +8,7 @@ use coracle_controller_runtime::metrics::Metrics;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use prometheus::{CounterVec, DEFAULT_BUCKETS, GaugeVec, Histogram};
 
 use super::{identity, rollout};
@@ -100,7 +100,7 @@ impl Delays {
 
     pub fn observe(&self, change: &Change<StatefulSet>) {
         let Some(name) = change.name() else { return };
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.since.lock();
         let observed = |set: &StatefulSet| set.status.as_ref().and_then(|status| status.observed_generation);
         match &change.new {
             None => drop(since.remove(&name)),

@@ -4,7 +4,7 @@
 //! a claim is deleted that a new pod waits for, and when a pod has been ready for long enough:
 //! 1. revisions and pods that match are adopted, pods that do not match any more are released (`runtime::controller_ref`);
 //! 2. the template finds its place in the history (`coracle_kinds::controller_revision`);
-//! 3. from all that, the steps and the status are planned (`plan.rs`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
+//! 3. from all that, the steps and the status are planned (`plan/`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
 //! 4. the steps are executed (`executor.rs`), and the status is written, also after a failure;
 //! 5. the oldest revisions are deleted.
 //!
@@ -36,12 +36,12 @@ use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Api, Client, ResourceExt};
 use prometheus::CounterVec;
 
 use crate::settings::{Context, Settings};
+use crate::workload::controller_revision::create_revision;
 use crate::workload::owners::owners_of;
 use executor::Executor;
 use metrics::{Delays, Gauges};
@@ -52,9 +52,6 @@ use plan::{Gates, Observed, Revision, plan};
 const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
 
 pub struct StatefulSetController {
-    /// The client of dry runs, which write nothing; of `controller_ref`, which records by itself what it
-    /// adopts and releases; and of `controller_revision::create`, of which the answer is recorded.
-    unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     gates: Gates,
@@ -73,7 +70,6 @@ impl Initialize<Settings> for StatefulSetController {
     fn new(context: &Context) -> StatefulSetController {
         let is_enabled = &context.settings.is_enabled;
         StatefulSetController {
-            unrecorded: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("statefulset-controller"),
             gates: Gates {
@@ -145,10 +141,9 @@ impl StatefulSetController {
     ) -> Result<Vec<Arc<ControllerRevision>>, Error> {
         let mut revisions = controller_ref::candidates(&set.metadata, &self.revisions);
         revisions.retain(|revision| selector_matches(selector, &revision.metadata));
-        let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
+        let (owner, all) = ((&self.sets, set), revisions.clone());
         // Orphans stay a part of the history of a terminating set.
-        controller_ref::claim_objects((&self.api(set), set), objects, revisions.clone(), |_| true, ctx)
-            .await?;
+        controller_ref::claim_objects(owner, &self.revisions, all, |_| true, ctx).await?;
         controller_revision::sort(&mut revisions);
         Ok(revisions)
     }
@@ -161,8 +156,7 @@ impl StatefulSetController {
     ) -> Result<Vec<Arc<Pod>>, Error> {
         let pods = controller_ref::candidates(&set.metadata, &self.pods);
         let matches = |pod: &Pod| selector_matches(selector, &pod.metadata) && identity::is_member(set, pod);
-        let objects = (&self.api::<Pod>(set), &self.pods);
-        controller_ref::claim_objects((&self.api(set), set), objects, pods, matches, ctx).await
+        controller_ref::claim_objects((&self.sets, set), &self.pods, pods, matches, ctx).await
     }
 
     async fn perform_update(
@@ -204,15 +198,10 @@ impl StatefulSetController {
             }
             RevisionMatch::New(new) if set.metadata.deletion_timestamp.is_some() => return Ok(Some(*new)),
             RevisionMatch::New(new) => match revisions.last() {
-                Some(last) if self.is_semantically_equal(set, last).await? => {
+                Some(last) if self.is_semantically_equal(set, last, ctx).await? => {
                     return Ok(Some(last.as_ref().clone()));
                 }
-                _ => {
-                    let (api, owner) = (self.api(set), set.name_any());
-                    let created = controller_revision::create(&api, &owner, *new, collisions).await?;
-                    ctx.record_write(&self.revisions, &created);
-                    created
-                }
+                _ => create_revision(&self.revisions, &set.name_any(), *new, collisions, ctx).await?,
             },
         };
         Ok(Some(revision))
@@ -224,6 +213,7 @@ impl StatefulSetController {
         &self,
         set: &StatefulSet,
         revision: &ControllerRevision,
+        ctx: &ReconcileContext,
     ) -> Result<bool, Error> {
         let (Some(spec), Ok(template)) = (&set.spec, controller_revision::template(revision)) else {
             return Ok(false);
@@ -233,8 +223,7 @@ impl StatefulSetController {
         }
         let restored =
             StatefulSet { spec: Some(StatefulSetSpec { template, ..spec.clone() }), ..set.clone() };
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        match self.api::<StatefulSet>(set).replace(&set.name_any(), &dry_run, &restored).await {
+        match ctx.api(&self.sets).dry_run_replace(&restored).await {
             Ok(answer) => Ok(answer.spec.is_some_and(|answer| answer.template == spec.template)),
             // A rejected template is not the same. A conflict says nothing.
             Err(kube::Error::Api(status)) if status.code != 409 => Ok(false),
@@ -305,13 +294,6 @@ impl StatefulSetController {
             ignore_not_found(ctx.api(&self.revisions).delete(revision, &this).await)?;
         }
         Ok(())
-    }
-
-    fn api<K>(&self, set: &StatefulSet) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.unrecorded.clone(), &set.namespace().unwrap_or_default())
     }
 }
 

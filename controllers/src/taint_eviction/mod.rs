@@ -8,27 +8,28 @@
 mod plan;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_kinds::pods;
-use coracle_kinds::taints::no_execute_taints;
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
-use kube::api::{DeleteParams, Patch};
-use prometheus::{CounterVec, HistogramVec};
-use serde_json::json;
-
-use crate::settings::{Context, Settings};
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
+use coracle_kinds::pods;
+use coracle_kinds::taints::no_execute_taints;
 use coracle_volumes::indexes::ByNode;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use kube::api::{DeleteParams, Patch};
+use parking_lot::{Mutex, MutexGuard};
+use prometheus::{CounterVec, HistogramVec};
+use serde_json::json;
+
+use crate::settings::{Context, Settings};
 use plan::{Eviction, Step, plan};
 
 pub struct TaintEvictionController {
@@ -166,8 +167,7 @@ impl TaintEvictionController {
     }
 
     fn evictions(&self) -> MutexGuard<'_, HashMap<NamespacedName, Eviction>> {
-        // No code that can panic runs under the lock.
-        self.evictions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.evictions.lock()
     }
 }
 

@@ -1,8 +1,8 @@
 //! ttl-controller: tells kubelets, by an annotation of their nodes, for how long they may cache Secrets and ConfigMaps: the more
 //! nodes there are, the longer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
@@ -11,6 +11,7 @@ use coracle_controller_runtime::{
 use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
@@ -42,7 +43,7 @@ impl Controller for TtlController {
     fn sources(&self, sources: &mut Sources<String>) {
         let (step, count) = (self.step.clone(), Mutex::new(0_usize));
         sources.on(&self.nodes, move |change, queue| {
-            let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut count = count.lock();
             match (&change.old, &change.new) {
                 (None, Some(_)) => *count += 1,
                 (Some(_), None) => *count = count.saturating_sub(1),

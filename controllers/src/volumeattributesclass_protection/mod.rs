@@ -37,7 +37,7 @@ pub struct VolumeAttributesClassProtectionController {
 impl Initialize<Settings> for VolumeAttributesClassProtectionController {
     fn new(context: &Context) -> VolumeAttributesClassProtectionController {
         VolumeAttributesClassProtectionController {
-            reader: context.client.clone(),
+            reader: context.unrecorded.clone(),
             classes: context.cache(),
             claims: context.cache(),
             volumes: context.cache(),

@@ -1,8 +1,8 @@
 //! What objects of the built-in kinds mean, for everybody who reads them by the API: pods, nodes, claims, volumes,
 //! attachments, ControllerRevisions, certificate requests. The metadata that all kinds have is `coracle-object-meta`.
 //!
-//! Annotations, finalizers, labels and names are Kubernetes' own, letter for letter. There is no cache, no clock and no decision of
-//! a single controller here, and no I/O but for [`controller_revision::create`].
+//! Annotations, finalizers, labels and names are Kubernetes' own, letter for letter. There is no I/O
+//! here, no cache, no clock and no decision of a single controller.
 #![warn(missing_docs)]
 
 pub mod certificate_request;

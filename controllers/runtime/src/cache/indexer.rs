@@ -3,14 +3,16 @@
 use std::any::TypeId;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch as signal};
 
+use super::NamespacedName;
+use super::change::Change;
 use super::object::Object;
-use super::{Change, NamespacedName, Write};
 
 /// What a cache holds, whatever the kind.
 #[derive(Default)]
@@ -18,6 +20,15 @@ pub struct Indexer {
     state: Mutex<State>,
     /// How much was seen; changes with every event.
     progress: signal::Sender<Progress>,
+}
+
+/// A write of a controller's own, to be seen before it decides again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Created or changed; the response had this revision.
+    Revision(u64),
+    /// The object of this name and uid is deleted, or terminating.
+    Deleted(NamespacedName, String),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,7 +238,7 @@ impl Indexer {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // What can panic under the lock, an index's function, does so before anything is changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

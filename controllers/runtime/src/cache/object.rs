@@ -4,11 +4,20 @@
 //! megabytes, and most of it resident; so those work on erased objects, and only reading and downcasting are done for each type.
 
 use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::DeserializeOwned;
 
-use super::Cached;
+/// What a controller can have a cache of.
+pub trait Cached:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for K {}
 
 /// An object of some kind.
 pub trait Object: Any + Send + Sync {

@@ -89,8 +89,9 @@ fn a_relist_replaces_what_was_known() {
     // A relist that is cut short removes nothing, though history was lost.
     see(vec![Event::Init, init(object("a", "2", 9, None))]);
     assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
-    let seen =
-        |revision| cache.indexer().wait_until_observed(Write::Revision(revision)).now_or_never().is_some();
+    let seen = |revision| {
+        cache.indexer().clone().wait_until_observed(Write::Revision(revision)).now_or_never().is_some()
+    };
     assert!(!seen(9), "what else has a revision up to 9 is yet to come");
     let mut again = object("a", "2", 9, None);
     again.metadata.uid = some("another");
@@ -115,7 +116,7 @@ fn a_relist_replaces_what_was_known() {
 fn own_writes_are_waited_for() {
     let cache = Cache::with([object("a", "1", 5, None)]);
     let name = NamespacedName::new("a", "1");
-    let seen = |write: Write| cache.indexer().wait_until_observed(write).now_or_never().is_some();
+    let seen = |write: Write| cache.indexer().clone().wait_until_observed(write).now_or_never().is_some();
     assert!(seen(Write::Revision(5)));
     assert!(!seen(Write::Revision(6)));
     assert!(!seen(Write::Deleted(name.clone(), "a-1".to_owned())));

@@ -34,7 +34,7 @@ const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 impl Initialize<Settings> for NodeDriverRegistrar {
     fn new(context: &Context) -> NodeDriverRegistrar {
         NodeDriverRegistrar {
-            unrecorded: context.client.clone(),
+            unrecorded: context.unrecorded.clone(),
             nodes: context.cache(),
             count: context.settings.nodes.unwrap_or(0),
             migration: context.settings.volumes.migration,

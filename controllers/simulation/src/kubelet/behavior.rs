@@ -6,7 +6,7 @@ use coracle_kinds::jobs::completion_index;
 use coracle_volumes::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::IGNORE;
+use crate::simulated::IGNORE;
 
 /// How the containers of a pod behave: by default they are ready at once, run for ever, and exit when they are terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

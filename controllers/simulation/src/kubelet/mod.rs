@@ -15,11 +15,12 @@ mod behavior;
 mod ip_pool;
 mod mounts;
 mod plan;
+mod pod;
 pub mod runtime_state;
 mod status;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
@@ -37,15 +38,17 @@ use coracle_volumes::indexes::{ByClaim, ByNode};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
+use parking_lot::{Mutex, MutexGuard};
 
-use super::node::SimulatedNode;
-use super::{is_finished, is_ignored, is_silent};
+use crate::node::SimulatedNode;
 use crate::settings::{Context, Settings};
+use crate::simulated::{is_finished, is_ignored, is_silent};
 use admission::{AdmittedPods, Rejection};
 use behavior::PodBehavior;
 use ip_pool::IpPool;
 use mounts::{Mounted, Mounts};
-use plan::{Observed, Plan, plan, waits_for_removal};
+use plan::{Observed, Plan, plan};
+use pod::waits_for_removal;
 use runtime_state::{PodEvent, PodRuntimeState};
 use status::Addresses;
 
@@ -133,7 +136,7 @@ impl Controller for Kubelet {
             }
             let name = new.name_any();
             if has_returned {
-                let mut returns = returns.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut returns = returns.lock();
                 *returns.entry(name.clone()).or_default() += 1;
             }
             let here = pods.by::<ByNode>(&ByNode::key(&name)).into_iter().filter(is_ours);
@@ -280,12 +283,11 @@ impl Kubelet {
     }
 
     fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, PodRecord>> {
-        // No code that can panic runs under the lock.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     fn ip_pool<T>(&self, with: impl FnOnce(&mut IpPool) -> T) -> T {
-        let mut ip_pool = self.ip_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ip_pool = self.ip_pool.lock();
         with(ip_pool.get_or_insert_with(|| self.restored_ip_pool()))
     }
 
@@ -332,7 +334,7 @@ impl Kubelet {
     }
 
     fn admitted<T>(&self, with: impl FnOnce(&mut AdmittedPods) -> T) -> T {
-        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut admitted = self.admitted.lock();
         with(admitted.get_or_insert_with(|| {
             let running = |pod: &Arc<Pod>| !is_finished(pod) && PodRuntimeState::restore(pod).is_some();
             AdmittedPods::with(self.pods.all().into_iter().filter(running))
@@ -340,7 +342,7 @@ impl Kubelet {
     }
 
     fn returns(&self, node: SimulatedNode) -> u32 {
-        let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        let returns = self.returns.lock();
         returns.get(&node.name()).copied().unwrap_or(0)
     }
 

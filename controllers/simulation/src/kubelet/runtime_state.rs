@@ -5,14 +5,12 @@
 
 use std::time::Duration;
 
-use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::EventType;
-use coracle_kinds::resources::is_sidecar;
-use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::behavior::PodBehavior;
-use super::plan::waits_for_removal;
+use super::pod::{Role, closed_gates, full_name, grace_period, is_restarted, specs, waits_for_removal};
 
 /// The kubelet's: a container that exits again and again waits so long, then twice as long each time, at most ...
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
@@ -45,15 +43,6 @@ pub struct Container {
     pub is_ready: bool,
     /// How long it waited before it was started, and waits at least next time.
     back_off: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Runs to its end before the next one is started.
-    Init,
-    /// An init container that runs on beside the others.
-    Sidecar,
-    Main,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -390,53 +379,6 @@ impl Container {
             self.is_ready = false;
         }
     }
-}
-
-/// The name of a pod in the kubelet's messages.
-pub fn full_name(pod: &Pod) -> String {
-    let NamespacedName { namespace, name } = NamespacedName::of(pod);
-    format!("{name}_{namespace}({})", pod.metadata.uid.as_deref().unwrap_or_default())
-}
-
-/// A pod's init containers and then the others.
-pub fn specs(pod: &Pod) -> impl Iterator<Item = (Role, &Spec)> {
-    let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
-    let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
-    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec)))
-}
-
-fn is_restarted(pod: &Pod, spec: &Spec, code: i32) -> bool {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-    match spec.restart_policy.as_deref().or(of_pod) {
-        Some("Never") => false,
-        Some("OnFailure") => code != 0,
-        _ => true,
-    }
-}
-
-fn grace_period(pod: &Pod) -> Duration {
-    let of_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-    let seconds = pod.metadata.deletion_grace_period_seconds.or(of_spec).unwrap_or(30);
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
-}
-
-fn closed_gates(pod: &Pod) -> Vec<String> {
-    let known = |r#type: &str| {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().find(|condition| condition.type_ == r#type)
-    };
-    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
-    let closed = gates.filter_map(|gate| match (&gate.condition_type, known(&gate.condition_type)) {
-        (gate, None) => {
-            Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist."))
-        }
-        (_, Some(condition)) if condition.status == "True" => None,
-        (gate, Some(condition)) => Some(format!(
-            "the status of pod readiness gate {gate:?} is not \"True\", but {}",
-            condition.status
-        )),
-    });
-    closed.collect()
 }
 
 fn back_off(length: Duration, doublings: u32) -> Duration {

@@ -11,9 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::admission::Rejection;
-use super::runtime_state::{
-    Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, Role, State, full_name, specs,
-};
+use super::pod::{Role, full_name, specs};
+use super::runtime_state::{Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, State};
 
 /// Where a pod is.
 #[derive(Clone, Copy, Debug)]

@@ -15,10 +15,10 @@ use kube::Api;
 use kube::api::{Patch, PostParams};
 use serde_json::{Value, json};
 
-use super::plan::nominated_node;
-use super::preemption::{self, priority};
+use super::Scheduler;
+use super::pod_info::{NAME, is_waiting, nominated_node, priority, uid};
+use super::preemption;
 use super::volume_binding::{VolumeBinding, selected_node};
-use super::{NAME, Scheduler, is_waiting, uid};
 
 const MANAGER: &str = "kube-scheduler";
 

@@ -4,44 +4,12 @@ use coracle_kinds::node_affinity::matches_node_affinity;
 use coracle_kinds::pods::{host_ports, host_ports_conflict};
 use coracle_kinds::resources::amount;
 use coracle_kinds::taints::is_tolerated;
-use coracle_pod_resources::ResourceList;
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
+use k8s_openapi::api::core::v1::Taint;
 
+use super::candidate::{Candidate, Rejection};
 use super::inter_pod::InterPodConstraints;
-use super::plan::NodeInfo;
-use super::score::CpuAndMemory;
-use super::volume_binding::{Claims, reaches};
-
-/// A pod that is being scheduled.
-pub struct Candidate<'a> {
-    pub pod: &'a Pod,
-    pub spec: &'a PodSpec,
-    pub requests: ResourceList,
-    /// What it requests of CPU and memory.
-    pub requested: CpuAndMemory,
-    /// What it is taken to use of them.
-    pub non_zero_requested: CpuAndMemory,
-    pub claims: Claims,
-}
-
-/// Why a node was rejected.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Rejection {
-    pub reasons: Vec<String>,
-    /// Whether fewer pods on the node could change it.
-    pub is_resolvable: bool,
-}
-
-impl Rejection {
-    /// One that no preemption helps against.
-    pub fn unresolvable(reason: &str) -> Option<Rejection> {
-        Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: false })
-    }
-
-    pub fn resolvable(reason: &str) -> Option<Rejection> {
-        Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: true })
-    }
-}
+use super::node_info::NodeInfo;
+use super::volume_binding::reaches;
 
 /// Why this pod cannot be here, if it cannot.
 pub fn rejection(

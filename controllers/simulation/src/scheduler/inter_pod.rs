@@ -3,20 +3,16 @@
 //! All three speak of domains: the nodes that share the value of a label. What is counted is gathered once for a pod
 //! ([`InterPodConstraints::of`]) and then checked for each node.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use coracle_kinds::node_affinity::{label, matches_node_affinity};
 use coracle_kinds::pods::pod_claims;
 use coracle_kinds::taints::{is_tolerated, taints};
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Selector, SelectorExt};
 
-use super::filter::{Candidate, Rejection};
-use super::plan::NodeInfo;
-
-/// The labels of namespaces, by their names.
-pub type Namespaces = HashMap<String, BTreeMap<String, String>>;
+use super::affinity_terms::{Namespaces, is_selected_pod, required_anti_affinity_terms, selects};
+use super::candidate::{Candidate, Rejection};
+use super::node_info::NodeInfo;
 
 /// A label of nodes and one of its values.
 type Domain = (String, String);
@@ -135,48 +131,8 @@ fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
         })
 }
 
-/// The required affinity terms of a pod.
-pub fn required_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    let to = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
-    to.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()
-}
-
-/// The required anti-affinity terms of a pod.
-pub fn required_anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-    anti.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()
-}
-
 fn domain(node: &Node, key: &str) -> Option<Domain> {
     label(node, key).map(|value| (key.to_owned(), value.to_owned()))
-}
-
-/// Whether the term of one pod speaks of another.
-pub fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Namespaces) -> bool {
-    let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
-    let listed = term.namespaces.as_deref().unwrap_or_default();
-    let is_named = listed.iter().any(|name| name == namespace);
-    let is_selected = term.namespace_selector.as_ref().is_some_and(|selector| {
-        namespaces.get(namespace).is_some_and(|labels| is_selected(Some(selector), labels))
-    });
-    let is_own = listed.is_empty()
-        && term.namespace_selector.is_none()
-        && owner.metadata.namespace == other.metadata.namespace;
-    (is_named || is_selected || is_own) && is_selected_pod(term.label_selector.as_ref(), other)
-}
-
-/// Whether a selector selects a pod.
-pub fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
-    static NONE: BTreeMap<String, String> = BTreeMap::new();
-    is_selected(selector, pod.metadata.labels.as_ref().unwrap_or(&NONE))
-}
-
-/// No selector selects nothing, an empty one everything.
-fn is_selected(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
-    let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
-    selector.is_some_and(|selector| selector.matches(labels))
 }
 
 fn spread(candidate: &Candidate, nodes: &[NodeInfo]) -> Vec<Spread> {

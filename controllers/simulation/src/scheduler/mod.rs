@@ -10,18 +10,22 @@
 //! A pod that could not be placed is tried again after a cluster event that could help it.
 //! Until then the node that it is nominated for is kept free for it from pods of lower priority.
 
+mod affinity_terms;
+mod candidate;
 mod executor;
 mod filter;
 mod inter_pod;
+mod node_info;
 mod plan;
+mod pod_info;
 mod preemption;
 mod score;
 mod volume_binding;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::{Cache, Cached, Index, NamespacedName};
@@ -32,13 +36,14 @@ use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::{is_finished, is_ignored};
 use crate::settings::{Context, Settings};
-use plan::{Decision, NodeInfo, Snapshot, nominated_node};
+use node_info::NodeInfo;
+use plan::{Decision, Snapshot};
+use pod_info::{NAME, asks_for, is_waiting, nominated_node, occupies_node, uid};
 use volume_binding::Storage;
 
-const NAME: &str = "default-scheduler";
 /// How many bindings are under way at once.
 const BINDINGS: usize = 16;
 
@@ -101,7 +106,7 @@ impl Initialize<Settings> for Scheduler {
 
     fn new(context: &Context) -> Scheduler {
         Scheduler {
-            unrecorded: context.client.clone(),
+            unrecorded: context.unrecorded.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(NAME),
             pods: context.cache(),
@@ -162,7 +167,7 @@ impl Controller for Scheduler {
             next_start: self.next_start.load(Ordering::Relaxed),
         };
         let mut decisions = Vec::new();
-        for pod in plan::sort_by_priority(waiting) {
+        for pod in pod_info::sort_by_priority(waiting) {
             let known = self.known().get(uid(&pod)).cloned();
             let decision = match known {
                 Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => {
@@ -290,31 +295,6 @@ impl Scheduler {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, PodSchedulingState>> {
-        // No code that can panic runs under the lock.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
-}
-
-/// What the place of a pod depends on; a status is no part of it.
-fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
-    (pod.metadata.generation, pod.metadata.labels.as_ref())
-}
-
-fn uid(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-/// Whether a pod occupies its node.
-fn occupies_node(pod: &Pod) -> bool {
-    pods::node(pod).is_some() && !is_finished(pod)
-}
-
-/// Whether a pod without a node is ours to node.
-fn is_waiting(pod: &Pod) -> bool {
-    let spec = pod.spec.as_ref();
-    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
-    let is_gated =
-        spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
-    let is_terminating = pod.metadata.deletion_timestamp.is_some();
-    scheduler == NAME && !is_gated && !is_terminating && !is_finished(pod) && !is_ignored(pod)
 }

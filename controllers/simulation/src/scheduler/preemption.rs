@@ -13,7 +13,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
 
-use super::plan::NodeInfo;
+use super::node_info::NodeInfo;
+use super::pod_info::priority;
 
 /// The reason of the condition DisruptionTarget of victims.
 pub const REASON: &str = "PreemptionByScheduler";
@@ -30,11 +31,6 @@ pub struct Preemption {
     pub victims: Vec<Arc<Pod>>,
     /// How many of them a budget does not permit to be disrupted.
     violations: usize,
-}
-
-/// The priority of a pod.
-pub fn priority(pod: &Pod) -> i32 {
-    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
 /// Whether pods of a lower priority are terminating on a node because they were preempted before.

@@ -4,59 +4,16 @@
 use std::collections::HashMap;
 
 use coracle_kinds::node_affinity::{label, matches_node_affinity, term_selects};
-use coracle_kinds::resources::amount;
 use coracle_kinds::taints::{is_tolerated, taints};
-use coracle_pod_resources::ResourceList;
-use k8s_openapi::api::core::v1::{Container, Pod, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
 
-use super::filter::Candidate;
-use super::inter_pod::{Namespaces, is_selected_pod, required_affinity_terms, selects};
-use super::plan::NodeInfo;
+use super::affinity_terms::{Namespaces, is_selected_pod, preferred_terms, required_affinity_terms, selects};
+use super::candidate::Candidate;
+use super::node_info::{CpuAndMemory, NodeInfo};
 
 const HIGHEST: i64 = 100;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// What a required affinity of an existing pod counts for one that matches it.
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
-
-/// CPU in thousandths and memory in bytes: what the scores compare.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuAndMemory([i64; 2]);
-
-impl CpuAndMemory {
-    /// Those in a list of resources.
-    pub fn of(list: &ResourceList) -> CpuAndMemory {
-        CpuAndMemory([amount(list, "cpu").milli_value(), amount(list, "memory").value()])
-    }
-
-    /// What a pod with these requests is taken to use: a container without a request uses something too.
-    pub fn with_defaults(self, spec: &PodSpec) -> CpuAndMemory {
-        const DEFAULT: [i64; 2] = [100, 200 << 20];
-        let lacking = |resource: &str| {
-            let lacks = |container: &&Container| {
-                let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-                requests.is_none_or(|requests| !requests.contains_key(resource))
-            };
-            i64::try_from(spec.containers.iter().filter(lacks).count()).unwrap_or(i64::MAX)
-        };
-        let [cpu, memory] = DEFAULT;
-        self.plus(CpuAndMemory([
-            cpu.saturating_mul(lacking("cpu")),
-            memory.saturating_mul(lacking("memory")),
-        ]))
-    }
-
-    /// The sum of two.
-    pub fn plus(self, CpuAndMemory([more_cpu, more_memory]): CpuAndMemory) -> CpuAndMemory {
-        let CpuAndMemory([cpu, memory]) = self;
-        CpuAndMemory([cpu.saturating_add(more_cpu), memory.saturating_add(more_memory)])
-    }
-
-    /// The difference of two.
-    pub fn minus(self, CpuAndMemory([less_cpu, less_memory]): CpuAndMemory) -> CpuAndMemory {
-        let CpuAndMemory([cpu, memory]) = self;
-        CpuAndMemory([cpu.saturating_sub(less_cpu), memory.saturating_sub(less_memory)])
-    }
-}
 
 /// The score of each of these nodes, by their indexes. Higher is better.
 pub fn scores(
@@ -173,27 +130,6 @@ fn inter_pod_affinity(
     let sums: Vec<i64> = nodes.iter().map(sum).collect();
     let (least, most) = (sums.iter().copied().min()?, sums.iter().copied().max()?);
     (most > least).then(|| sums.iter().map(|sum| (sum - least) * HIGHEST / (most - least)).collect())
-}
-
-/// The preferred terms of a pod, those of anti-affinity with a negative weight.
-fn preferred_terms(pod: &Pod) -> impl Iterator<Item = (&PodAffinityTerm, i64)> {
-    fn weighted(
-        terms: Option<&Vec<WeightedPodAffinityTerm>>,
-        sign: i64,
-    ) -> impl Iterator<Item = (&PodAffinityTerm, i64)> {
-        terms.into_iter().flatten().map(move |term| (&term.pod_affinity_term, sign * i64::from(term.weight)))
-    }
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    let to = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
-    let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-    let to = to.and_then(|to| to.preferred_during_scheduling_ignored_during_execution.as_ref());
-    let anti = anti.and_then(|anti| anti.preferred_during_scheduling_ignored_during_execution.as_ref());
-    weighted(to, 1).chain(weighted(anti, -1))
-}
-
-/// Whether a pod has terms that count for others.
-pub fn has_affinity(pod: &Pod) -> bool {
-    preferred_terms(pod).next().is_some() || required_affinity_terms(pod).next().is_some()
 }
 
 /// Topology spread that is wanted and not required: the fewer pods of the kind in the domain of a node the better, and the more

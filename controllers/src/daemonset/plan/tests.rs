@@ -1,5 +1,6 @@
 use super::*;
 use crate::daemonset::status::status;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-01T00:01:00Z";

@@ -22,7 +22,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, ResourceExt};
 
 use super::metrics::{EndToEnd, Operation, Retroactive};
-use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
+use super::writer::Writer;
+use super::{COMPONENT, NAME, RESYNC, in_tree};
 use crate::settings::{Context, Settings};
 use plan::{ClaimContext, EventRecord, Plan, plan};
 

@@ -28,7 +28,8 @@ use kube::api::DeleteParams;
 
 use super::super::metrics::{Attempts, Operation};
 use super::super::volumes::referred;
-use super::super::{COMPONENT, NAME, RESYNC, Writer};
+use super::super::writer::Writer;
+use super::super::{COMPONENT, NAME, RESYNC};
 use super::deletes;
 use crate::settings::{Context, Settings};
 

@@ -18,7 +18,8 @@ use kube::Resource;
 
 use super::claims::plan::EventRecord;
 use super::metrics::{EndToEnd, Operation, UNKNOWN};
-use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
+use super::writer::Writer;
+use super::{COMPONENT, NAME, RESYNC, in_tree};
 use crate::settings::{Context, Settings};
 use plan::{Plan, plan};
 

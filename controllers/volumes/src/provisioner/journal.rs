@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coracle_controller_runtime::cache::NamespacedName;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::confined_fs::{Name, Root, blocking};
@@ -107,7 +107,7 @@ impl Journal {
     }
 
     fn begun(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, Vec<JournalEntry>>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock()
     }
 }
 

@@ -4,7 +4,6 @@
 //! volumes, where it can be changed. An operation that takes long blocks no other: its key is requeued for the end of that time.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use coracle_controller_runtime::cache::NamespacedName;
@@ -12,6 +11,7 @@ use coracle_controller_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::overrides::{self, PREFIX, count, duration};
 
@@ -115,7 +115,7 @@ impl Operations {
 
     /// Begins an attempt, or continues it. After [`Step::Fail`] the next one begins.
     pub fn attempt(&self, name: &NamespacedName, uid: Option<&str>, behavior: OperationBehavior) -> Attempt {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let operation = known.entry(name.clone()).or_default();
         let uid = uid.unwrap_or_default();
         if operation.uid != uid {
@@ -126,14 +126,14 @@ impl Operations {
 
     /// Ends an attempt that failed of itself.
     pub fn fail(&self, name: &NamespacedName) {
-        if let Some(operation) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get_mut(name) {
+        if let Some(operation) = self.known.lock().get_mut(name) {
             operation.began = None;
         }
     }
 
     /// Forgets an operation that was done, or is not to be done any more.
     pub fn forget(&self, name: &NamespacedName) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.known.lock().remove(name);
     }
 }
 

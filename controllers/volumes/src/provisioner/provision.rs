@@ -24,7 +24,7 @@ use serde_json::json;
 use super::directories::{Directories, NO_DIRECTORY};
 use super::journal::{Journal, JournalEntry};
 use super::operations::{Operations, Step, VolumeBehavior};
-use super::{ProvisionRequest, ProvisionerPlugin};
+use super::plugin::{ProvisionRequest, ProvisionerPlugin};
 
 /// The loop over the claims that were given to a plugin.
 pub struct ProvisionController<P> {

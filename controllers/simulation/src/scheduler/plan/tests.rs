@@ -1,5 +1,8 @@
 use super::*;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
+
+use super::super::pod_info::sort_by_priority;
 
 fn node(name: &str, more: Value) -> Arc<Node> {
     let mut node = json!({

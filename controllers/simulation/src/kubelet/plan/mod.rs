@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::behavior::PodBehavior;
+use super::pod::waits_for_removal;
 use super::runtime_state::{PodEvent, PodRuntimeState};
 use super::status::{self, Addresses};
 
@@ -44,14 +45,6 @@ pub fn plan(observed: &Observed) -> Plan {
         wake: progress.wake,
         state,
     }
-}
-
-/// Whether a pod is to be stopped and deleted by its kubelet. Without a grace period the API server deletes it at once, unless
-/// finalizers keep it as it is; a pod that has neither was left so by a server that ended between the two writes of its deletion.
-pub fn waits_for_removal(pod: &Pod) -> bool {
-    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-    let is_kept = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
-    pod.metadata.deletion_timestamp.is_some() && (grace > 0 || !is_kept)
 }
 
 #[cfg(test)]

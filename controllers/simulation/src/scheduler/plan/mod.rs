@@ -5,93 +5,19 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_kinds::resources::{requests, resource_list};
-use coracle_pod_resources::{ResourceList, add_resource_list};
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use coracle_kinds::resources::requests;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use super::filter::{Candidate, Rejection, rejection};
-use super::inter_pod::{InterPodConstraints, Namespaces, required_anti_affinity_terms};
-use super::preemption::{self, Preemption, is_under_way, preempt};
-use super::score::{CpuAndMemory, has_affinity, scores};
+use super::affinity_terms::Namespaces;
+use super::candidate::{Candidate, Rejection};
+use super::filter::rejection;
+use super::inter_pod::InterPodConstraints;
+use super::node_info::{CpuAndMemory, NodeInfo};
+use super::pod_info::{nominated_node, priority};
+use super::preemption::{Preemption, is_under_way, preempt};
+use super::score::scores;
 use super::volume_binding::{Claims, VolumeBinding};
-
-/// A node, its pods, and what is left of its resources (kube-scheduler: NodeInfo).
-pub struct NodeInfo {
-    pub node: Arc<Node>,
-    pub allocatable: ResourceList,
-    pub used: ResourceList,
-    /// Its CPU and memory, in the units of the scores.
-    pub capacity: CpuAndMemory,
-    /// What its pods request of them.
-    pub requested: CpuAndMemory,
-    /// What its pods are taken to use of them.
-    pub non_zero_requested: CpuAndMemory,
-    pub pods: Vec<Arc<Pod>>,
-    /// Those of the pods that do not want to be with certain others.
-    pub pods_with_anti_affinity: Vec<Arc<Pod>>,
-    /// Those that are drawn to certain others, or prefer to keep away from them.
-    pub pods_with_affinity: Vec<Arc<Pod>>,
-}
-
-impl NodeInfo {
-    pub fn new(node: Arc<Node>) -> NodeInfo {
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let allocatable = resource_list(allocatable);
-        NodeInfo {
-            capacity: CpuAndMemory::of(&allocatable),
-            allocatable,
-            used: ResourceList::new(),
-            requested: CpuAndMemory::default(),
-            non_zero_requested: CpuAndMemory::default(),
-            pods: Vec::new(),
-            pods_with_anti_affinity: Vec::new(),
-            pods_with_affinity: Vec::new(),
-            node,
-        }
-    }
-
-    pub fn name(&self) -> &str {
-        self.node.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// Adds a pod to the node.
-    pub fn add_pod(&mut self, pod: Arc<Pod>) {
-        if let Some(spec) = &pod.spec {
-            let requests = requests(spec);
-            add_resource_list(&mut self.used, &requests);
-            let requested = CpuAndMemory::of(&requests);
-            self.requested = self.requested.plus(requested);
-            self.non_zero_requested = self.non_zero_requested.plus(requested.with_defaults(spec));
-        }
-        if required_anti_affinity_terms(&pod).next().is_some() {
-            self.pods_with_anti_affinity.push(pod.clone());
-        }
-        if has_affinity(&pod) {
-            self.pods_with_affinity.push(pod.clone());
-        }
-        self.pods.push(pod);
-    }
-
-    /// Removes a pod from the node.
-    pub fn remove_pod(&mut self, pod: &Arc<Pod>) {
-        let is_other = |other: &Arc<Pod>| !Arc::ptr_eq(other, pod);
-        let count = self.pods.len();
-        self.pods.retain(is_other);
-        self.pods_with_anti_affinity.retain(is_other);
-        self.pods_with_affinity.retain(is_other);
-        let Some(spec) = pod.spec.as_ref().filter(|_| self.pods.len() < count) else { return };
-        let requests = requests(spec);
-        let requested = CpuAndMemory::of(&requests);
-        self.requested = self.requested.minus(requested);
-        self.non_zero_requested = self.non_zero_requested.minus(requested.with_defaults(spec));
-        for (name, quantity) in requests {
-            if let Some(used) = self.used.get_mut(&name) {
-                *used = used.minus(&quantity);
-            }
-        }
-    }
-}
 
 #[derive(Debug)]
 pub enum Decision {
@@ -226,7 +152,7 @@ impl Snapshot {
         if candidate.spec.preemption_policy.as_deref() == Some("Never") {
             return rejected("not eligible due to preemptionPolicy=Never.".to_owned());
         }
-        let priority = preemption::priority(candidate.pod);
+        let priority = priority(candidate.pod);
         let is_resolvable =
             |index: usize| rejections.iter().any(|(of, rejection)| *of == index && rejection.is_resolvable);
         let nominated = nominated_node(candidate.pod).and_then(|name| self.find(name));
@@ -267,11 +193,6 @@ impl Snapshot {
     }
 }
 
-/// The node that pods were preempted from for this one.
-pub fn nominated_node(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
-}
-
 fn none_of<'a>(count: usize, reasons: impl Iterator<Item = &'a str>) -> String {
     let mut histogram = BTreeMap::<&str, usize>::new();
     reasons.for_each(|reason| *histogram.entry(reason).or_default() += 1);
@@ -279,14 +200,6 @@ fn none_of<'a>(count: usize, reasons: impl Iterator<Item = &'a str>) -> String {
         histogram.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     lines.sort_unstable();
     format!("0/{count} nodes are available: {}.", lines.join(", "))
-}
-
-/// The order in which pods are scheduled: by priority, then by age.
-pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-    pods.sort_by_key(|pod| {
-        (Reverse(preemption::priority(pod)), pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
-    });
-    pods
 }
 
 #[cfg(test)]

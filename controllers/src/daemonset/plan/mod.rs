@@ -7,27 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_kinds::pods::{is_available, is_ready, is_terminating, node, phase};
-use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::Timestamp;
 
 use super::eligibility::{Eligibility, Requirements};
+use super::observed::Observed;
 use super::pods::{by_node, has_hash, sort};
 use super::rollout;
 
 /// The most pods that are created, and deleted, in one reconciliation.
 pub const BURST: usize = 250;
-
-/// What is known of a set.
-pub struct Observed<'a> {
-    pub set: &'a DaemonSet,
-    /// The pods that it controls.
-    pub pods: &'a [Arc<Pod>],
-    pub nodes: &'a [Arc<Node>],
-    /// The hash of the current template.
-    pub hash: &'a str,
-    pub now: Timestamp,
-}
 
 /// A pod that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +133,7 @@ fn remove_surplus(
     let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| has_hash(pod, observed.hash));
     plan.delete.extend(new.iter().skip(1).chain(old.iter().skip(1)).map(|pod| Arc::clone(pod)));
     if let (Some(new), Some(old)) = (new.first(), old.first())
-        && (!is_ready(old) || is_available(new, min_ready_seconds(observed.set), observed.now))
+        && (!is_ready(old) || is_available(new, observed.min_ready_seconds(), observed.now))
     {
         plan.delete.push(Arc::clone(old));
     }
@@ -156,11 +144,6 @@ fn without_node(by_node: &BTreeMap<&str, Vec<&Arc<Pod>>>, nodes: &[Arc<Node>]) -
     let names: BTreeSet<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
     let lost = by_node.iter().filter(|(name, _)| !names.contains(*name)).flat_map(|(_, pods)| pods);
     lost.filter(|pod| node(pod).is_none() && !is_terminating(pod)).map(|pod| Arc::clone(pod)).collect()
-}
-
-/// For how long a pod of a set has to be ready until it is available.
-pub fn min_ready_seconds(set: &DaemonSet) -> i32 {
-    set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0)
 }
 
 #[cfg(test)]

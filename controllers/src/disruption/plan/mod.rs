@@ -10,12 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::CountError;
 use crate::workload::int_or_percent::{Round, scaled_value};
 
 /// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
 const TO_BE_DISRUPTED: &str = "DisruptionTarget";
+
+/// Why the pods of a budget cannot be counted.
+pub(super) type CountError = String;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {

@@ -12,8 +12,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use kube::api::PostParams;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
@@ -68,6 +67,14 @@ fn go_json(value: &Value) -> String {
 
 fn name(owner: &str, hash: &str) -> String {
     format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(owner))
+}
+
+/// The name of a revision by what it holds.
+///
+/// - `collisions`: how many of its names were taken by others so far
+pub fn revision_name(owner: &str, revision: &ControllerRevision, collisions: i32) -> String {
+    let data = revision.data.as_ref().map_or(&Value::Null, |data| &data.0);
+    name(owner, &hash(data, collisions))
 }
 
 /// Sorts revisions from the oldest to the newest.
@@ -131,33 +138,6 @@ fn new(
         ..ObjectMeta::default()
     };
     ControllerRevision { metadata, data: Some(RawExtension(data)), revision }
-}
-
-/// Creates a revision under the first name that is free or that its like has. The label keeps the hash of the first try.
-///
-/// # Errors
-/// The API refuses it.
-pub async fn create(
-    api: &Api<ControllerRevision>,
-    owner: &str,
-    mut revision: ControllerRevision,
-    collisions: &mut i32,
-) -> kube::Result<ControllerRevision> {
-    let data = revision.data.as_ref().map(|data| data.0.clone()).unwrap_or_default();
-    loop {
-        let name = name(owner, &hash(&data, *collisions));
-        revision.metadata.name = Some(name.clone());
-        match api.create(&PostParams::default(), &revision).await {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-                let taken = api.get(&name).await?;
-                if taken.data == revision.data {
-                    return Ok(taken);
-                }
-                *collisions += 1;
-            }
-            answer => return answer,
-        }
-    }
 }
 
 /// The oldest revisions beyond a limit; those that are live do not count. A negative limit is none. `revisions` are sorted.

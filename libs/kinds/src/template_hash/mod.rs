@@ -60,7 +60,7 @@ struct Types(HashMap<&'static str, Shape>);
 
 fn types() -> &'static Types {
     static TYPES: OnceLock<Types> = OnceLock::new();
-    TYPES.get_or_init(|| Types::parse(include_str!("template_hash/types.txt")))
+    TYPES.get_or_init(|| Types::parse(include_str!("types.txt")))
 }
 
 impl Types {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_go() {
-        let cases = include_str!("template_hash/cases.jsonl");
+        let cases = include_str!("cases.jsonl");
         for line in cases.lines() {
             let case: Value = serde_json::from_str(line).unwrap();
             let template: PodTemplateSpec = serde_json::from_value(case["template"].clone()).unwrap();

@@ -10,108 +10,27 @@
 //! A cache lags behind the server. A controller waits for its own writes by [`Cache::wait_until_observed`]; what must not be decided on an old
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
+mod change;
 mod indexer;
 mod object;
 mod reflector;
 mod watched;
 
 use std::any::{Any, TypeId};
-use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::Resource;
-use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 
+pub use change::{Change, Changes};
 pub use coracle_object_meta::NamespacedName;
 pub(super) use indexer::Indexer;
+pub use indexer::Write;
+pub use object::Cached;
 pub(super) use object::{Decode, Object, decode};
 pub use reflector::ListScope;
 pub(super) use reflector::run;
 pub use watched::Identified;
-
-/// What a controller can have a cache of.
-pub trait Cached:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
-
-impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for K {}
-
-/// An object before and after.
-#[derive(Debug)]
-pub struct Change<K: ?Sized> {
-    /// None: it is new, at least to the subscriber.
-    pub old: Option<Arc<K>>,
-    /// None: it was deleted.
-    pub new: Option<Arc<K>>,
-}
-
-impl<K: ?Sized> Clone for Change<K> {
-    fn clone(&self) -> Change<K> {
-        Change { old: self.old.clone(), new: self.new.clone() }
-    }
-}
-
-impl Change<dyn Object> {
-    /// The change, of an object of a kind.
-    pub(super) fn downcast<K: Cached>(self) -> Change<K> {
-        let of_kind = |object: Option<Arc<dyn Object>>| object.and_then(object::downcast);
-        Change { old: of_kind(self.old), new: of_kind(self.new) }
-    }
-}
-
-impl<K> Change<K> {
-    /// The object as it is, or was at last.
-    pub fn object(&self) -> Option<&Arc<K>> {
-        self.new.as_ref().or(self.old.as_ref())
-    }
-
-    /// Whether something about the object has changed; also true for additions and deletions.
-    pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
-        self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
-    }
-
-    /// The states before and after.
-    pub fn states(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.old.iter().chain(&self.new)
-    }
-}
-
-impl<K: Resource> Change<K> {
-    /// The name of the object.
-    pub fn name(&self) -> Option<NamespacedName> {
-        self.object().map(|object| NamespacedName::of(object.as_ref()))
-    }
-}
-
-/// What a subscriber of a cache receives.
-pub struct Changes<K> {
-    receiver: mpsc::UnboundedReceiver<Change<dyn Object>>,
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K: Cached> Changes<K> {
-    /// The next change. None: the cache is gone.
-    pub async fn recv(&mut self) -> Option<Change<K>> {
-        self.receiver.recv().await.map(Change::downcast)
-    }
-
-    /// Drops the changes that wait.
-    pub fn clear(&mut self) {
-        while self.receiver.try_recv().is_ok() {}
-    }
-}
-
-/// A write of a controller's own, to be seen before it decides again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// Created or changed; the response had this revision.
-    Revision(u64),
-    /// The object of this name and uid is deleted, or terminating.
-    Deleted(NamespacedName, String),
-}
 
 /// All objects of a kind, as far as its watch has reported them (client-go: informer and indexer).
 pub struct Cache<K> {
@@ -145,8 +64,8 @@ impl<K: Cached> Cache<K> {
     }
 
     /// What is known of the objects, without their type.
-    pub(super) fn indexer(&self) -> Arc<Indexer> {
-        self.indexer.clone()
+    pub(super) fn indexer(&self) -> &Arc<Indexer> {
+        &self.indexer
     }
 
     /// The object of that name.
@@ -193,7 +112,7 @@ impl<K: Cached> Cache<K> {
 
     /// Waits until everything that existed at the start was seen.
     pub async fn synced(&self) {
-        self.indexer().synced().await;
+        self.indexer.clone().synced().await;
     }
 
     /// Whether everything that existed at the start was observed.
@@ -204,7 +123,7 @@ impl<K: Cached> Cache<K> {
 
     /// All that is, and then each change. The receiver has to keep up: changes are kept until it takes them.
     pub fn subscribe(&self) -> Changes<K> {
-        Changes { receiver: self.indexer.subscribe(), kind: PhantomData }
+        Changes::of(self.indexer.subscribe())
     }
 }
 

@@ -1,0 +1,80 @@
+//! Changes of objects, as the subscribers of a cache receive them.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::Resource;
+use tokio::sync::mpsc;
+
+use super::NamespacedName;
+use super::object::{self, Cached, Object};
+
+/// An object before and after.
+#[derive(Debug)]
+pub struct Change<K: ?Sized> {
+    /// None: it is new, at least to the subscriber.
+    pub old: Option<Arc<K>>,
+    /// None: it was deleted.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K: ?Sized> Clone for Change<K> {
+    fn clone(&self) -> Change<K> {
+        Change { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+impl Change<dyn Object> {
+    /// The change, of an object of a kind.
+    pub(crate) fn downcast<K: Cached>(self) -> Change<K> {
+        let of_kind = |object: Option<Arc<dyn Object>>| object.and_then(object::downcast);
+        Change { old: of_kind(self.old), new: of_kind(self.new) }
+    }
+}
+
+impl<K> Change<K> {
+    /// The object as it is, or was at last.
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    /// Whether something about the object has changed; also true for additions and deletions.
+    pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
+        self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
+    }
+
+    /// The states before and after.
+    pub fn states(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.old.iter().chain(&self.new)
+    }
+}
+
+impl<K: Resource> Change<K> {
+    /// The name of the object.
+    pub fn name(&self) -> Option<NamespacedName> {
+        self.object().map(|object| NamespacedName::of(object.as_ref()))
+    }
+}
+
+/// What a subscriber of a cache receives.
+pub struct Changes<K> {
+    receiver: mpsc::UnboundedReceiver<Change<dyn Object>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Cached> Changes<K> {
+    /// The changes that an indexer of the kind sends.
+    pub(super) fn of(receiver: mpsc::UnboundedReceiver<Change<dyn Object>>) -> Changes<K> {
+        Changes { receiver, kind: PhantomData }
+    }
+
+    /// The next change. None: the cache is gone.
+    pub async fn recv(&mut self) -> Option<Change<K>> {
+        self.receiver.recv().await.map(Change::downcast)
+    }
+
+    /// Drops the changes that wait.
+    pub fn clear(&mut self) {
+        while self.receiver.try_recv().is_ok() {}
+    }
+}

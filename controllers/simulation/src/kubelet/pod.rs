@@ -1,0 +1,75 @@
+//! What a kubelet reads from a pod beside its behavior.
+
+use std::time::Duration;
+
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_kinds::resources::is_sidecar;
+use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodSpec};
+
+/// When a container of a pod runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs to its end before the next one is started.
+    Init,
+    /// An init container that runs on beside the others.
+    Sidecar,
+    Main,
+}
+
+/// Whether a pod is to be stopped and deleted by its kubelet. Without a grace period the API server deletes it at once, unless
+/// finalizers keep it as it is; a pod that has neither was left so by a server that ended between the two writes of its deletion.
+pub fn waits_for_removal(pod: &Pod) -> bool {
+    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+    let is_kept = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+    pod.metadata.deletion_timestamp.is_some() && (grace > 0 || !is_kept)
+}
+
+/// The name of a pod in the kubelet's messages.
+pub fn full_name(pod: &Pod) -> String {
+    let NamespacedName { namespace, name } = NamespacedName::of(pod);
+    format!("{name}_{namespace}({})", pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// A pod's init containers and then the others.
+pub fn specs(pod: &Pod) -> impl Iterator<Item = (Role, &Spec)> {
+    let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
+    let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
+    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec)))
+}
+
+/// Whether a container is started again that exited with this code.
+pub fn is_restarted(pod: &Pod, spec: &Spec, code: i32) -> bool {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    match spec.restart_policy.as_deref().or(of_pod) {
+        Some("Never") => false,
+        Some("OnFailure") => code != 0,
+        _ => true,
+    }
+}
+
+/// How long the containers of a pod may take to exit.
+pub fn grace_period(pod: &Pod) -> Duration {
+    let of_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    let seconds = pod.metadata.deletion_grace_period_seconds.or(of_spec).unwrap_or(30);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Messages about the readiness gates of a pod that are not true.
+pub fn closed_gates(pod: &Pod) -> Vec<String> {
+    let known = |r#type: &str| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().find(|condition| condition.type_ == r#type)
+    };
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let closed = gates.filter_map(|gate| match (&gate.condition_type, known(&gate.condition_type)) {
+        (gate, None) => {
+            Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist."))
+        }
+        (_, Some(condition)) if condition.status == "True" => None,
+        (gate, Some(condition)) => Some(format!(
+            "the status of pod readiness gate {gate:?} is not \"True\", but {}",
+            condition.status
+        )),
+    });
+    closed.collect()
+}

@@ -1,0 +1,38 @@
+//! A pod that is being scheduled, and why a node does not take it.
+
+use coracle_pod_resources::ResourceList;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use super::node_info::CpuAndMemory;
+use super::volume_binding::Claims;
+
+/// A pod that is being scheduled.
+pub struct Candidate<'a> {
+    pub pod: &'a Pod,
+    pub spec: &'a PodSpec,
+    pub requests: ResourceList,
+    /// What it requests of CPU and memory.
+    pub requested: CpuAndMemory,
+    /// What it is taken to use of them.
+    pub non_zero_requested: CpuAndMemory,
+    pub claims: Claims,
+}
+
+/// Why a node was rejected.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub reasons: Vec<String>,
+    /// Whether fewer pods on the node could change it.
+    pub is_resolvable: bool,
+}
+
+impl Rejection {
+    /// One that no preemption helps against.
+    pub fn unresolvable(reason: &str) -> Option<Rejection> {
+        Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: false })
+    }
+
+    pub fn resolvable(reason: &str) -> Option<Rejection> {
+        Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: true })
+    }
+}

@@ -1,0 +1,56 @@
+//! What the scheduler reads from a pod.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coracle_kinds::pods;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::simulated::{is_finished, is_ignored};
+
+/// The scheduler of pods that name none.
+pub const NAME: &str = "default-scheduler";
+
+/// The priority of a pod.
+pub fn priority(pod: &Pod) -> i32 {
+    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+}
+
+/// The node that pods were preempted from for this one.
+pub fn nominated_node(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The order in which pods are scheduled: by priority, then by age.
+pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
+    pods.sort_by_key(|pod| {
+        (Reverse(priority(pod)), pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
+    });
+    pods
+}
+
+/// What the place of a pod depends on; a status is no part of it.
+pub fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
+    (pod.metadata.generation, pod.metadata.labels.as_ref())
+}
+
+/// The uid of a pod.
+pub fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether a pod occupies its node.
+pub fn occupies_node(pod: &Pod) -> bool {
+    pods::node(pod).is_some() && !is_finished(pod)
+}
+
+/// Whether a pod without a node is ours to node.
+pub fn is_waiting(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
+    let is_gated =
+        spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
+    let is_terminating = pod.metadata.deletion_timestamp.is_some();
+    scheduler == NAME && !is_gated && !is_terminating && !is_finished(pod) && !is_ignored(pod)
+}

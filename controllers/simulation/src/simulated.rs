@@ -1,0 +1,26 @@
+//! Which pods and nodes are simulated, by their annotations and states.
+
+use coracle_kinds::pods;
+use coracle_object_meta::annotation;
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+/// A pod with this annotation is not simulated.
+pub const IGNORE: &str = "sim.coracle.dev/ignore";
+
+/// A Node with this annotation has a kubelet that does nothing.
+pub const SILENT: &str = "sim.coracle.dev/silent";
+
+/// Whether a node neither reports nor runs anything.
+pub fn is_silent(node: &Node) -> bool {
+    annotation(&node.metadata, SILENT) == Some("true")
+}
+
+/// Whether a pod is not simulated.
+pub fn is_ignored(pod: &Pod) -> bool {
+    annotation(&pod.metadata, IGNORE) == Some("true")
+}
+
+/// Whether a pod has ended, of itself or because a client declared so.
+pub fn is_finished(pod: &Pod) -> bool {
+    matches!(pods::phase(pod), "Succeeded" | "Failed")
+}

@@ -1,0 +1,112 @@
+//! Writes of ControllerRevisions. Their names and matches are in `coracle_kinds::controller_revision`.
+
+use std::sync::Arc;
+
+use coracle_controller_runtime::ReconcileContext;
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_kinds::controller_revision::revision_name;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+
+/// Creates a revision under the first name that is free or that its like has. The label keeps the
+/// hash of the first try.
+///
+/// - `collisions`: how many names were taken by others so far
+///
+/// # Errors
+/// The API refuses it.
+pub async fn create_revision(
+    revisions: &Arc<Cache<ControllerRevision>>,
+    owner: &str,
+    mut revision: ControllerRevision,
+    collisions: &mut i32,
+    ctx: &ReconcileContext,
+) -> kube::Result<ControllerRevision> {
+    let api = ctx.api(revisions);
+    loop {
+        revision.metadata.name = Some(revision_name(owner, &revision, *collisions));
+        let taken = match api.create(&revision).await {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => status,
+            answer => return answer,
+        };
+        let Some(existing) = api.get(&NamespacedName::of(&revision)).await? else {
+            return Err(kube::Error::Api(taken));
+        };
+        if existing.data == revision.data {
+            ctx.await_observed(revisions, &existing);
+            return Ok(existing);
+        }
+        *collisions += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::convert::Infallible;
+
+    use http::{Method, Request, Response};
+    use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+    use kube::Client;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn revision(name: Option<&str>, data: &str) -> ControllerRevision {
+        let mut revision = ControllerRevision::default();
+        revision.metadata.namespace = Some("n".to_owned());
+        revision.metadata.name = name.map(str::to_owned);
+        revision.data = Some(RawExtension(json!(data)));
+        revision
+    }
+
+    /// An API where these revisions exist.
+    fn api(existing: Vec<ControllerRevision>) -> Client {
+        let named = existing.into_iter().map(|revision| (revision.metadata.name.clone(), json!(revision)));
+        let existing = Arc::new(Mutex::new(named.collect::<HashMap<Option<String>, Value>>()));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let existing = existing.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap_or_default();
+                let (code, answer) = if head.method == Method::POST {
+                    let new: Value = serde_json::from_slice(&body).unwrap();
+                    let name = new["metadata"]["name"].as_str().map(str::to_owned);
+                    match existing.lock().contains_key(&name) {
+                        true => (409, json!({"kind": "Status", "reason": "AlreadyExists", "code": 409})),
+                        false => (201, new),
+                    }
+                } else {
+                    let name = head.uri.path().rsplit('/').next().map(str::to_owned);
+                    (200, existing.lock()[&name].clone())
+                };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(code).body(answer).unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_revision_has_the_first_name_that_is_free_or_its_own() {
+        let new = revision(None, "new");
+        let names = [0, 1, 2].map(|collisions| revision_name("web", &new, collisions));
+        for (case, existing, collisions) in [
+            ("free", vec![], 0),
+            ("one that is taken", vec![revision(Some(&names[0]), "other")], 1),
+            ("its own", vec![revision(Some(&names[0]), "new")], 0),
+            (
+                "its own after one that is taken",
+                vec![revision(Some(&names[0]), "other"), revision(Some(&names[1]), "new")],
+                1,
+            ),
+        ] {
+            let (cache, ctx) = (Arc::new(Cache::with([])), ReconcileContext::new(api(existing)));
+            let mut counted = 0;
+            let created = create_revision(&cache, "web", new.clone(), &mut counted, &ctx).await.unwrap();
+            assert_eq!(created.metadata.name.as_ref(), names.get(counted as usize), "{case}");
+            assert_eq!((created.data, counted), (new.data.clone(), collisions), "{case}");
+        }
+    }
+}
