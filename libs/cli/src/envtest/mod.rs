@@ -93,6 +93,17 @@ fn report_failure(line: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The parts of the reference of flags.
+#[cfg(test)]
+pub(crate) mod reference {
+    pub use super::apiserver_flags::{OWN, WITHOUT_EFFECT};
+    use super::{apiserver, apiserver_flags, etcd};
+
+    /// The programs, with what makes their help.
+    pub const HELP: [(&str, fn() -> String); 2] =
+        [(apiserver::NAME, || apiserver_flags::flags().help()), (etcd::NAME, || etcd::FLAGS.help())];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
