@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_control_plane::Options;
+use coracle_control_plane::{Options, option_doc, service_account_doc};
 
 use crate::audit::AuditOptions;
 use crate::{
@@ -12,6 +12,9 @@ use crate::{
 };
 
 /// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
+///
+/// A number outside of its range counts as the nearest inside. The ranges are those of the flags of `coracle serve`, in
+/// `docs/reference/flags.md`; only the times that Events live and between compactions of etcd may be shorter.
 #[derive(Clone, Debug, Default)]
 pub struct Builder(Options);
 
@@ -22,7 +25,7 @@ impl Builder {
         self
     }
 
-    /// Keeps the data in a directory, which is created if it is missing.
+    #[doc = option_doc!(data_dir)]
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
         self.0.data_dir = Some(directory.into());
         self
@@ -36,161 +39,163 @@ impl Builder {
         self
     }
 
-    /// The address to serve on; port 0, the default, is any free one.
+    #[doc = option_doc!(listen)]
     pub fn listen(mut self, address: SocketAddr) -> Builder {
         self.0.listen = address;
         self
     }
 
-    /// The chance that a request over HTTP/2 makes its connection end, so that clients spread over the servers behind a load balancer
-    /// (`--goaway-chance`); never by default.
+    #[doc = option_doc!(goaway_chance)]
     pub fn goaway_chance(mut self, chance: GoawayChance) -> Builder {
         self.0.goaway_chance = chance;
         self
     }
 
-    /// How requests are authorized; RBAC by default.
+    #[doc = option_doc!(mode)]
     pub fn authorization(mut self, mode: Mode) -> Builder {
         self.0.mode = mode;
         self
     }
 
-    /// Whether requests without credentials are served as those of `system:anonymous` (`--anonymous-auth`); true by default.
+    #[doc = option_doc!(anonymous_auth)]
     pub fn anonymous_auth(mut self, is_allowed: bool) -> Builder {
         self.0.anonymous_auth = is_allowed;
         self
     }
 
-    /// Adds names and addresses to the server's certificate.
+    #[doc = option_doc!(tls_san)]
     pub fn tls_san(mut self, names: impl IntoIterator<Item = String>) -> Builder {
         self.0.tls_san.extend(names);
         self
     }
 
-    /// A file of bearer tokens in kube-apiserver's format (`--token-auth-file`).
+    #[doc = option_doc!(token_auth_file)]
     pub fn token_auth_file(mut self, file: impl Into<PathBuf>) -> Builder {
         self.0.token_auth_file = Some(file.into());
         self
     }
 
-    /// Files with the certificate to serve with and its key, instead of a certificate of our own authority. If both are
-    /// missing, a certificate is written there.
+    #[doc = option_doc!(serving_files)]
+    ///
+    /// If both are missing, a certificate is written there.
     pub fn serving_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Builder {
         self.0.serving_files = Some((certificate.into(), key.into()));
         self
     }
 
-    /// A file of authorities whose client certificates are trusted as well (`--client-ca-file`).
+    #[doc = option_doc!(client_ca_file)]
     pub fn client_ca_file(mut self, file: impl Into<PathBuf>) -> Builder {
         self.0.client_ca_file = Some(file.into());
         self
     }
 
-    /// The private key that signs service account tokens (`--service-account-signing-key-file`): RSA or ECDSA P-256.
+    #[doc = service_account_doc!(signing_key_file)]
     pub fn service_account_signing_key_file(mut self, file: impl Into<PathBuf>) -> Builder {
         self.0.service_accounts.signing_key_file = Some(file.into());
         self
     }
 
-    /// Files of public keys or certificates that verify service account tokens too (`--service-account-key-file`).
+    #[doc = service_account_doc!(key_files)]
     pub fn service_account_key_files(mut self, files: impl IntoIterator<Item = PathBuf>) -> Builder {
         self.0.service_accounts.key_files.extend(files);
         self
     }
 
-    /// The issuers of service account tokens (`--service-account-issuer`): the first is in new tokens, all are accepted.
+    #[doc = service_account_doc!(issuers)]
     pub fn service_account_issuers(mut self, issuers: impl IntoIterator<Item = String>) -> Builder {
         self.0.service_accounts.issuers.extend(issuers);
         self
     }
 
-    /// The IPv4 block of the cluster IPs of Services (`--service-cluster-ip-range`); 10.0.0.0/24 by default. For a new store.
+    #[doc = option_doc!(service_cidr)]
     pub fn service_cidr(mut self, block: Cidr) -> Builder {
         self.0.service_cidr = Some(block);
         self
     }
 
-    /// Where Services can be reached to which webhooks, conversions and APIServices refer (`--webhook-service-url`), if not by
-    /// their EndpointSlices.
+    #[doc = option_doc!(webhook_service_urls)]
     pub fn webhook_service_urls(mut self, urls: impl IntoIterator<Item = ServiceUrl>) -> Builder {
         self.0.webhook_service_urls.extend(urls);
         self
     }
 
-    /// The controllers to run, in the syntax of kube-controller-manager's `--controllers`; `*` by default. Unknown names are
-    /// ignored: see [`controllers::check_selection`](crate::controllers::check_selection).
+    #[doc = option_doc!(controllers)]
+    ///
+    /// Unknown names are ignored: see [`controllers::check_selection`](crate::controllers::check_selection).
     pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
         self.0.controllers = selection.into_iter().collect();
         self
     }
 
-    /// Overrides feature gates. [`start`](Self::start) fails for unknown and locked ones.
+    #[doc = option_doc!(feature_gates)]
+    ///
+    /// [`start`](Self::start) fails for unknown and locked ones.
     pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
         self.0.feature_gates.extend(gates);
         self
     }
 
-    /// The admission plugins to run; kube-apiserver's defaults unless set.
+    #[doc = option_doc!(admission_plugins)]
     pub fn admission_plugins(mut self, selection: PluginSelection) -> Builder {
         self.0.admission_plugins = selection;
         self
     }
 
-    /// The number of simulated nodes, 1 by default; 5,000 at most, more count as that.
+    #[doc = option_doc!(nodes)]
     pub fn nodes(mut self, count: usize) -> Builder {
         self.0.nodes = count;
         self
     }
 
-    /// The time at which writes are durable, with a data directory: with the operating system before the response, and on disk at most
-    /// 50 ms later by default. An interval above a minute counts
-    /// as a minute.
+    #[doc = option_doc!(durability)]
     pub fn durability(mut self, durability: Durability) -> Builder {
         self.0.durability = durability;
         self
     }
 
-    /// The maximum size of all objects together in bytes; 0 is no limit. Above it, writes that grow the store are rejected as by
-    /// etcd's quota. [`ControlPlane::MAX_STORE_BYTES`] by default; at most 1 TiB, more count as that.
+    #[doc = option_doc!(max_store_bytes)]
+    ///
+    /// Above it, writes that grow the store are rejected as by etcd's quota.
     pub fn max_store_bytes(mut self, bytes: u64) -> Builder {
         self.0.max_store_bytes = bytes;
         self
     }
 
-    /// The maximum number of pods in all namespaces; 0 is no limit. At it, the creation of pods is rejected (403).
-    /// [`ControlPlane::MAX_PODS`] by default.
+    #[doc = option_doc!(max_pods)]
+    ///
+    /// At it, the creation of pods is rejected (403).
     pub fn max_pods(mut self, pods: u32) -> Builder {
         self.0.max_pods = pods;
         self
     }
 
-    /// The time for which Events are kept after their last write, an hour by default; zero keeps them forever. More than ten years count as ten
-    /// years.
+    #[doc = option_doc!(event_ttl)]
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.0.event_ttl = ttl;
         self
     }
 
-    /// The period in which each HorizontalPodAutoscaler is reconciled, 15 seconds by default; from a second to a day, other periods count as
-    /// the nearest.
+    #[doc = option_doc!(horizontal_pod_autoscaler_sync_period)]
     pub fn horizontal_pod_autoscaler_sync_period(mut self, period: Duration) -> Builder {
         self.0.horizontal_pod_autoscaler_sync_period = period;
         self
     }
 
-    /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither. `standard` by default.
+    #[doc = option_doc!(default_storage_class)]
+    ///
+    /// None for no class; another one, `NAME-wait`, is created with it.
     pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
         self.0.default_storage_class = name;
         self
     }
 
-    /// A file with a `TracingConfiguration`: the collector to which spans of requests are exported (`--tracing-config-file`).
+    #[doc = option_doc!(tracing_config_file)]
     pub fn tracing_config_file(mut self, file: impl Into<PathBuf>) -> Builder {
         self.0.tracing_config_file = Some(file.into());
         self
     }
 
-    /// What is written to an audit log; nothing by default.
+    #[doc = option_doc!(audit)]
     pub fn audit(mut self, options: AuditOptions) -> Builder {
         self.0.audit = options;
         self

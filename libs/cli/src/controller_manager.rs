@@ -30,13 +30,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The kubeconfig or the key cannot be read, the server cannot be reached, or the leader election is lost.
 pub async fn run(flags: &Controllers) -> Result<()> {
     let mut signals = Signals::new()?;
-    let file = flags.kubeconfig.display().to_string();
-    let kubeconfig = Kubeconfig::read_from(&flags.kubeconfig).with_context(|| file.clone())?;
+    let file = flags.cluster.kubeconfig.display().to_string();
+    let kubeconfig = Kubeconfig::read_from(&flags.cluster.kubeconfig).with_context(|| file.clone())?;
     let features = flags.features()?;
     let settings = Settings {
         root_ca: root_ca(&kubeconfig).with_context(|| file.clone())?,
-        sign: flags.service_account_private_key_file.as_deref().map(sign).transpose()?,
-        horizontal_pod_autoscaler_sync_period: flags.horizontal_pod_autoscaler_sync_period,
+        sign: flags.manager.service_account_private_key_file.as_deref().map(sign).transpose()?,
+        horizontal_pod_autoscaler_sync_period: flags.options.horizontal_pod_autoscaler_sync_period,
         volumes: VolumeSettings::new(VolumeSettings::default().data, |gate| features.is_enabled(gate)),
         is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
         ..Settings::default()
@@ -53,12 +53,13 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
     let context = runtime::Context::new(client, Clock::system(), Metrics::default(), settings);
-    let is_selected = |name: &str| coracle_control_plane::controllers::is_selected(&flags.controllers, name);
+    let is_selected =
+        |name: &str| coracle_control_plane::controllers::is_selected(&flags.options.controllers, name);
     let selected = coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name));
     let selected: Vec<_> = selected.collect();
     let (work, stop) = (context.clone(), Box::pin(signals.next()));
     let work = Box::pin(async move { runtime::run_selected(work, selected, Readiness::default()).await });
-    if flags.leader_elect {
+    if flags.manager.leader_elect {
         let identity = coracle_control_plane::controllers::identity();
         runtime::leader::run_elected(&context, identity, work, stop).await?;
     } else {

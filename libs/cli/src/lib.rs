@@ -48,12 +48,14 @@ pub fn main(kinds: Kinds) -> ExitCode {
     };
     match cli.command {
         Command::Serve(serve) => with_control_plane(&serve, async |options| {
-            run::serve(options, kinds, &serve).await.map(|()| ExitCode::SUCCESS)
+            let kubeconfig = serve.kubeconfig(&options);
+            run::serve(options, kinds, kubeconfig).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Run { serve, command } => {
             let serve = serve.for_run();
             with_control_plane(&serve, async |options| {
-                run::run(options, kinds, &serve, &command, umask).await
+                let kubeconfig = serve.kubeconfig(&options);
+                run::run(options, kinds, kubeconfig, &command, umask).await
             })
         }
         Command::Controllers(flags) => controllers(&flags),
@@ -99,7 +101,7 @@ fn with_control_plane(serve: &Serve, work: impl AsyncFnOnce(Options) -> Result<E
 }
 
 fn controllers(flags: &Controllers) -> ExitCode {
-    match coracle_control_plane::controllers::check_selection(&flags.controllers) {
+    match coracle_control_plane::controllers::check_selection(&flags.options.controllers) {
         Ok(()) => {
             block_on(flags.log, async { controller_manager::run(flags).await.map(|()| ExitCode::SUCCESS) })
         }

@@ -10,25 +10,27 @@ use rustix::fs::Mode;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::Serve;
-
 /// Serves until SIGTERM or SIGINT.
+///
+/// - `kubeconfig`: the file to write; None for a temporary one.
 ///
 /// # Errors
 /// The control plane does not start, the kubeconfig cannot be written, or the store cannot be closed.
-pub async fn serve(options: Options, kinds: Kinds, flags: &Serve) -> Result<()> {
+pub async fn serve(options: Options, kinds: Kinds, kubeconfig: Option<PathBuf>) -> Result<()> {
     let mut signals = Signals::new()?;
+    let (data, uses_etcd) = (options.data_dir.clone(), options.etcd.is_some());
+    let delay = options.shutdown_delay_duration;
     let control_plane = ControlPlane::start(options, kinds).await?;
-    let kubeconfig = match flags.kubeconfig() {
+    let kubeconfig = match kubeconfig {
         Some(file) => file,
         None => control_plane.own_kubeconfig()?,
     };
     control_plane.write_kubeconfig(&kubeconfig).with_context(|| kubeconfig.display().to_string())?;
-    announce(&control_plane, flags, &kubeconfig);
+    announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig);
     let delay = tokio::select! {
-        () = signals.next() => flags.shutdown_delay_duration,
+        () = signals.next() => delay,
         // On a disk of our own, reads go on. In a cluster others go on, and what is read here is soon outdated.
-        error = control_plane.failed(), if flags.uses_etcd() => {
+        error = control_plane.failed(), if uses_etcd => {
             // It is reported with its cause when the store does not close.
             tracing::error!(%error, "the process ends, since the store has failed");
             Duration::ZERO
@@ -51,9 +53,9 @@ pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Si
 }
 
 /// Prints the banner: the address, the location of the data, and the line that sets KUBECONFIG.
-fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
-    let data = match flags.data_dir() {
-        Some(dir) if flags.uses_etcd() => format!("data in etcd, keys in {}", dir.display()),
+fn announce(control_plane: &ControlPlane, data: Option<&Path>, uses_etcd: bool, kubeconfig: &Path) {
+    let data = match data {
+        Some(dir) if uses_etcd => format!("data in etcd, keys in {}", dir.display()),
         Some(dir) => format!("data in {}", dir.display()),
         None => "nothing is kept".to_owned(),
     };
@@ -64,6 +66,7 @@ fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
 
 /// Runs a command with a control plane of its own; returns the command's exit code.
 ///
+/// - `kubeconfig`: the file to write; None for a temporary one.
 /// - `umask`: that of the command.
 ///
 /// # Errors
@@ -71,13 +74,13 @@ fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
 pub async fn run(
     options: Options,
     kinds: Kinds,
-    flags: &Serve,
+    kubeconfig: Option<PathBuf>,
     command: &[String],
     umask: Mode,
 ) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
     let control_plane = ControlPlane::start(options, kinds).await?;
-    let kubeconfig = match flags.kubeconfig() {
+    let kubeconfig = match kubeconfig {
         Some(file) => {
             control_plane.write_kubeconfig(&file).with_context(|| file.display().to_string())?;
             file

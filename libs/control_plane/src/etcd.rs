@@ -10,39 +10,37 @@ use coracle_apiserver::registry::RegistryLayout;
 use coracle_storage::{Key, Unreadable};
 use coracle_storage_etcd::{Compaction, Endpoints, EtcdError, EtcdLog, Layout};
 
+use crate::options::form::{AtMost, File, List, Parsed};
+use crate::options::{SERVE, options};
+use crate::range;
+
 /// Where Events are stored.
 pub(crate) const EVENTS: &str = "events";
 
-/// An etcd cluster in which all objects are stored, with kube-apiserver's `--etcd-*` flags. Several control planes may share
-/// it; keys and values are those of kube-apiserver.
-#[derive(Clone, Debug)]
-pub struct Etcd {
-    /// The URLs of the members (`--etcd-servers`).
-    pub servers: Vec<String>,
-    /// The authorities of the members' certificates (`--etcd-cafile`).
-    pub ca_file: Option<PathBuf>,
-    /// The client's certificate (`--etcd-certfile`).
-    pub cert_file: Option<PathBuf>,
-    /// Its key (`--etcd-keyfile`).
-    pub key_file: Option<PathBuf>,
-    /// What all keys start with (`--etcd-prefix`).
-    pub prefix: String,
-    /// How often the history in the cluster is compacted (`--etcd-compaction-interval`), by one of the servers that share it;
-    /// never by this one if it is zero.
-    pub compaction_interval: Duration,
-}
-
-impl Default for Etcd {
-    /// kube-apiserver's defaults; without servers.
-    fn default() -> Etcd {
-        Etcd {
-            servers: Vec::new(),
-            ca_file: None,
-            cert_file: None,
-            key_file: None,
-            prefix: "/registry".to_owned(),
-            compaction_interval: Duration::from_secs(5 * 60),
-        }
+options! {
+    /// An etcd cluster in which all objects are stored, with kube-apiserver's `--etcd-*` flags and defaults. Several control planes
+    /// may share it; keys and values are those of kube-apiserver.
+    #[derive(Clone, Debug)]
+    pub struct Etcd, docs etcd_doc {
+        /// Store all objects in this etcd cluster instead, which other servers may share: URL,URL. Keys and volumes stay in the
+        /// data directory; servers that share a cluster need the same keys, so copy `pki/`.
+        servers: Vec<String> = Vec::new(),
+            "etcd-servers" "URLS" as List, SERVE;
+        /// The authorities that signed the certificates of the etcd servers.
+        ca_file: Option<PathBuf> = None,
+            "etcd-cafile" "FILE" as File, SERVE.needs("etcd-servers");
+        /// The client certificate for etcd.
+        cert_file: Option<PathBuf> = None,
+            "etcd-certfile" "FILE" as File, SERVE.needs("etcd-servers");
+        /// The key of the client certificate.
+        key_file: Option<PathBuf> = None,
+            "etcd-keyfile" "FILE" as File, SERVE.needs("etcd-servers");
+        /// What all keys in etcd start with.
+        prefix: String = "/registry".to_owned(),
+            "etcd-prefix" "PREFIX" as Parsed, SERVE.needs("etcd-servers");
+        /// How often the history in etcd is compacted, by one of the servers; 0 for never.
+        compaction_interval: Duration = Duration::from_secs(5 * 60),
+            "etcd-compaction-interval" "DURATION" as AtMost(range::COMPACTION_INTERVAL), SERVE.needs("etcd-servers");
     }
 }
 

@@ -11,7 +11,7 @@ mod error;
 mod etcd;
 mod health;
 pub mod maintenance;
-mod options;
+pub mod options;
 pub mod range;
 mod start;
 

@@ -15,8 +15,7 @@ use coracle_storage::log::{Log, SledLog};
 use coracle_storage::{Index, Revision};
 use tempfile::TempDir;
 
-use crate::options::EVENT_TTL;
-use crate::{Error, Etcd, Kinds, data_dir};
+use crate::{Error, Etcd, Kinds, Options, data_dir};
 
 /// By how much revisions continue above those of a restored backup, unless something else is asked for: more than a server
 /// gives in months, as Kubernetes' documentation has it for etcd.
@@ -86,7 +85,7 @@ pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64, kinds: Kinds) -
 /// [`Error::Backup`] if the file is not a sound backup, or what failed. A part of the objects may be in the cluster then.
 pub fn restore_to_etcd(file: &Path, etcd: &Etcd, kinds: Kinds) -> Result<Restored, Error> {
     let (source, _) = open_backup(file, kinds)?;
-    let log = etcd.log(resources(kinds), EVENT_TTL)?;
+    let log = etcd.log(resources(kinds), Options::default().event_ttl)?;
     append(file, source, Box::new(log), Monotonicity::Waived)
 }
 

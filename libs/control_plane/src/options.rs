@@ -1,4 +1,15 @@
-//! What a control plane is to be like.
+//! The options of a control plane: the one declaration of each, and what is derived from it.
+//!
+//! To add an option:
+//! 1. declare it in [`Options`] or in one of the structs beside it, by the macro `options!`: type, default, flag, form, usage,
+//! 2. use `options.FIELD` where the value is needed, such as in `start.rs`,
+//! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its documentation,
+//! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its range to [`range`],
+//! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and the expected help.
+
+mod audit;
+mod declare;
+pub mod form;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,140 +21,216 @@ use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::serve::GoawayChance;
 use coracle_apiserver::webhook::ServiceUrl;
-use coracle_builtin::admission::PluginSelection;
+use coracle_builtin::admission::{PluginError, PluginSelection};
 use coracle_storage::log::Durability;
 
 use crate::{ControlPlane, Etcd, range};
 
-/// How service account tokens are signed and verified, where it is not by a key of our own.
-#[derive(Clone, Debug, Default)]
-pub struct ServiceAccountIssuer {
-    /// The private key that signs them (`--service-account-signing-key-file`): RSA or ECDSA P-256.
-    pub signing_key_file: Option<PathBuf>,
-    /// Public keys or certificates that verify them too (`--service-account-key-file`).
-    pub key_files: Vec<PathBuf>,
-    /// The issuers (`--service-account-issuer`): the first is in new tokens, all are accepted.
-    pub issuers: Vec<String>,
+pub use audit::AuditFlags;
+pub use declare::{BOTH, DROP_IN, Declared, Flag, SERVE, Usage, Values};
+pub(crate) use declare::{options, values_of};
+use form::{
+    AtMost, Authorization, Chance, Each, File, Gates, List, NameOrNone, Parsed, Selection, Switch, When,
+};
+
+/// The data directory of `serve`, unless a flag has another.
+pub const DATA_DIR: &str = "./coracle-data";
+
+/// The address of `serve`, unless a flag has another.
+const SERVE_LISTEN: &str = "127.0.0.1:6443";
+
+options! {
+    /// The configuration of a control plane. The default is one in memory, on any free port of the loopback address, with RBAC.
+    ///
+    /// A number outside of its [range](crate::range) counts as the nearest inside.
+    #[derive(Clone, Debug)]
+    pub struct Options, docs option_doc {
+        /// Where the data is kept.
+        data_dir: Option<PathBuf> = None,
+            "data-dir" "DIR" as File, SERVE.with_serve_default(DATA_DIR);
+        /// The etcd cluster that stores all objects; None for a store of our own.
+        etcd: Option<Etcd> = None;
+        /// The address to serve on; port 0 is any free one.
+        listen: SocketAddr = ([127, 0, 0, 1], 0).into(),
+            "listen" "ADDRESS" as Parsed, SERVE.with_serve_default(SERVE_LISTEN);
+        /// Another name or address for the server's certificate; may be repeated.
+        tls_san: Vec<String> = Vec::new(),
+            "tls-san" "NAME" as Each, SERVE;
+        /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if not by its EndpointSlices:
+        /// NAMESPACE/NAME=https://HOST:PORT; may be repeated.
+        webhook_service_urls: Vec<ServiceUrl> = Vec::new(),
+            "webhook-service-url" "SERVICE=URL" as Each, SERVE;
+        /// Bearer tokens: lines of token,user,uid,"group1,group2".
+        token_auth_file: Option<PathBuf> = None,
+            "token-auth-file" "FILE" as File, BOTH;
+        /// How requests are authorized.
+        mode: Mode = Mode::Rbac,
+            "authorization-mode" "MODE" as Authorization, SERVE;
+        /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also kube-scheduler and kubelet.
+        controllers: Vec<String> = vec!["*".to_owned()],
+            "controllers" "LIST" as Selection, SERVE;
+        /// The admission plugins to run.
+        admission_plugins: PluginSelection = PluginSelection::default();
+        /// Kubernetes feature gates: A=true,B=false.
+        feature_gates: BTreeMap<String, bool> = BTreeMap::new(),
+            "feature-gates" "GATES" as Gates, BOTH;
+        /// The number of simulated nodes, up to 5000; 0 for none.
+        nodes: usize = 1,
+            "nodes" "N" as range::NODES, SERVE;
+        /// The StorageClass that is made at the start and is the default; `none` for no class.
+        default_storage_class: Option<String> = Some("standard".to_owned()),
+            "default-storage-class" "NAME" as NameOrNone, SERVE;
+        /// The time at which writes are durable: `sync` (on disk before the response), `interval=MS` (with the operating system
+        /// before the response, so that a killed process loses none, and on disk within MS milliseconds; 0 for as soon as
+        /// possible), `none` (when the server stops).
+        durability: Durability = Durability::Interval(Duration::from_millis(50)),
+            "durability" "WHEN" as When, SERVE;
+        /// The most bytes that all objects may take together; 0 is no limit.
+        max_store_bytes: u64 = ControlPlane::MAX_STORE_BYTES,
+            "max-store-bytes" "BYTES" as range::STORE_BYTES, SERVE;
+        /// The maximum number of pods in all namespaces; 0 is no limit.
+        max_pods: u32 = ControlPlane::MAX_PODS,
+            "max-pods" "N" as range::PODS, SERVE;
+        /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
+        event_ttl: Duration = Duration::from_secs(60 * 60),
+            "event-ttl" "DURATION" as AtMost(range::EVENT_TTL), BOTH;
+        /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
+        horizontal_pod_autoscaler_sync_period: Duration = Duration::from_secs(15),
+            "horizontal-pod-autoscaler-sync-period" "DURATION" as range::SYNC_PERIOD, SERVE;
+        /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients spread over the servers behind
+        /// a load balancer.
+        goaway_chance: GoawayChance = GoawayChance::default(),
+            "goaway-chance" "CHANCE" as Chance, BOTH;
+        /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
+        /// at all.
+        shutdown_delay_duration: Duration = Duration::ZERO,
+            "shutdown-delay-duration" "DURATION" as range::SHUTDOWN_DELAY, BOTH;
+        /// A TracingConfiguration: the collector to which spans of requests are exported, over OTLP, and how many.
+        tracing_config_file: Option<PathBuf> = None,
+            "tracing-config-file" "FILE" as File, BOTH;
+        /// Whether requests without credentials are served as those of `system:anonymous`.
+        anonymous_auth: bool = true,
+            "anonymous-auth" "BOOL" as Switch, DROP_IN;
+        /// A file of authorities whose client certificates are trusted as well.
+        client_ca_file: Option<PathBuf> = None,
+            "client-ca-file" "FILE" as File, DROP_IN;
+        /// The address in the Endpoints of the `kubernetes` Service and in the server's identity Lease; None for neither object.
+        advertise_address: Option<IpAddr> = None;
+        /// The time by which responses and watch events are delayed on their way to clients; zero is none.
+        response_latency: Duration = Duration::ZERO;
+        /// Files with the certificate to serve with and its key; None for a certificate of our own authority.
+        serving_files: Option<(PathBuf, PathBuf)> = None;
+        /// The signing and the verification of service account tokens.
+        service_accounts: ServiceAccountIssuer = ServiceAccountIssuer::default();
+        /// The IPv4 block of the cluster IPs of Services, for a new store; None for 10.0.0.0/24.
+        service_cidr: Option<Cidr> = None;
+        /// The audit log.
+        audit: AuditOptions = AuditOptions::default();
+    }
 }
 
-/// What a control plane is to be like. The default is one in memory, on any free port of the loopback address, with RBAC.
-///
-/// A number outside of its [range](crate::range) counts as the nearest inside.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where the data is kept, in a directory that is created if it is missing; None for in memory.
-    pub data_dir: Option<PathBuf>,
-    /// The etcd cluster that stores all objects; None for a store of our own.
-    pub etcd: Option<Etcd>,
-    /// The address to serve on; port 0 is any free one.
-    pub listen: SocketAddr,
-    /// The address in the Endpoints of the `kubernetes` Service and in the server's identity Lease (`--advertise-address`);
-    /// None for neither object.
-    pub advertise_address: Option<IpAddr>,
-    /// The chance that a request over HTTP/2 makes its connection end (`--goaway-chance`).
-    pub goaway_chance: GoawayChance,
-    /// The time by which responses and watch events are delayed on their way to clients, within [`range::RESPONSE_LATENCY`];
-    /// zero is none.
-    pub response_latency: Duration,
-    /// How requests are authorized.
-    pub mode: Mode,
-    /// Whether requests without credentials are served as those of `system:anonymous` (`--anonymous-auth`).
-    pub anonymous_auth: bool,
-    /// Where Services can be reached to which webhooks, conversions and APIServices refer, if not by their EndpointSlices.
-    pub webhook_service_urls: Vec<ServiceUrl>,
-    /// More names and addresses in the server's certificate.
-    pub tls_san: Vec<String>,
-    /// A file of bearer tokens (`--token-auth-file`).
-    pub token_auth_file: Option<PathBuf>,
-    /// Files with the certificate to serve with and its key; None for a certificate of our own authority.
-    pub serving_files: Option<(PathBuf, PathBuf)>,
-    /// A file of authorities whose client certificates are trusted as well (`--client-ca-file`).
-    pub client_ca_file: Option<PathBuf>,
-    /// How service account tokens are signed and verified.
-    pub service_accounts: ServiceAccountIssuer,
-    /// The IPv4 block of the cluster IPs of Services (`--service-cluster-ip-range`), for a new store; None for 10.0.0.0/24.
-    pub service_cidr: Option<Cidr>,
-    /// The controllers to run, in the syntax of kube-controller-manager's `--controllers`. Unknown names are ignored: see
-    /// [`crate::controllers::check_selection`].
-    pub controllers: Vec<String>,
-    /// The feature gates that do not have their default.
-    pub feature_gates: BTreeMap<String, bool>,
-    /// The admission plugins to run.
-    pub admission_plugins: PluginSelection,
-    /// The number of simulated nodes, [`range::NODES`] at most.
-    pub nodes: usize,
-    /// The time at which writes are durable, with a data directory.
-    pub durability: Durability,
-    /// The maximum size of all objects together in bytes, [`range::STORE_BYTES`] at most; 0 is no limit.
-    pub max_store_bytes: u64,
-    /// The maximum number of pods in all namespaces; 0 is no limit.
-    pub max_pods: u32,
-    /// The time for which Events are kept after their last write, [`range::EVENT_TTL`] at most; zero keeps them forever.
-    pub event_ttl: Duration,
-    /// The period in which each HorizontalPodAutoscaler is reconciled, within [`range::SYNC_PERIOD`].
-    pub horizontal_pod_autoscaler_sync_period: Duration,
-    /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither.
-    pub default_storage_class: Option<String>,
-    /// What is written to an audit log.
-    pub audit: AuditOptions,
-    /// A file with a `TracingConfiguration` (`--tracing-config-file`).
-    pub tracing_config_file: Option<PathBuf>,
+options! {
+    /// The signing and the verification of service account tokens, if not by a key of our own.
+    #[derive(Clone, Debug)]
+    pub struct ServiceAccountIssuer, docs service_account_doc {
+        /// The private key that signs service account tokens: RSA or ECDSA P-256.
+        signing_key_file: Option<PathBuf> = None,
+            "service-account-signing-key-file" "FILE" as File, DROP_IN;
+        /// Public keys or certificates that verify service account tokens too; may be repeated.
+        key_files: Vec<PathBuf> = Vec::new(),
+            "service-account-key-file" "FILE" as Each, DROP_IN;
+        /// The issuers of service account tokens: the first is in new tokens, all are accepted; may be repeated.
+        issuers: Vec<String> = Vec::new(),
+            "service-account-issuer" "ISSUER" as Each, DROP_IN;
+    }
+}
+
+options! {
+    /// The flags that select admission plugins.
+    #[derive(Clone, Debug)]
+    pub struct AdmissionFlags, docs admission_doc {
+        /// Admission plugins to run besides the default ones, by kube-apiserver's names.
+        enable: Vec<String> = Vec::new(),
+            "enable-admission-plugins" "LIST" as List, BOTH;
+        /// Default admission plugins not to run.
+        disable: Vec<String> = Vec::new(),
+            "disable-admission-plugins" "LIST" as List, BOTH;
+    }
+}
+
+impl AdmissionFlags {
+    /// The selected plugins.
+    ///
+    /// # Errors
+    /// A name is unknown, or in both lists.
+    pub fn selection(&self) -> Result<PluginSelection, PluginError> {
+        PluginSelection::new(&self.enable, &self.disable)
+    }
 }
 
 impl Options {
     /// Replaces numbers outside of their [ranges](range) by the nearest inside: what is started must not overflow.
     pub(crate) fn within_ranges(mut self) -> Options {
-        self.nodes = range::NODES.clamp(self.nodes);
-        self.max_store_bytes = range::STORE_BYTES.clamp(self.max_store_bytes);
-        self.max_pods = range::PODS.clamp(self.max_pods);
+        self.clamp();
         self.response_latency = range::RESPONSE_LATENCY.clamp(self.response_latency);
-        // A shorter time is possible, and used by tests.
-        self.event_ttl = self.event_ttl.min(range::EVENT_TTL.most);
-        let period = &mut self.horizontal_pod_autoscaler_sync_period;
-        *period = range::SYNC_PERIOD.clamp(*period);
-        if let Durability::Interval(interval) = &mut self.durability {
-            *interval = (*interval).min(Duration::from_millis(range::FLUSH_INTERVAL.most));
-        }
         if let Some(etcd) = &mut self.etcd {
-            etcd.compaction_interval = etcd.compaction_interval.min(range::COMPACTION_INTERVAL.most);
+            etcd.clamp();
         }
         self
     }
 }
 
-/// How long Events are kept, unless something else is asked for; as upstream's `--event-ttl`.
-pub(crate) const EVENT_TTL: Duration = Duration::from_secs(3600);
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::fmt::Debug;
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            data_dir: None,
-            etcd: None,
-            listen: ([127, 0, 0, 1], 0).into(),
-            advertise_address: None,
-            goaway_chance: GoawayChance::default(),
-            response_latency: Duration::ZERO,
-            mode: Mode::Rbac,
-            anonymous_auth: true,
-            webhook_service_urls: Vec::new(),
-            tls_san: Vec::new(),
-            token_auth_file: None,
-            serving_files: None,
-            client_ca_file: None,
-            service_accounts: ServiceAccountIssuer::default(),
-            service_cidr: None,
-            controllers: vec!["*".to_owned()],
-            feature_gates: BTreeMap::new(),
-            admission_plugins: PluginSelection::default(),
-            nodes: 1,
-            durability: Durability::Interval(Duration::from_millis(50)),
-            max_store_bytes: ControlPlane::MAX_STORE_BYTES,
-            max_pods: ControlPlane::MAX_PODS,
-            event_ttl: EVENT_TTL,
-            horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
-            default_storage_class: Some("standard".to_owned()),
-            audit: AuditOptions::default(),
-            tracing_config_file: None,
+    use super::*;
+
+    /// A default is shown as the text that sets it.
+    fn assert_defaults_are_read<S: Declared + Debug>() {
+        for flag in S::flags() {
+            let Some(text) = (flag.write)(&S::default()) else { continue };
+            let mut options = S::default();
+            assert_eq!((flag.set)(&mut options, &[OsString::from(&text)]), Ok(()), "{}={text}", flag.name);
+            assert_eq!(format!("{options:?}"), format!("{:?}", S::default()), "{}={text}", flag.name);
         }
+    }
+
+    #[test]
+    fn a_default_is_shown_as_the_text_that_sets_it() {
+        assert_defaults_are_read::<Options>();
+        assert_defaults_are_read::<Etcd>();
+        assert_defaults_are_read::<AuditFlags>();
+        for flag in Options::flags() {
+            if let Some(text) = flag.usage.serve_default {
+                assert_eq!((flag.check)(&[text.into()]), Ok(()), "{}", flag.name);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_outside_of_their_ranges_count_as_the_nearest_inside() {
+        let options = Options {
+            nodes: 5001,
+            event_ttl: Duration::from_millis(1),
+            horizontal_pod_autoscaler_sync_period: Duration::ZERO,
+            response_latency: Duration::MAX,
+            durability: Durability::Interval(Duration::MAX),
+            etcd: Some(Etcd { compaction_interval: Duration::MAX, ..Etcd::default() }),
+            ..Options::default()
+        };
+        let options = options.within_ranges();
+        assert_eq!(options.nodes, 5000);
+        assert_eq!(
+            options.event_ttl,
+            Duration::from_millis(1),
+            "tests use a shorter time than the flag allows"
+        );
+        assert_eq!(options.horizontal_pod_autoscaler_sync_period, range::SYNC_PERIOD.least);
+        assert_eq!(options.response_latency, range::RESPONSE_LATENCY.most);
+        assert!(matches!(options.durability, Durability::Interval(interval) if interval.as_secs() == 60));
+        let etcd = options.etcd.map(|etcd| etcd.compaction_interval);
+        assert_eq!(etcd, Some(range::COMPACTION_INTERVAL.most));
     }
 }

@@ -1,6 +1,12 @@
-//! The ranges of the numbers among the options.
+//! The ranges of the numbers among the options, and numbers and durations as users write them.
+//!
+//! Every number of a command line or of the environment is read by [`parse`] within its range, so that an error names the value
+//! and the range. A test walks all flags.
 
+use std::fmt::{self, Display};
 use std::time::Duration;
+
+use crate::options::Values;
 
 const HOUR: u64 = 60 * 60;
 const DAY: u64 = 24 * HOUR;
@@ -17,7 +23,7 @@ pub struct Range<T> {
 }
 
 impl<T: Copy> Range<T> {
-    const fn new(least: T, most: T) -> Range<T> {
+    pub(crate) const fn new(least: T, most: T) -> Range<T> {
         Range { least, most, or_zero: false }
     }
 
@@ -71,6 +77,95 @@ pub const AUDIT_LOG_BACKUPS: Range<i64> = Range::new(1, 1_000_000).or_zero();
 /// The megabytes of an audit log; zero is the default.
 pub const AUDIT_LOG_MEGABYTES: Range<i64> = Range::new(1, 1 << 20).or_zero();
 
+/// A type of values that have a range.
+pub trait Quantity: Copy + Ord + Default {
+    /// A noun phrase for the type.
+    const KIND: &'static str;
+    /// The values of a flag of the type.
+    const VALUES: Values;
+
+    /// Reads a value; None for a text of another form.
+    fn read(text: &str) -> Option<Self>;
+
+    /// Writes a value as Go prints it.
+    fn write(self) -> String;
+
+    /// Writes a value as users write it: `1h`, not `1h0m0s`.
+    fn write_short(self) -> String {
+        self.write()
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($number:ty: $signed:literal),*) => {$(
+        impl Quantity for $number {
+            const KIND: &'static str = "a whole number";
+            const VALUES: Values = Values::Number { signed: $signed };
+
+            fn read(text: &str) -> Option<$number> {
+                text.parse().ok()
+            }
+
+            fn write(self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+whole_numbers!(i64: true, u32: false, u64: false, usize: false);
+
+impl Quantity for Duration {
+    const KIND: &'static str = "a duration";
+    const VALUES: Values = Values::Text;
+
+    fn read(text: &str) -> Option<Duration> {
+        coracle_duration::parse(text).ok()?.try_into().ok()
+    }
+
+    fn write(self) -> String {
+        self.try_into().map_or_else(|_| format!("{self:?}"), coracle_duration::print)
+    }
+
+    fn write_short(self) -> String {
+        let text = self.write();
+        let text = text.strip_suffix("m0s").map_or(text.clone(), |minutes| format!("{minutes}m"));
+        text.strip_suffix("h0m").map_or(text.clone(), |hours| format!("{hours}h"))
+    }
+}
+
+/// A range as an error shows it.
+struct Shown<T>(Range<T>);
+
+impl<T: Quantity> Display for Shown<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Range { least, most, or_zero } = self.0;
+        let zero = if or_zero { "0, or " } else { "" };
+        write!(f, "{zero}{} from {} to {}", T::KIND, least.write(), most.write())
+    }
+}
+
+/// Parses a value and checks its range.
+///
+/// # Errors
+/// The range, in a form that follows the value.
+pub fn parse<T: Quantity>(range: Range<T>, text: &str) -> Result<T, String> {
+    T::read(text).filter(|value| range.contains(*value)).ok_or_else(|| format!("it must be {}", Shown(range)))
+}
+
+/// Checks the range of a value that was parsed before.
+///
+/// # Errors
+/// One line with the flag, the value and the range.
+pub fn check<T: Quantity>(range: Range<T>, flag: &str, value: T) -> Result<T, String> {
+    match range.contains(value) {
+        true => Ok(value),
+        false => {
+            Err(format!("invalid value '{}' for '--{flag}': it must be {}", value.write(), Shown(range)))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +180,14 @@ mod tests {
         }
         assert_eq!(EVENT_TTL.clamp(Duration::MAX), EVENT_TTL.most);
         assert_eq!(EVENT_TTL.clamp(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn durations_are_written_without_units_that_are_zero() {
+        for (seconds, want) in
+            [(0, "0s"), (15, "15s"), (60, "1m"), (300, "5m"), (3600, "1h"), (3660, "1h1m"), (3601, "1h0m1s")]
+        {
+            assert_eq!(Duration::from_secs(seconds).write_short(), want);
+        }
     }
 }

@@ -1,70 +1,30 @@
-//! The flags of an etcd cluster, with kube-apiserver's names and meanings.
+//! The check of the flags of an etcd cluster.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use clap::Args;
 use coracle_apiserver::webhook::port_or;
-use coracle_control_plane::{Etcd, range};
+use coracle_control_plane::Etcd;
 use http::Uri;
 
-use crate::range::within;
+use super::declared::Flags;
 
-#[derive(Debug, Args)]
-pub struct EtcdFlags {
-    /// Store all objects in this etcd cluster instead, which other servers may share: URL,URL. Keys and volumes stay in the data
-    /// directory; servers that share a cluster need the same keys, so copy `pki/`.
-    #[arg(long, value_name = "URLS", value_delimiter = ',')]
-    etcd_servers: Vec<String>,
-    /// The authorities that signed the certificates of the etcd servers.
-    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
-    etcd_cafile: Option<PathBuf>,
-    /// The client certificate for etcd.
-    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
-    etcd_certfile: Option<PathBuf>,
-    /// The key of the client certificate.
-    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
-    etcd_keyfile: Option<PathBuf>,
-    /// What all keys in etcd start with [default: /registry].
-    #[arg(long, value_name = "PREFIX", requires = "etcd_servers")]
-    etcd_prefix: Option<String>,
-    /// How often the history in etcd is compacted, by one of the servers; 0 for never [default: 5m].
-    #[arg(long, value_name = "DURATION", requires = "etcd_servers", 
-          value_parser = within(range::COMPACTION_INTERVAL))]
-    etcd_compaction_interval: Option<Duration>,
-}
-
-impl EtcdFlags {
-    /// Whether a cluster is given.
-    pub fn is_used(&self) -> bool {
-        !self.etcd_servers.is_empty()
-    }
-
+impl Flags<Etcd> {
     /// The cluster; None if none is given.
     ///
     /// # Errors
     /// One line about the flag that is wrong.
     pub fn options(&self) -> Result<Option<Etcd>, String> {
-        if !self.is_used() {
+        let Flags(etcd) = self;
+        if etcd.servers.is_empty() {
             return Ok(None);
         }
-        if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
+        if etcd.cert_file.is_some() != etcd.key_file.is_some() {
             return Err("--etcd-certfile and --etcd-keyfile need each other".to_owned());
         }
-        if let Some(other) = self.etcd_servers.iter().find(|url| !is_url(url)) {
+        if let Some(other) = etcd.servers.iter().find(|url| !is_url(url)) {
             return Err(format!(
                 "--etcd-servers: {other:?} is no http or https URL, with a port from 1 to 65535 if any"
             ));
         }
-        let default = Etcd::default();
-        Ok(Some(Etcd {
-            servers: self.etcd_servers.clone(),
-            ca_file: self.etcd_cafile.clone(),
-            cert_file: self.etcd_certfile.clone(),
-            key_file: self.etcd_keyfile.clone(),
-            prefix: self.etcd_prefix.clone().unwrap_or(default.prefix),
-            compaction_interval: self.etcd_compaction_interval.unwrap_or(default.compaction_interval),
-        }))
+        Ok(Some(etcd.clone()))
     }
 }
 
@@ -74,9 +34,10 @@ fn is_url(text: &str) -> bool {
     matches!(url.scheme_str(), Some("http" | "https"))
         && url.authority().is_some_and(|authority| port_or(authority, 80).is_some())
 }
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;

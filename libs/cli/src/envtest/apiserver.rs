@@ -2,24 +2,21 @@
 //!
 //! The data is in memory: `--etcd-servers` is accepted, and nothing is stored there.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_builtin::admission::PluginSelection;
-use coracle_control_plane::range::{self as ranges, Range};
-use coracle_control_plane::{ControlPlane, Kinds, Options, ServiceAccountIssuer};
+use coracle_control_plane::options::{self, AdmissionFlags, AuditFlags, Declared};
+use coracle_control_plane::{ControlPlane, Kinds, Options};
 
 use super::environment::Environment;
-use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
-use crate::cli::FeatureGate;
-use crate::cli::audit::AuditFlags;
-use crate::range;
+use super::flags::Values;
 use crate::run::{Signals, stop};
 
 /// The program's name.
@@ -30,182 +27,51 @@ pub const VERSION: &str = "Kubernetes v1.36.2\n";
 /// The default of `--secure-port`.
 const SECURE_PORT: u16 = 6443;
 
-/// kube-apiserver's flags.
-pub const FLAGS: FlagSet = FlagSet { program: NAME, dialect: Dialect::Pflag, flags: TABLE };
-
-const fn used(name: &'static str, kind: Kind) -> Flag {
-    Flag { name, kind, is_used: true }
-}
-
-const fn without_effect(name: &'static str, kind: Kind) -> Flag {
-    Flag { name, kind, is_used: false }
-}
-
-/// The flags that envtest and its users pass, and those that a test server is most likely to get.
-const TABLE: &[Flag] = &[
-    used("admission-control", Kind::List),
-    without_effect("admission-control-config-file", Kind::Text),
-    used("advertise-address", Kind::Text),
-    used("allow-privileged", Kind::Bool),
-    used("anonymous-auth", Kind::Bool),
-    without_effect("api-audiences", Kind::List),
-    without_effect("audit-log-batch-buffer-size", Kind::Int),
-    used("audit-log-compress", Kind::Bool),
-    used("audit-log-format", Kind::Text),
-    used("audit-log-maxage", Kind::Int),
-    used("audit-log-maxbackup", Kind::Int),
-    used("audit-log-maxsize", Kind::Int),
-    used("audit-log-mode", Kind::Text),
-    used("audit-log-path", Kind::Text),
-    without_effect("audit-log-version", Kind::Text),
-    used("audit-policy-file", Kind::Text),
-    without_effect("audit-webhook-config-file", Kind::Text),
-    without_effect("audit-webhook-mode", Kind::Text),
-    without_effect("authentication-config", Kind::Text),
-    without_effect("authentication-token-webhook-cache-ttl", Kind::Text),
-    without_effect("authentication-token-webhook-config-file", Kind::Text),
-    without_effect("authentication-token-webhook-version", Kind::Text),
-    without_effect("authorization-config", Kind::Text),
-    used("authorization-mode", Kind::List),
-    without_effect("authorization-policy-file", Kind::Text),
-    without_effect("authorization-webhook-config-file", Kind::Text),
-    without_effect("authorization-webhook-version", Kind::Text),
-    used("bind-address", Kind::Text),
-    used("cert-dir", Kind::Text),
-    used("client-ca-file", Kind::Text),
-    without_effect("contention-profiling", Kind::Bool),
-    without_effect("cors-allowed-origins", Kind::List),
-    without_effect("default-not-ready-toleration-seconds", Kind::Int),
-    without_effect("default-unreachable-toleration-seconds", Kind::Int),
-    without_effect("default-watch-cache-size", Kind::Int),
-    without_effect("delete-collection-workers", Kind::Int),
-    used("disable-admission-plugins", Kind::List),
-    without_effect("emulated-version", Kind::List),
-    used("enable-admission-plugins", Kind::List),
-    without_effect("enable-aggregator-routing", Kind::Bool),
-    without_effect("enable-bootstrap-token-auth", Kind::Bool),
-    without_effect("enable-garbage-collector", Kind::Bool),
-    without_effect("enable-priority-and-fairness", Kind::Bool),
-    without_effect("encryption-provider-config", Kind::Text),
-    without_effect("endpoint-reconciler-type", Kind::Text),
-    without_effect("etcd-cafile", Kind::Text),
-    without_effect("etcd-certfile", Kind::Text),
-    without_effect("etcd-compaction-interval", Kind::Text),
-    without_effect("etcd-keyfile", Kind::Text),
-    without_effect("etcd-prefix", Kind::Text),
-    without_effect("etcd-servers", Kind::List),
-    without_effect("etcd-servers-overrides", Kind::List),
-    used("event-ttl", Kind::Text),
-    without_effect("external-hostname", Kind::Text),
-    used("feature-gates", Kind::List),
-    used("goaway-chance", Kind::Text),
-    without_effect("http2-max-streams-per-connection", Kind::Int),
-    without_effect("kubelet-certificate-authority", Kind::Text),
-    without_effect("kubelet-client-certificate", Kind::Text),
-    without_effect("kubelet-client-key", Kind::Text),
-    without_effect("kubelet-preferred-address-types", Kind::List),
-    without_effect("livez-grace-period", Kind::Text),
-    without_effect("log-flush-frequency", Kind::Text),
-    without_effect("logging-format", Kind::Text),
-    without_effect("max-mutating-requests-inflight", Kind::Int),
-    without_effect("max-requests-inflight", Kind::Int),
-    without_effect("min-request-timeout", Kind::Int),
-    without_effect("oidc-ca-file", Kind::Text),
-    without_effect("oidc-client-id", Kind::Text),
-    without_effect("oidc-groups-claim", Kind::Text),
-    without_effect("oidc-groups-prefix", Kind::Text),
-    without_effect("oidc-issuer-url", Kind::Text),
-    without_effect("oidc-required-claim", Kind::Text),
-    without_effect("oidc-signing-algs", Kind::List),
-    without_effect("oidc-username-claim", Kind::Text),
-    without_effect("oidc-username-prefix", Kind::Text),
-    without_effect("permit-address-sharing", Kind::Bool),
-    without_effect("permit-port-sharing", Kind::Bool),
-    without_effect("profiling", Kind::Bool),
-    without_effect("proxy-client-cert-file", Kind::Text),
-    without_effect("proxy-client-key-file", Kind::Text),
-    without_effect("request-timeout", Kind::Text),
-    without_effect("requestheader-allowed-names", Kind::List),
-    without_effect("requestheader-client-ca-file", Kind::Text),
-    without_effect("requestheader-extra-headers-prefix", Kind::List),
-    without_effect("requestheader-group-headers", Kind::List),
-    without_effect("requestheader-uid-headers", Kind::List),
-    without_effect("requestheader-username-headers", Kind::List),
-    without_effect("runtime-config", Kind::List),
-    used("secure-port", Kind::Int),
-    without_effect("service-account-extend-token-expiration", Kind::Bool),
-    used("service-account-issuer", Kind::Text),
-    without_effect("service-account-jwks-uri", Kind::Text),
-    used("service-account-key-file", Kind::Text),
-    without_effect("service-account-lookup", Kind::Bool),
-    without_effect("service-account-max-token-expiration", Kind::Text),
-    used("service-account-signing-key-file", Kind::Text),
-    used("service-cluster-ip-range", Kind::List),
-    without_effect("service-node-port-range", Kind::Text),
-    used("shutdown-delay-duration", Kind::Text),
-    without_effect("shutdown-send-retry-after", Kind::Bool),
-    without_effect("storage-backend", Kind::Text),
-    without_effect("storage-media-type", Kind::Text),
-    without_effect("strict-transport-security-directives", Kind::List),
-    used("tls-cert-file", Kind::Text),
-    without_effect("tls-cipher-suites", Kind::List),
-    without_effect("tls-min-version", Kind::Text),
-    used("tls-private-key-file", Kind::Text),
-    without_effect("tls-sni-cert-key", Kind::Text),
-    used("token-auth-file", Kind::Text),
-    used("tracing-config-file", Kind::Text),
-    without_effect("v", Kind::Int),
-    without_effect("vmodule", Kind::Text),
-    without_effect("watch-cache", Kind::Bool),
-    without_effect("watch-cache-sizes", Kind::List),
-];
-
 /// The control plane that the flags and the environment describe.
 ///
 /// # Errors
 /// One line about the flag or variable that is wrong.
 fn options(values: &Values) -> Result<Options, String> {
     let Environment { controllers, nodes, response_latency } = Environment::of_process()?;
-    let file = |flag: &str| values.text(flag).map(PathBuf::from);
-    let default = Options::default();
-    Ok(Options {
-        listen: address(values)?,
-        advertise_address: advertise_address(values)?,
-        mode: authorization(&values.list("authorization-mode"))?,
-        anonymous_auth: values.boolean("anonymous-auth").unwrap_or(true),
-        admission_plugins: admission_plugins(values)?,
-        feature_gates: feature_gates(values)?.into_iter().collect(),
-        tls_san: server_names(values)?,
-        service_accounts: ServiceAccountIssuer {
-            signing_key_file: file("service-account-signing-key-file"),
-            key_files: values.each("service-account-key-file").map(PathBuf::from).collect(),
-            issuers: values.each("service-account-issuer").map(str::to_owned).collect(),
-        },
-        controllers,
-        nodes,
-        audit: audit(values)?,
-        // kube-apiserver creates none.
-        default_storage_class: None,
-        event_ttl: duration(values, ranges::EVENT_TTL, "event-ttl")?.unwrap_or(default.event_ttl),
-        goaway_chance: values
-            .text("goaway-chance")
-            .map(crate::cli::goaway_chance)
-            .transpose()?
-            .unwrap_or(default.goaway_chance),
-        response_latency,
-        service_cidr: service_cidr(&values.list("service-cluster-ip-range"))?,
-        serving_files: serving_files(values)?,
-        client_ca_file: file("client-ca-file"),
-        tracing_config_file: file("tracing-config-file").filter(|file| !file.as_os_str().is_empty()),
-        token_auth_file: file("token-auth-file"),
-        ..default
-    })
+    let mut options: Options = declared(values)?;
+    options.service_accounts = declared(values)?;
+    options.listen = address(values)?;
+    options.advertise_address = advertise_address(values)?;
+    options.mode = authorization(&values.list("authorization-mode"))?;
+    options.admission_plugins = admission_plugins(values)?;
+    options.tls_san = server_names(values)?;
+    options.controllers = controllers;
+    options.nodes = nodes;
+    options.audit = audit(values)?;
+    // kube-apiserver creates none.
+    options.default_storage_class = None;
+    options.response_latency = response_latency;
+    options.service_cidr = service_cidr(&values.list("service-cluster-ip-range"))?;
+    options.serving_files = serving_files(values)?;
+    Ok(options)
 }
 
-/// The value of a flag in Go's notation of durations.
-fn duration(values: &Values, within: Range<Duration>, flag: &str) -> Result<Option<Duration>, String> {
-    let parse = |text: &str| range::parse(within, text).map_err(|why| invalid(flag, text, &why));
-    values.text(flag).map(parse).transpose()
+/// The declared options, as the flags set them.
+fn declared<T: Declared>(values: &Values) -> Result<T, String> {
+    let mut options = T::default();
+    for flag in T::flags().filter(|flag| flag.usage.drop_in) {
+        let texts: Vec<OsString> = match flag.values {
+            options::Values::List { .. } => values.list(flag.name).into_iter().map(OsString::from).collect(),
+            options::Values::Each => values.each(flag.name).map(OsString::from).collect(),
+            _ => values.text(flag.name).map(OsString::from).into_iter().collect(),
+        };
+        for text in &texts {
+            (flag.check)(std::slice::from_ref(text)).map_err(|why| match why.starts_with("--") {
+                // A message of kube-apiserver itself.
+                true => why,
+                false => invalid(flag.name, &text.to_string_lossy(), &why),
+            })?;
+        }
+        if !texts.is_empty() {
+            (flag.set)(&mut options, &texts)?;
+        }
+    }
+    Ok(options)
 }
 
 /// How the server audits.
@@ -215,15 +81,16 @@ fn audit(values: &Values) -> Result<AuditOptions, String> {
         text.parse().map_err(|_| invalid(flag, text, &"invalid syntax"))
     };
     let text = |flag: &str| values.text(flag).map(str::to_owned);
+    let default = AuditFlags::default();
     let flags = AuditFlags {
         policy_file: values.text("audit-policy-file").filter(|file| !file.is_empty()).map(PathBuf::from),
         path: values.text("audit-log-path").map(PathBuf::from),
-        format: text("audit-log-format"),
-        mode: text("audit-log-mode"),
+        format: text("audit-log-format").unwrap_or(default.format),
+        mode: text("audit-log-mode").unwrap_or(default.mode),
         max_age: number("audit-log-maxage")?,
         max_backups: number("audit-log-maxbackup")?,
         max_size: number("audit-log-maxsize")?,
-        compress: values.text("audit-log-compress") == Some("true"),
+        compress: values.boolean("audit-log-compress").unwrap_or(default.compress),
     };
     flags.options()
 }
@@ -319,23 +186,11 @@ fn authorization(modes: &[String]) -> Result<Mode, String> {
 }
 
 fn admission_plugins(values: &Values) -> Result<PluginSelection, String> {
-    let only = values.list("admission-control");
     let selection = match values.contains("admission-control") {
-        true => PluginSelection::only(&only),
-        false => PluginSelection::new(
-            &values.list("enable-admission-plugins"),
-            &values.list("disable-admission-plugins"),
-        ),
+        true => PluginSelection::only(&values.list("admission-control")),
+        false => declared::<AdmissionFlags>(values)?.selection(),
     };
     selection.map_err(|error| error.to_string())
-}
-
-fn feature_gates(values: &Values) -> Result<Vec<(String, bool)>, String> {
-    let gate = |text: String| match text.parse() {
-        Ok(FeatureGate(name, value)) => Ok((name, value)),
-        Err(why) => Err(invalid("feature-gates", &text, &why as &String)),
-    };
-    values.list("feature-gates").into_iter().map(gate).collect()
 }
 
 /// The first IPv4 block; Services have addresses of one family here.
@@ -357,7 +212,6 @@ fn service_cidr(blocks: &[String]) -> Result<Option<Cidr>, String> {
 /// A server that has not been started.
 pub struct Server {
     options: Options,
-    shutdown_delay: Duration,
 }
 
 impl Server {
@@ -366,9 +220,7 @@ impl Server {
     /// # Errors
     /// One line about the flag or variable that is wrong.
     pub fn new(values: &Values) -> Result<Server, String> {
-        let shutdown_delay =
-            duration(values, ranges::SHUTDOWN_DELAY, "shutdown-delay-duration")?.unwrap_or_default();
-        Ok(Server { options: options(values)?, shutdown_delay })
+        Ok(Server { options: options(values)? })
     }
 
     /// Serves until SIGTERM or SIGINT.
@@ -377,6 +229,7 @@ impl Server {
     /// The control plane does not start, or the store cannot be closed.
     pub async fn run(self, kinds: Kinds) -> Result<ExitCode> {
         let mut signals = Signals::new()?;
+        let delay = self.options.shutdown_delay_duration;
         let control_plane = ControlPlane::start(self.options, kinds).await?;
         tracing::info!(
             url = control_plane.url(),
@@ -384,18 +237,19 @@ impl Server {
             "serving, with all data in memory"
         );
         signals.next().await;
-        stop(control_plane, self.shutdown_delay, &mut signals).await?;
+        stop(control_plane, delay, &mut signals).await?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::apiserver_flags::flags;
     use super::super::flags::Request;
     use super::*;
 
     fn values(arguments: &[&str]) -> Values {
-        match FLAGS.parse(arguments.iter().copied()) {
+        match flags().parse(arguments.iter().copied()) {
             Ok(Request::Run(values)) => values,
             other => panic!("{arguments:?}: {other:?}"),
         }
@@ -403,10 +257,10 @@ mod tests {
 
     #[test]
     fn every_flag_is_listed_once_and_none_of_old_versions() {
-        let names: std::collections::BTreeSet<_> = TABLE.iter().map(|flag| flag.name).collect();
-        assert_eq!(names.len(), TABLE.len());
+        let names: std::collections::BTreeSet<_> = flags().flags.iter().map(|flag| flag.name).collect();
+        assert_eq!(names.len(), flags().flags.len());
         // envtest would pass it.
-        assert!(!FLAGS.help().contains("--insecure-port"));
+        assert!(!flags().help().contains("--insecure-port"));
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use coracle_control_plane::controllers;
-use coracle_control_plane::range::{self as ranges, Range};
-
-use crate::range::{self, Quantity};
+use coracle_control_plane::range::{self, Quantity, Range};
 
 /// The number of simulated nodes.
 const NODES: &str = "CORACLE_NODES";
@@ -47,8 +45,8 @@ impl Environment {
         controllers::check_selection(&controllers).map_err(|error| format!("{CONTROLLERS}: {error}"))?;
         Ok(Environment {
             controllers,
-            nodes: within(ranges::NODES, NODES, variable(NODES))?.unwrap_or_default(),
-            response_latency: within(ranges::RESPONSE_LATENCY, RESPONSE_LATENCY, variable(RESPONSE_LATENCY))?
+            nodes: within(range::NODES, NODES, variable(NODES))?.unwrap_or_default(),
+            response_latency: within(range::RESPONSE_LATENCY, RESPONSE_LATENCY, variable(RESPONSE_LATENCY))?
                 .unwrap_or(DEFAULT_LATENCY),
         })
     }

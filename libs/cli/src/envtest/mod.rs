@@ -2,6 +2,7 @@
 //! chosen by the name that Coracle is called by.
 
 mod apiserver;
+mod apiserver_flags;
 pub mod assets;
 mod environment;
 mod etcd;
@@ -36,9 +37,9 @@ impl Program {
 
     /// Runs the program to its end with these arguments.
     pub fn run(self, arguments: impl Iterator<Item = OsString>, kinds: Kinds) -> ExitCode {
-        let (flags, version): (&FlagSet, &str) = match self {
-            Program::ApiServer => (&apiserver::FLAGS, apiserver::VERSION),
-            Program::Etcd => (&etcd::FLAGS, etcd::VERSION),
+        let (flags, version) = match self {
+            Program::ApiServer => (apiserver_flags::flags(), apiserver::VERSION),
+            Program::Etcd => (etcd::FLAGS, etcd::VERSION),
         };
         // An argument that is no Unicode becomes one that no flag and no file has.
         let arguments: Vec<String> =
@@ -46,7 +47,7 @@ impl Program {
         match flags.parse(arguments.iter().map(String::as_str)) {
             Ok(Request::Help) => print(&flags.help()),
             Ok(Request::Version) => print(version),
-            Ok(Request::Run(values)) => self.run_with(flags, &values, kinds),
+            Ok(Request::Run(values)) => self.run_with(&flags, &values, kinds),
             Err(error) => report_failure(&error),
         }
     }
@@ -92,6 +93,17 @@ fn report_failure(line: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The parts of the reference of flags.
+#[cfg(test)]
+pub(crate) mod reference {
+    pub use super::apiserver_flags::{OWN, WITHOUT_EFFECT};
+    use super::{apiserver, apiserver_flags, etcd};
+
+    /// The programs, with what makes their help.
+    pub const HELP: [(&str, fn() -> String); 2] =
+        [(apiserver::NAME, || apiserver_flags::flags().help()), (etcd::NAME, || etcd::FLAGS.help())];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,14 +116,16 @@ mod tests {
             _ => None,
         };
         let is_valid = |program: Program, argument: &str| match program {
-            Program::ApiServer => values(&apiserver::FLAGS, argument)
+            Program::ApiServer => values(&apiserver_flags::flags(), argument)
                 .is_some_and(|values| apiserver::Server::new(&values).is_ok()),
             Program::Etcd => {
                 values(&etcd::FLAGS, argument).is_some_and(|values| etcd::Etcd::new(&values).is_ok())
             }
         };
         let mut found = Vec::new();
-        for (program, flags) in [(Program::ApiServer, &apiserver::FLAGS), (Program::Etcd, &etcd::FLAGS)] {
+        for (program, flags) in
+            [(Program::ApiServer, &apiserver_flags::flags()), (Program::Etcd, &etcd::FLAGS)]
+        {
             for flag in flags.flags.iter().filter(|flag| flag.is_used && flag.kind != flags::Kind::Bool) {
                 let accepts = |value: &str| is_valid(program, &format!("--{}={value}", flag.name));
                 if assert_range(flag.name, None, accepts) {

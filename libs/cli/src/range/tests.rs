@@ -1,9 +1,6 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, CommandFactory, Parser};
 
-use coracle_control_plane::range;
-
-use super::*;
 use crate::cli::{self, Cli};
 
 /// The forms in which a value may have a number: `N` stands for it.
@@ -138,8 +135,4 @@ fn errors_name_the_flag_the_value_and_the_range() {
         let error = Cli::try_parse_from(arguments).expect_err(line);
         assert_eq!(crate::one_line(&error), want);
     }
-    let checked = check(range::AUDIT_LOG_AGE, "audit-log-maxage", 99_999);
-    let want =
-        "invalid value '99999' for '--audit-log-maxage': it must be 0, or a whole number from 1 to 36500";
-    assert_eq!(checked, Err(want.to_owned()));
 }

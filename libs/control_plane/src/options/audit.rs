@@ -2,42 +2,41 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
 use coracle_apiserver::audit::{AuditOptions, Format, LogOptions, Mode, Rotation};
-use coracle_control_plane::range::{self, Range};
 
-use crate::range::{check, within};
+use super::form::{File, Parsed, Switch};
+use super::{BOTH, options};
+use crate::range::{self, Range, check};
 
-/// The flags of auditing. Numbers stay texts until all is known, so that errors are those of kube-apiserver.
-#[derive(Clone, Debug, Default, Args)]
-pub struct AuditFlags {
-    /// The audit policy: which requests are audited, and how much of them is recorded.
-    #[arg(long = "audit-policy-file", value_name = "FILE")]
-    pub policy_file: Option<PathBuf>,
-    /// The file of audit events; `-` is standard output. Needs --audit-policy-file.
-    #[arg(long = "audit-log-path", value_name = "FILE")]
-    pub path: Option<PathBuf>,
-    /// The format of audit events: json, or legacy for lines of text [default: json].
-    #[arg(long = "audit-log-format", value_name = "FORMAT")]
-    pub format: Option<String>,
-    /// Whether responses wait for their audit events: batch, blocking or blocking-strict [default: blocking].
-    #[arg(long = "audit-log-mode", value_name = "MODE")]
-    pub mode: Option<String>,
-    /// How many days old audit logs are kept; 0 for ever.
-    #[arg(long = "audit-log-maxage", value_name = "DAYS", default_value_t = 0, allow_hyphen_values = true,
-          value_parser = within(range::AUDIT_LOG_AGE))]
-    pub max_age: i64,
-    /// How many old audit logs are kept; 0 for all.
-    #[arg(long = "audit-log-maxbackup", value_name = "N", default_value_t = 0, allow_hyphen_values = true,
-          value_parser = within(range::AUDIT_LOG_BACKUPS))]
-    pub max_backups: i64,
-    /// From how many megabytes on a new audit log is begun; 0 for 100.
-    #[arg(long = "audit-log-maxsize", value_name = "MB", default_value_t = 0, allow_hyphen_values = true,
-          value_parser = within(range::AUDIT_LOG_MEGABYTES))]
-    pub max_size: i64,
-    /// Compress old audit logs.
-    #[arg(long = "audit-log-compress", action = ArgAction::SetTrue)]
-    pub compress: bool,
+options! {
+    /// The flags of auditing. Format and mode stay texts until all is known, so that errors are those of kube-apiserver.
+    #[derive(Clone, Debug)]
+    pub struct AuditFlags, docs audit_doc {
+        /// The audit policy: which requests are audited, and how much of them is recorded.
+        policy_file: Option<PathBuf> = None,
+            "audit-policy-file" "FILE" as File, BOTH;
+        /// The file of audit events; `-` is standard output. Needs --audit-policy-file.
+        path: Option<PathBuf> = None,
+            "audit-log-path" "FILE" as File, BOTH;
+        /// The format of audit events: json, or legacy for lines of text.
+        format: String = "json".to_owned(),
+            "audit-log-format" "FORMAT" as Parsed, BOTH;
+        /// Whether responses wait for their audit events: batch, blocking or blocking-strict.
+        mode: String = "blocking".to_owned(),
+            "audit-log-mode" "MODE" as Parsed, BOTH;
+        /// How many days old audit logs are kept; 0 for ever.
+        max_age: i64 = 0,
+            "audit-log-maxage" "DAYS" as range::AUDIT_LOG_AGE, BOTH;
+        /// How many old audit logs are kept; 0 for all.
+        max_backups: i64 = 0,
+            "audit-log-maxbackup" "N" as range::AUDIT_LOG_BACKUPS, BOTH;
+        /// From how many megabytes on a new audit log is begun; 0 for 100.
+        max_size: i64 = 0,
+            "audit-log-maxsize" "MB" as range::AUDIT_LOG_MEGABYTES, BOTH;
+        /// Compress old audit logs.
+        compress: bool = false,
+            "audit-log-compress" "" as Switch, BOTH;
+    }
 }
 
 impl AuditFlags {
@@ -46,8 +45,8 @@ impl AuditFlags {
     /// # Errors
     /// One line about the flag that is wrong, in kube-apiserver's words.
     pub fn options(&self) -> Result<AuditOptions, String> {
-        let mode = self.mode.as_deref().map_or(Ok(Mode::default()), Mode::parse)?;
-        let format = self.format.as_deref().map_or(Ok(Format::default()), Format::parse)?;
+        let mode = Mode::parse(&self.mode)?;
+        let format = Format::parse(&self.format)?;
         let rotation = Rotation {
             max_age: natural(range::AUDIT_LOG_AGE, "audit-log-maxage", self.max_age)?,
             max_backups: natural(range::AUDIT_LOG_BACKUPS, "audit-log-maxbackup", self.max_backups)?,
@@ -82,19 +81,28 @@ mod tests {
                 "--audit-log-maxsize -2 can't be a negative number",
             ),
             (
-                AuditFlags { mode: Some("x".into()), ..flags.clone() },
+                AuditFlags { mode: "x".into(), ..flags.clone() },
                 "invalid audit log mode x, allowed modes are \"batch,blocking,blocking-strict\"",
             ),
             (
-                AuditFlags { format: Some("x".into()), ..flags.clone() },
+                AuditFlags { format: "x".into(), ..flags.clone() },
                 "invalid audit log format x, allowed formats are \"legacy,json\"",
             ),
         ] {
             assert_eq!(flags.options().err().as_deref(), Some(want));
         }
         let log = flags.options().ok().and_then(|options| options.log);
-        assert_eq!(log.map(|log| log.path), Some("/log".into()));
+        let defaults = LogOptions { path: "/log".into(), ..LogOptions::default() };
+        assert_eq!(log, Some(defaults));
         let none = AuditFlags::default().options();
         assert_eq!(none.as_ref().map(|options| options.log.is_some()), Ok(false));
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_refused_with_its_range() {
+        let checked = check(range::AUDIT_LOG_AGE, "audit-log-maxage", 99_999);
+        let want =
+            "invalid value '99999' for '--audit-log-maxage': it must be 0, or a whole number from 1 to 36500";
+        assert_eq!(checked, Err(want.to_owned()));
     }
 }

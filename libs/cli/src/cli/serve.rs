@@ -1,0 +1,116 @@
+//! The flags of `serve` and `run`.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, Flag};
+use coracle_control_plane::{Etcd, Options, controllers};
+
+use super::Log;
+use super::declared::{Flags, argument, is_given};
+
+/// The options of a control plane, and the flags of the process.
+#[derive(Debug)]
+pub struct Serve {
+    options: Flags<Options>,
+    /// The flags that are not given and have a default of `serve`.
+    defaults: Vec<&'static Flag<Options>>,
+    pub(super) etcd: Flags<Etcd>,
+    admission: Flags<AdmissionFlags>,
+    audit: Flags<AuditFlags>,
+    data: DataFlags,
+    file: KubeconfigFlag,
+    /// The log of the process.
+    pub log: Log,
+}
+
+#[derive(Debug, Args)]
+struct DataFlags {
+    /// Keep nothing: all data is in memory.
+    #[arg(long, conflicts_with_all = ["data-dir", "etcd-servers"])]
+    ephemeral: bool,
+}
+
+#[derive(Debug, Args)]
+struct KubeconfigFlag {
+    /// Where to write the kubeconfig, once ready to serve [default: DATA_DIR/kubeconfig; without data, and of `run`: a place of
+    /// its own].
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Args for Serve {
+    /// Adds the arguments in the order of the help, which has related flags together.
+    fn augment_args(mut command: Command) -> Command {
+        for flag in Options::flags().filter(|flag| flag.usage.serve) {
+            command = command.arg(argument(flag));
+            command = match flag.name {
+                "data-dir" => Flags::<Etcd>::augment_args(DataFlags::augment_args(command)),
+                "listen" => KubeconfigFlag::augment_args(command),
+                "controllers" => Flags::<AdmissionFlags>::augment_args(command),
+                _ => command,
+            };
+        }
+        Log::augment_args(Flags::<AuditFlags>::augment_args(command))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Serve::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Serve {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Serve, clap::Error> {
+        let is_absent =
+            |flag: &&Flag<Options>| flag.usage.serve_default.is_some() && !is_given(flag, matches);
+        Ok(Serve {
+            options: Flags::from_arg_matches(matches)?,
+            defaults: Options::flags().filter(is_absent).collect(),
+            etcd: Flags::from_arg_matches(matches)?,
+            admission: Flags::from_arg_matches(matches)?,
+            audit: Flags::from_arg_matches(matches)?,
+            data: DataFlags::from_arg_matches(matches)?,
+            file: KubeconfigFlag::from_arg_matches(matches)?,
+            log: Log::from_arg_matches(matches)?,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Serve::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Serve {
+    /// The control plane that the flags describe.
+    ///
+    /// # Errors
+    /// One line about the flag that is wrong.
+    pub fn options(&self) -> Result<Options, String> {
+        let mut options = self.options.0.clone();
+        for flag in &self.defaults {
+            let default = flag.usage.serve_default.unwrap_or_default();
+            (flag.set)(&mut options, &[default.into()])?;
+        }
+        if self.data.ephemeral {
+            options.data_dir = None;
+        }
+        controllers::check_selection(&options.controllers)?;
+        options.admission_plugins = self.admission.0.selection().map_err(|error| error.to_string())?;
+        options.etcd = self.etcd.options()?;
+        options.audit = self.audit.0.options()?;
+        Ok(options)
+    }
+
+    /// The same flags with the defaults of `run`: no data is kept, and any free port is used, unless flags say otherwise.
+    pub fn for_run(mut self) -> Serve {
+        self.defaults.clear();
+        self
+    }
+
+    /// The file for the kubeconfig of these options; None for a temporary one.
+    pub fn kubeconfig(&self, options: &Options) -> Option<PathBuf> {
+        let in_data = || options.data_dir.as_ref().map(|directory| directory.join("kubeconfig"));
+        self.file.kubeconfig.clone().or_else(in_data)
+    }
+}

@@ -1,0 +1,202 @@
+//! Declarations: the macro that makes a struct of options, and its flags as a table.
+
+use std::ffi::OsString;
+
+use super::form::Form;
+
+/// A struct of options that was declared by [`options!`].
+pub trait Declared: Default + Sized + 'static {
+    /// The flag of each field, if it has one.
+    const FIELDS: &'static [Option<Flag<Self>>];
+
+    /// The flags, in the order of the declarations, which is that of `--help`.
+    fn flags() -> impl Iterator<Item = &'static Flag<Self>> {
+        Self::FIELDS.iter().flatten()
+    }
+
+    /// Replaces numbers outside of their ranges by the nearest inside.
+    fn clamp(&mut self) {
+        for flag in Self::flags() {
+            (flag.clamp)(self);
+        }
+    }
+}
+
+/// The flag of an option in the struct `S`.
+#[derive(Debug)]
+pub struct Flag<S: 'static> {
+    /// The name, without dashes.
+    pub name: &'static str,
+    /// The name of the value in `--help`.
+    pub value_name: &'static str,
+    pub(crate) doc: &'static str,
+    /// The values that it takes.
+    pub values: Values,
+    /// The programs that have it.
+    pub usage: Usage,
+    /// Returns why the values are invalid, if so.
+    pub check: fn(&[OsString]) -> Result<(), String>,
+    /// Sets the option to the given values.
+    pub set: fn(&mut S, &[OsString]) -> Result<(), String>,
+    pub(crate) write: fn(&S) -> Option<String>,
+    pub(crate) clamp: fn(&mut S),
+    /// Returns the range of the number in the value, such as `0, or 1 to 5000`.
+    pub range: fn() -> Option<String>,
+}
+
+impl<S: Declared> Flag<S> {
+    /// The documentation, in one line without a full stop.
+    pub fn help(&self) -> &'static str {
+        self.doc.trim().trim_end_matches('.')
+    }
+
+    /// The default, as text; None if there is none.
+    pub fn default(&self) -> Option<String> {
+        let default = (self.write)(&S::default());
+        match self.usage.serve_default {
+            None => default,
+            Some(serve) => Some(format!("{serve}; of `run`: {}", default.as_deref().unwrap_or("nowhere"))),
+        }
+    }
+}
+
+/// The values that a flag takes on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// None: the flag stands for `true`.
+    Switch,
+    /// One whole number; `signed` if a negative one is refused by its range, not by the parser of flags.
+    Number {
+        /// Whether the type has negative numbers.
+        signed: bool,
+    },
+    /// One text.
+    Text,
+    /// One path of a file or directory.
+    File,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// One text at a time; the flag may be repeated.
+    Each,
+    /// Elements separated by commas; the flag may be repeated.
+    List {
+        /// Whether elements may begin with a hyphen.
+        hyphens: bool,
+    },
+}
+
+/// The programs that have a flag, and its relations to others.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// `coracle serve` and its relatives.
+    pub serve: bool,
+    /// The drop-in `kube-apiserver` of envtest.
+    pub drop_in: bool,
+    /// The default of `serve`, if it is not that of the library.
+    pub serve_default: Option<&'static str>,
+    /// The flag without which this one is refused.
+    pub needs: Option<&'static str>,
+}
+
+/// The usage of a flag of `coracle serve`.
+pub const SERVE: Usage = Usage { serve: true, drop_in: false, serve_default: None, needs: None };
+/// The usage of a flag of the drop-in `kube-apiserver`.
+pub const DROP_IN: Usage = Usage { serve: false, drop_in: true, ..SERVE };
+/// The usage of a flag of both.
+pub const BOTH: Usage = Usage { drop_in: true, ..SERVE };
+
+impl Usage {
+    pub(crate) const fn with_serve_default(self, text: &'static str) -> Usage {
+        Usage { serve_default: Some(text), ..self }
+    }
+
+    pub(crate) const fn needs(self, flag: &'static str) -> Usage {
+        Usage { needs: Some(flag), ..self }
+    }
+}
+
+/// The values of a form, for constants.
+pub(crate) const fn values_of<T, F: Form<T>>(_: &F) -> Values {
+    F::VALUES
+}
+
+/// Declares a struct of options. Each field is declared as
+///
+/// ```text
+/// /// The documentation: of the field, of the Builder's method, in `--help` and in docs/reference/flags.md.
+/// FIELD: TYPE = DEFAULT, "FLAG" "VALUE_NAME" as FORM, USAGE;
+/// ```
+///
+/// with a [`Form`] and a [`Usage`]; without what follows the default it has no flag. `docs NAME` makes a macro
+/// `NAME!(FIELD)` of the documentation, for the methods that set fields.
+macro_rules! options {
+    (
+        $(#[$attribute:meta])*
+        pub struct $options:ident, docs $docs:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $field:ident: $type:ty = $default:expr
+                    $(, $name:literal $value:literal as $form:expr, $usage:expr)?;
+            )*
+        }
+    ) => {
+        $(#[$attribute])*
+        pub struct $options {
+            $(
+                $(#[doc = $doc])+
+                #[doc = concat!(
+                    "\n\nDefault: `", stringify!($default), "`." $(, " Flag: `--", $name, " ", $value, "`.")?
+                )]
+                pub $field: $type,
+            )*
+        }
+
+        impl Default for $options {
+            fn default() -> $options {
+                $options { $($field: $default),* }
+            }
+        }
+
+        impl $crate::options::Declared for $options {
+            const FIELDS: &'static [Option<$crate::options::Flag<$options>>] = &[$(
+                $crate::options::options!(
+                    @flag $field: $type, concat!($($doc),+) $(, $name $value as $form, $usage)?
+                )
+            ),*];
+        }
+
+        /// The documentation of a field.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! $docs {
+            $(
+                ($field) => {
+                    concat!($($doc, "\n",)+ "\n\nDefault: `", stringify!($default), "`.")
+                };
+            )*
+        }
+    };
+    (@flag $field:ident: $type:ty, $doc:expr) => {
+        None
+    };
+    (@flag $field:ident: $type:ty, $doc:expr, $name:literal $value:literal as $form:expr, $usage:expr) => {{
+        use $crate::options::form::Form;
+        Some($crate::options::Flag {
+            name: $name,
+            value_name: $value,
+            doc: $doc,
+            values: $crate::options::values_of::<$type, _>(&$form),
+            usage: $usage,
+            check: |texts| Form::<$type>::read(&$form, texts).map(drop),
+            set: |options, texts| {
+                options.$field = $form.read(texts)?;
+                Ok(())
+            },
+            write: |options| $form.write(&options.$field),
+            clamp: |options| Form::clamp(&$form, &mut options.$field),
+            range: || Form::<$type>::range(&$form),
+        })
+    }};
+}
+
+pub(crate) use options;
