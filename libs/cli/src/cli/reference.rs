@@ -8,7 +8,7 @@ use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, form:
 use coracle_control_plane::{Etcd, Options, ServiceAccountIssuer, range};
 
 use super::Cli;
-use crate::envtest::reference::{HELP, OWN, WITHOUT_EFFECT};
+use crate::envtest::reference::{OWN, WITHOUT_EFFECT, help};
 
 /// Compares a file of the repository with its expected text; with `REGENERATE` set it is written instead.
 fn assert_file(path: &str, text: &str) {
@@ -35,8 +35,8 @@ fn the_help_is_as_expected() {
         let help = subcommand.render_help();
         let _ = write!(text, "\n# {}\n\n{help}", subcommand.get_name());
     }
-    for (program, help) in HELP {
-        let _ = write!(text, "\n# {program}\n\n{}", help());
+    for (program, help) in help() {
+        let _ = write!(text, "\n# {program}\n\n{help}");
     }
     assert_file("libs/cli/src/cli/reference/help.txt", &text);
 }

@@ -99,9 +99,10 @@ pub(crate) mod reference {
     pub use super::apiserver_flags::{OWN, WITHOUT_EFFECT};
     use super::{apiserver, apiserver_flags, etcd};
 
-    /// The programs, with what makes their help.
-    pub const HELP: [(&str, fn() -> String); 2] =
-        [(apiserver::NAME, || apiserver_flags::flags().help()), (etcd::NAME, || etcd::FLAGS.help())];
+    /// The help of the programs.
+    pub fn help() -> [(&'static str, String); 2] {
+        [(apiserver::NAME, apiserver_flags::flags().help()), (etcd::NAME, etcd::FLAGS.help())]
+    }
 }
 
 #[cfg(test)]
