@@ -3,19 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
-    CompactRevision, Key, Revision, Unreadable,
+    Compacted, Key, Revision, Unreadable,
     log::{LogError, Rejected, Unknown, UnreadableEntry},
 };
-
-/// History before `compact_revision` is compacted; only a fresh list recovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {asked} is below the compact revision {compact_revision}")]
-pub struct Compacted {
-    /// The revision to watch after, or to read at.
-    pub asked: Revision,
-    /// The oldest revision one may ask for.
-    pub compact_revision: CompactRevision,
-}
 
 /// The store has not come that far yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,8 @@
 //! One change to one object, as watchers share it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::{EntryId, Index, Key, Object, Revision};
 
@@ -49,7 +51,7 @@ impl<I: Index> Event<I> {
     /// representation) makes its own.
     pub fn frame(&self, make: impl FnOnce(&Event<I>) -> I::Frame) -> I::Frame {
         // Made under the lock, so that a crowd woken at once encodes once.
-        let mut slot = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.frame.lock();
         match &mut *slot {
             FrameCache::Enabled(Some(frame)) => frame.clone(),
             FrameCache::Enabled(empty) => empty.insert(make(self)).clone(),
@@ -59,6 +61,6 @@ impl<I: Index> Event<I> {
 
     /// Drops the frame and keeps none any more.
     pub(crate) fn stop_caching_frame(&self) {
-        *self.frame.lock().unwrap_or_else(PoisonError::into_inner) = FrameCache::Disabled;
+        *self.frame.lock() = FrameCache::Disabled;
     }
 }

@@ -12,7 +12,9 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `store.rs` | [`Store`]: open, read, write, watch, close. **Start here.** |
-//! | `sequencer.rs` | the one thread that writes: group, check, append, publish, reply, compact |
+//! | `transaction.rs` | [`Write`], [`Commit`]: what is asked of a store, and what became of it |
+//! | `sequencer/` | the one thread that writes: group, check, append, publish, reply, compact |
+//! | `shared.rs` | the published state, and who is woken when it changes |
 //! | `view.rs` | [`Snapshot`], [`BucketSnapshot`]: what readers see, and how a change is applied to or undone from it |
 //! | `watch.rs` | [`Watcher`]: a cursor that pulls events |
 //! | `history.rs` | [`History`]: how much of the past is kept, and what is compacted next |
@@ -69,24 +71,29 @@ mod key;
 mod limits;
 pub mod log;
 mod object;
+mod options;
 mod revision;
 mod sequencer;
+mod shared;
 mod space;
 mod store;
 #[cfg(any(test, feature = "contract"))]
 #[doc(hidden)]
 pub mod testing;
+mod transaction;
 mod view;
 mod watch;
 
-pub use error::{Compacted, Future, LinearizeError, RevisionError, StoreError};
+pub use error::{Future, LinearizeError, RevisionError, StoreError};
 pub use event::Event;
 pub use history::History;
 pub use index::{Index, Indexed, Unreadable};
 pub use key::Key;
 pub use limits::Limits;
 pub use object::Object;
-pub use revision::{CompactRevision, EntryId, Revision};
-pub use store::{Commit, Delete, Expect, Options, Put, Store, Write};
+pub use options::Options;
+pub use revision::{CompactRevision, Compacted, EntryId, Revision};
+pub use store::Store;
+pub use transaction::{Commit, Delete, Expect, Put, Write};
 pub use view::{BucketSnapshot, Snapshot};
 pub use watch::Watcher;

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::Compacted;
-
 /// A point in the store's history: the number of the transaction that led to it. Zero is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
@@ -98,6 +96,16 @@ impl fmt::Display for CompactRevision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// History before `compact_revision` is compacted; only a fresh list recovers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("revision {asked} is below the compact revision {compact_revision}")]
+pub struct Compacted {
+    /// The revision to watch after, or to read at.
+    pub asked: Revision,
+    /// The oldest revision one may ask for.
+    pub compact_revision: CompactRevision,
 }
 
 #[cfg(test)]

@@ -1,124 +1,28 @@
 //! The store: reads from the published view, writes through the sequencer.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    collections::HashSet,
+    sync::{Arc, mpsc},
 };
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::Instant,
 };
 
 use crate::{
-    BucketSnapshot, Compacted, Event, Future, History, Index, Key, Limits, LinearizeError, Object, Revision,
-    RevisionError, Snapshot, StoreError, Watcher,
+    BucketSnapshot, Commit, Compacted, Delete, Event, Expect, Future, Index, Key, Limits, LinearizeError,
+    Object, Options, Put, Revision, RevisionError, Snapshot, StoreError, Watcher, Write,
     index::read,
     limits::MAX_STORED_BYTES,
     log::{Linearizer, Log, LogError, Notifier},
     sequencer::{Message, PendingTransaction, PendingWrite, Sequencer},
-    view::State,
+    shared::Shared,
 };
 
 /// A store of the owner's objects. Clones share it; the last one dropped closes it.
 pub struct Store<I: Index>(Arc<Handle<I>>);
-
-/// How a store behaves.
-#[derive(Default)]
-pub struct Options {
-    /// How much of the past is kept.
-    pub history: History,
-    /// How large writes and the store may be.
-    pub limits: Limits,
-    /// Called with the number of versions loaded so far, now and then and at the end.
-    pub progress: Option<Box<dyn FnMut(u64) + Send>>,
-}
-
-/// One write of one key.
-#[derive(Clone, Debug)]
-pub struct Write {
-    /// What is written.
-    pub key: Key,
-    /// What must be there.
-    pub expect: Expect,
-    /// The bytes to store; `None` deletes.
-    pub value: Option<Bytes>,
-}
-
-/// What a write demands of what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
-    /// No live object.
-    Absent,
-    /// A live object at exactly this revision.
-    Revision(Revision),
-    /// A live object, whichever.
-    Present,
-    /// Nothing. (But to delete, there must be an object.)
-    Any,
-}
-
-/// What became of an atomic write of several keys.
-pub enum Commit<I: Index> {
-    /// All of it is done, at one revision: one event a write, in the order of the writes.
-    Done(Vec<Arc<Event<I>>>),
-    /// Nothing of it is done, because a write did not find what it expected.
-    Conflict {
-        /// The index of the first such write.
-        index: usize,
-        /// The object that it found.
-        current: Option<Arc<Object<I>>>,
-    },
-}
-
-/// What became of a put.
-pub enum Put<I: Index> {
-    /// The new version.
-    Stored(Arc<Object<I>>),
-    /// The expectation did not hold; nothing was written.
-    Conflict {
-        /// The object that was there.
-        current: Option<Arc<Object<I>>>,
-    },
-}
-
-/// What became of a deletion.
-pub enum Delete<I: Index> {
-    /// The object is deleted.
-    Deleted {
-        /// Its last version.
-        last: Arc<Object<I>>,
-        /// The revision of the deletion.
-        revision: Revision,
-    },
-    /// The expectation did not hold, or there was nothing to delete.
-    Conflict {
-        /// The object that was there.
-        current: Option<Arc<Object<I>>>,
-    },
-}
-
-/// What the store's readers, its watchers and its sequencer share.
-pub(crate) struct Shared<I: Index> {
-    pub index: I,
-    state: ArcSwap<State<I>>,
-    /// Follows the newest revision, for those who wait for one.
-    head: watch::Sender<Revision>,
-    /// Wakes the watchers of a bucket that has any.
-    wakers: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
-    /// States rebuilt lately: clients page through one revision while others write.
-    rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
-    failure: OnceLock<Arc<LogError>>,
-    /// Changes when there is a failure.
-    failed: watch::Sender<()>,
-    disk_is_full: AtomicBool,
-}
 
 struct Handle<I: Index> {
     shared: Arc<Shared<I>>,
@@ -136,24 +40,6 @@ const QUEUE_BYTES: usize = 32 << 20;
 /// What a write counts at least.
 const QUEUE_UNIT: usize = 1 << 10;
 
-/// Rebuilding from fewer events than this costs less than remembering the result.
-const CHEAP_REBUILD: usize = 64;
-
-/// How many rebuilt states are remembered. What they hold, history holds as well.
-const REBUILT: usize = 32;
-
-impl Write {
-    /// The write that stores bytes, which hold no revision: see [`Indexed::stamp`](crate::Indexed::stamp).
-    pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
-        Write { key, expect, value: Some(stored.into()) }
-    }
-
-    /// The write that deletes the object under a key.
-    pub fn delete(key: Key, expect: Expect) -> Write {
-        Write { key, expect, value: None }
-    }
-}
-
 impl<I: Index> Store<I> {
     /// Opens a log and loads what is in it. Blocks until all is loaded.
     ///
@@ -166,15 +52,11 @@ impl<I: Index> Store<I> {
         let notifier =
             Notifier::new(move |notification| drop(notifications.send(Message::Notification(notification))));
         let limits = options.limits;
-        let linearizer = log.linearizer();
+        let (linearizer, location) = (log.linearizer(), log.location());
         let sequencer = Sequencer::open(log, notifier, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
-            |e| LogError::Failed {
-                action: "cannot start the store's thread",
-                path: Default::default(),
-                cause: e.into(),
-            },
+            |e| LogError::Failed { action: "cannot start the store's thread", location, cause: e.into() },
         )?;
         let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
         Ok(Store(Arc::new(Handle { shared, mailbox, limits, linearizer, queue })))
@@ -192,17 +74,17 @@ impl<I: Index> Store<I> {
 
     /// The newest version of the live object under a key.
     pub fn get(&self, key: &Key) -> Option<Arc<Object<I>>> {
-        self.0.shared.state.load().get(key).cloned()
+        self.0.shared.peek().get(key).cloned()
     }
 
     /// A revision not before the last change of a bucket, and not after its next one: while it is the same, so is the bucket.
     pub fn last_change(&self, bucket: &str) -> Revision {
-        self.0.shared.state.load().last_change(bucket)
+        self.0.shared.peek().last_change(bucket)
     }
 
     /// The revision of the first event of a bucket after a revision; None if there is none, or it is forgotten.
     pub fn first_event_after(&self, bucket: &str, after: Revision) -> Option<Revision> {
-        self.0.shared.state.load().events_after(bucket, after).ok()?.next().map(|event| event.revision)
+        self.0.shared.peek().events_after(bucket, after).ok()?.next().map(|event| event.revision)
     }
 
     /// How many entries of other writers could not be read since the store was opened. What is unreadable now is in
@@ -213,7 +95,7 @@ impl<I: Index> Store<I> {
 
     /// The newest revision.
     pub fn revision(&self) -> Revision {
-        self.0.shared.state.load().revision()
+        self.0.shared.peek().revision()
     }
 
     /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
@@ -229,9 +111,7 @@ impl<I: Index> Store<I> {
             return Ok(known);
         }
         let (snapshot, undone) = state.bucket_at(bucket, at)?;
-        if undone >= CHEAP_REBUILD {
-            shared.remember(bucket, &snapshot);
-        }
+        shared.remember(bucket, &snapshot, undone);
         Ok(snapshot)
     }
 
@@ -244,7 +124,7 @@ impl<I: Index> Store<I> {
         let waker = shared.waker(bucket);
         // Before the state is read, so that no event comes in between unnoticed.
         let woken = waker.subscribe();
-        shared.state.load().compact_revision(bucket).admit(after)?;
+        shared.peek().compact_revision(bucket).admit(after)?;
         Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
     }
 
@@ -253,7 +133,7 @@ impl<I: Index> Store<I> {
     /// # Errors
     /// [`Future`] if it has not by the deadline.
     pub async fn wait_for(&self, asked: Revision, deadline: Instant) -> Result<(), Future> {
-        let mut head = self.0.shared.head.subscribe();
+        let mut head = self.0.shared.follow_revision();
         match tokio::time::timeout_at(deadline, head.wait_for(|newest| *newest >= asked)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Future { asked, newest: self.revision() }),
@@ -277,14 +157,15 @@ impl<I: Index> Store<I> {
         Ok(self.wait_for(committed, deadline).await?)
     }
 
-    /// Do others write to the log of this store, too?
+    /// Whether other processes have stores on the same log, so that this one shows only after
+    /// [`linearize`](Self::linearize) what they committed.
     pub fn is_shared(&self) -> bool {
         self.0.linearizer.is_some()
     }
 
     /// Waits until the log has failed: see [`health`](Self::health).
     pub async fn failed(&self) -> StoreError {
-        let mut failed = self.0.shared.failed.subscribe();
+        let mut failed = self.0.shared.follow_failure();
         loop {
             if let Err(error) = self.health() {
                 return error;
@@ -457,90 +338,4 @@ impl<I: Index> Drop for Handle<I> {
         // It is closed already if nobody listens.
         drop(self.mailbox.send(Message::Close(None)));
     }
-}
-
-impl<I: Index> Shared<I> {
-    pub fn new(index: I, state: State<I>) -> Shared<I> {
-        Shared {
-            index,
-            head: watch::Sender::new(state.revision()),
-            state: ArcSwap::from_pointee(state),
-            wakers: Mutex::default(),
-            rebuilt: Mutex::default(),
-            failure: OnceLock::new(),
-            failed: watch::Sender::new(()),
-            disk_is_full: AtomicBool::new(false),
-        }
-    }
-
-    pub fn state(&self) -> Arc<State<I>> {
-        self.state.load_full()
-    }
-
-    /// Shows readers a new state, then wakes who waits for what is new in it.
-    pub fn publish(&self, state: State<I>, changed: impl Iterator<Item = Arc<str>>) {
-        let newest = state.revision();
-        self.state.store(Arc::new(state));
-        let wakers = lock(&self.wakers);
-        for bucket in changed {
-            if let Some(wake) = wakers.get(&bucket) {
-                wake.send_replace(());
-            }
-        }
-        drop(wakers);
-        self.head.send_replace(newest);
-    }
-
-    /// Drops rebuilt states at compacted revisions.
-    pub fn evict_rebuilt(&self, state: &State<I>) {
-        lock(&self.rebuilt)
-            .retain(|(bucket, known)| state.compact_revision(bucket).admit(known.revision()).is_ok());
-    }
-
-    pub fn fail(&self, error: LogError) -> StoreError {
-        let failure = self.failure.get_or_init(|| {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "the log failed; no more writes are taken"
-            );
-            Arc::new(error)
-        });
-        self.failed.send_replace(());
-        StoreError::Failed(failure.clone())
-    }
-
-    pub fn set_disk_is_full(&self, is_full: bool) {
-        self.disk_is_full.store(is_full, Ordering::Release);
-    }
-
-    fn disk_is_full(&self) -> bool {
-        self.disk_is_full.load(Ordering::Acquire)
-    }
-
-    pub fn health(&self) -> Result<(), StoreError> {
-        self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Failed(failure.clone())))
-    }
-
-    fn waker(&self, bucket: &Arc<str>) -> watch::Sender<()> {
-        lock(&self.wakers).entry(bucket.clone()).or_default().clone()
-    }
-
-    fn rebuilt(&self, bucket: &str, at: Revision) -> Option<BucketSnapshot<I>> {
-        let is_it =
-            |(name, known): &&(Arc<str>, BucketSnapshot<I>)| **name == *bucket && known.revision() == at;
-        lock(&self.rebuilt).iter().find(is_it).map(|(_, known)| known.clone())
-    }
-
-    fn remember(&self, bucket: &str, snapshot: &BucketSnapshot<I>) {
-        let mut rebuilt = lock(&self.rebuilt);
-        if rebuilt.len() == REBUILT {
-            rebuilt.pop_front();
-        }
-        rebuilt.push_back((bucket.into(), snapshot.clone()));
-    }
-}
-
-/// No invariant of these spans two statements, so a panic elsewhere does not spoil them.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

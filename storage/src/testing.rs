@@ -4,10 +4,7 @@
 
 #[cfg(test)]
 use std::path::Path;
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 #[cfg(test)]
 use crate::log::{Durability, SledLog};
@@ -15,7 +12,7 @@ use crate::{
     BucketSnapshot, CompactRevision, Delete, EntryId, Event, Expect, Index, Indexed, Key, Options, Put,
     Revision, Store, Unreadable,
     log::{
-        EphemeralLog, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, Transaction,
+        EphemeralLog, Location, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, Transaction,
         UnreadableEntry,
     },
 };
@@ -149,7 +146,7 @@ impl Log for Contested {
         Ok(self.log.tail(until)?.into_iter().map(decoded).collect())
     }
 
-    fn is_shared(&self) -> bool {
+    fn has_other_writers(&self) -> bool {
         true
     }
 
@@ -157,8 +154,8 @@ impl Log for Contested {
         self.log.compact(compact_revision, superseded)
     }
 
-    fn path(&self) -> PathBuf {
-        self.log.path()
+    fn location(&self) -> Location {
+        self.log.location()
     }
 
     fn close(self: Box<Self>) -> Result<(), LogError> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::{Compacted, Event, Index, Revision, store::Shared};
+use crate::{Compacted, Event, Index, Revision, shared::Shared};
 
 /// A batch with so many events ends with its current transaction, so that a watcher far behind leaves others their turn.
 const BATCH: usize = 256;

@@ -5,6 +5,7 @@
 //!
 //! Start at [`play`](player::play). [`names`] replaces what may differ between two runs, [`score`] has the expected scores.
 
+mod body;
 pub mod names;
 pub mod path;
 pub mod player;

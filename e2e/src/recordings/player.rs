@@ -11,6 +11,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::body::decode;
 use super::names::Names;
 use super::path::Path;
 use super::watch::Watch;
@@ -322,14 +323,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A body: JSON if it can be parsed, otherwise text; null if it is empty.
-pub fn decode(body: &[u8]) -> Value {
-    match body {
-        [] => Value::Null,
-        _ => serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into()),
-    }
-}
-
 /// All values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the comparison fail.
 fn header(response: &HttpResponse, name: &str) -> Option<String> {
     let latin =
@@ -413,12 +406,5 @@ mod tests {
             compare(&want, &got, "", &mut found);
             assert_eq!(found, differences, "{want} {got}");
         }
-    }
-
-    #[test]
-    fn bodies_are_decoded_as_json_or_text() {
-        assert_eq!(decode(b""), Value::Null);
-        assert_eq!(decode(b"{\"a\":1}"), json!({"a": 1}));
-        assert_eq!(decode(b"ok"), json!("ok"));
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::player::decode;
+use super::body::decode;
 use crate::http::Endpoint;
 
 /// How long the response may take to begin.

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+/// The name of the accumulator of a macro, which no expression can write.
+pub const ACCUMULATOR: &str = "@result";
+
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Expr {

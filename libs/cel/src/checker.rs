@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use crate::ast::{Comprehension, Expr, ExprKind, Literal, StructField};
 use crate::env::{self, Env, Fields};
-use crate::functions::{self, Overload};
+use crate::functions::{self, CallRef, Overload};
 use crate::literals;
 use crate::names::qualified;
-use crate::program::CallRef;
 use crate::source::Issue;
 use crate::types::{MAX_TYPE, Substitution, Type};
 

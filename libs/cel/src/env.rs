@@ -3,15 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::checker::Checker;
-use crate::cost::{self, Range, Root};
+use crate::cost::Root;
 use crate::decl::{DeclType, escape, is_keyword};
 use crate::functions::{self, Function};
-use crate::names;
-use crate::parser;
-use crate::plan;
-use crate::program::{CompileError, Program};
-use crate::source::Issues;
 use crate::types::Type;
 
 /// The fields of an object type.
@@ -121,22 +115,13 @@ impl Env {
         if self.open_types.iter().any(open) { Some(&Fields::Any) } else { self.types.get(name) }
     }
 
-    /// Parses and checks an expression.
-    ///
-    /// # Errors
-    /// What is wrong with it, in the words of cel-go.
-    pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        let (mut expr, nodes) = parser::parse(text, self.binds).map_err(CompileError::Issues)?;
-        names::resolve(&mut expr, self);
-        let mut checker = Checker::new(self, nodes);
-        checker.check(&expr);
-        let (output, types, calls, issues) = checker.finish(&expr);
-        if !issues.is_empty() {
-            return Err(CompileError::Issues(Issues::new(text, issues)));
-        }
-        let root = self.root.as_ref();
-        let cost = root.map_or(Range::default(), |root| cost::estimate(&expr, &types, &calls, root));
-        let plan = plan::plan(&expr, &calls).map_err(CompileError::Program)?;
-        Ok(Program::new(&expr, plan, output, cost))
+    /// The variable whose sizes bound the costs.
+    pub(crate) fn root(&self) -> Option<&Root> {
+        self.root.as_ref()
+    }
+
+    /// Whether there is the macro `cel.bind`.
+    pub(crate) fn binds(&self) -> bool {
+        self.binds
     }
 }

@@ -30,7 +30,7 @@ pub fn rule(decl: &Arc<DeclType>, optional_old_self: bool) -> Env {
 pub fn admission(has_params: bool) -> Env {
     let opaque = |name: &str| Type::Opaque(format!("kubernetes.authorization.{name}").into());
     let object = |name: &str| Type::Object(Arc::from(name));
-    let mut env = declare_request(Env::new())
+    let mut env = declare_namespace(declare_request(Env::new()))
         .variable("object", Type::Dyn)
         .variable("oldObject", Type::Dyn)
         .variable("request", object("kubernetes.AdmissionRequest"))
@@ -102,11 +102,11 @@ pub fn compile_selector(env: &Env, expression: &str) -> Result<Program, String> 
     }
 }
 
+/// The types of `request`.
 fn declare_request(env: Env) -> Env {
     let object = |name: &str| Type::Object(Arc::from(name));
     let text = || Type::String;
     let texts = || Type::list(Type::String);
-    let map = || Type::map(Type::String, Type::String);
     env.object("kubernetes.GroupVersionKind", &[("group", text()), ("version", text()), ("kind", text())])
         .object(
             "kubernetes.GroupVersionResource",
@@ -138,44 +138,52 @@ fn declare_request(env: Env) -> Env {
                 ("options", Type::Dyn),
             ],
         )
-        .object(
-            "kubernetes.NamespaceMetadata",
-            &[
-                ("name", text()),
-                ("generateName", text()),
-                ("namespace", text()),
-                ("labels", map()),
-                ("annotations", map()),
-                ("UID", text()),
-                ("creationTimestamp", Type::Timestamp),
-                ("deletionGracePeriodSeconds", Type::Int),
-                ("deletionTimestamp", Type::Timestamp),
-                ("generation", Type::Int),
-                ("resourceVersion", text()),
-                ("finalizers", texts()),
-            ],
-        )
-        .object("kubernetes.NamespaceSpec", &[("finalizers", texts())])
-        .object(
-            "kubernetes.NamespaceCondition",
-            &[
-                ("status", text()),
-                ("type", text()),
-                ("lastTransitionTime", Type::Timestamp),
-                ("message", text()),
-                ("reason", text()),
-            ],
-        )
-        .object(
-            "kubernetes.NamespaceStatus",
-            &[("conditions", Type::list(object("kubernetes.NamespaceCondition"))), ("phase", text())],
-        )
-        .object(
-            "kubernetes.Namespace",
-            &[
-                ("metadata", object("kubernetes.NamespaceMetadata")),
-                ("spec", object("kubernetes.NamespaceSpec")),
-                ("status", object("kubernetes.NamespaceStatus")),
-            ],
-        )
+}
+
+/// The types of `namespaceObject`.
+fn declare_namespace(env: Env) -> Env {
+    let object = |name: &str| Type::Object(Arc::from(name));
+    let text = || Type::String;
+    let texts = || Type::list(Type::String);
+    let map = || Type::map(Type::String, Type::String);
+    env.object(
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", map()),
+            ("annotations", map()),
+            ("UID", text()),
+            ("creationTimestamp", Type::Timestamp),
+            ("deletionGracePeriodSeconds", Type::Int),
+            ("deletionTimestamp", Type::Timestamp),
+            ("generation", Type::Int),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    )
+    .object("kubernetes.NamespaceSpec", &[("finalizers", texts())])
+    .object(
+        "kubernetes.NamespaceCondition",
+        &[
+            ("status", text()),
+            ("type", text()),
+            ("lastTransitionTime", Type::Timestamp),
+            ("message", text()),
+            ("reason", text()),
+        ],
+    )
+    .object(
+        "kubernetes.NamespaceStatus",
+        &[("conditions", Type::list(object("kubernetes.NamespaceCondition"))), ("phase", text())],
+    )
+    .object(
+        "kubernetes.Namespace",
+        &[
+            ("metadata", object("kubernetes.NamespaceMetadata")),
+            ("spec", object("kubernetes.NamespaceSpec")),
+            ("status", object("kubernetes.NamespaceStatus")),
+        ],
+    )
 }

@@ -15,13 +15,16 @@
 
 #![warn(missing_docs)]
 
+mod activation;
 mod addresses;
 pub mod ast;
 mod checker;
+mod compile;
 mod cost;
 mod decl;
 mod env;
 pub mod environments;
+mod error;
 mod functions;
 mod interpreter;
 mod lexer;
@@ -30,19 +33,23 @@ mod literals;
 mod macros;
 mod meter;
 mod names;
+mod nodes;
 mod parser;
 mod plan;
+mod planner;
 mod program;
 mod source;
 mod time;
 mod types;
 mod value;
 
+pub use activation::{Activation, NO_VARIABLES};
 pub use decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape, unescape};
 pub use env::Env;
-pub use interpreter::{Activation, EvalError, NO_VARIABLES};
+pub use error::EvalError;
+pub use interpreter::Outcome;
 pub use meter::{Limits, Meter};
-pub use program::{CompileError, Outcome, Program};
+pub use program::{CompileError, Program};
 pub use source::{Issue, Issues};
 pub use time::Time;
 pub use types::Type;

@@ -5,6 +5,7 @@
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::functions::{self, Part};
 use crate::source::Issue;
+use crate::time;
 use crate::types::Type;
 
 /// The types of the nodes.
@@ -22,9 +23,9 @@ fn check_argument(expr: &Expr, issues: &mut Vec<Issue>) {
     let ExprKind::Call { function, args, .. } = &expr.kind else { return };
     let Some(ExprKind::Literal(literal)) = args.first().map(|arg| &arg.kind) else { return };
     let valid = match (&**function, literal) {
-        ("duration", Literal::String(text)) => functions::parse_duration(text).is_some(),
-        ("timestamp", Literal::String(text)) => functions::is_timestamp(text),
-        ("timestamp", Literal::Int(seconds)) => functions::is_second(*seconds),
+        ("duration", Literal::String(text)) => time::parse_duration(text).is_some(),
+        ("timestamp", Literal::String(text)) => time::is_timestamp(text),
+        ("timestamp", Literal::Int(seconds)) => time::is_second(*seconds),
         ("matches", Literal::String(pattern)) => functions::is_pattern(pattern),
         _ => return,
     };

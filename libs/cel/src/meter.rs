@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::interpreter::EvalError;
+use crate::error::EvalError;
 use crate::value::Value;
 
 /// Bytes of text that are read or compared as fast as one value is visited.

@@ -3,24 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::activation::Activation;
 use crate::ast::{Expr, ExprKind};
 use crate::cost::Range;
-use crate::functions::{Function, Overload};
-use crate::interpreter::{self, Activation, EvalError};
+use crate::interpreter::{self, Outcome};
 use crate::meter::Meter;
 use crate::plan::Step;
 use crate::source::Issues;
 use crate::types::Type;
-use crate::value::Value;
-
-/// What a call means: the function, and which of its overloads fit the types of the arguments.
-#[derive(Clone, Debug)]
-pub struct CallRef {
-    pub function: &'static Function,
-    pub overloads: Vec<&'static Overload>,
-    /// The receiver is part of the function's name and no value.
-    pub qualified: bool,
-}
 
 /// The reason why an expression has no program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,15 +30,6 @@ pub struct Program {
     names: BTreeSet<Arc<str>>,
     cost: Range,
     output: Type,
-}
-
-/// What an evaluation gave, and what it cost.
-#[derive(Debug)]
-pub struct Outcome<'a> {
-    /// The value, or why there is none.
-    pub value: Result<Value<'a>, EvalError>,
-    /// The cost.
-    pub cost: u64,
 }
 
 impl Program {

@@ -1,4 +1,4 @@
-//! Times, with the zone that they are printed in.
+//! Times, with the zone that they are printed in, and durations.
 
 use std::fmt;
 
@@ -65,4 +65,34 @@ impl fmt::Display for Time {
         }
         write!(f, "{}", self.at.display_with_offset(self.offset))
     }
+}
+
+/// A duration as Go writes it, in nanoseconds.
+pub fn parse_duration(text: &str) -> Option<i64> {
+    i64::try_from(coracle_duration::parse(text).ok()?.as_nanos()).ok()
+}
+
+/// A time of RFC 3339, or a date.
+pub fn parse_time(text: &str) -> Option<Time> {
+    if text.len() == 10 { Time::parse(&format!("{text}T00:00:00Z")) } else { Time::parse(text) }
+}
+
+/// Whether a text is a time that may be.
+pub fn is_timestamp(text: &str) -> bool {
+    Time::parse(text).and_then(Time::checked).is_some()
+}
+
+/// Whether a number of seconds is a time that may be.
+pub fn is_second(seconds: i64) -> bool {
+    jiff::Timestamp::from_second(seconds).ok().and_then(Time::utc).is_some()
+}
+
+/// Seconds with the suffix `s`, as CEL prints durations.
+pub fn duration_text(nanos: i64) -> String {
+    let text = format!("{:.9}", nanos.unsigned_abs() as f64 / 1e9);
+    let exact =
+        format!("{}.{:09}", nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
+    let text = if text == exact { text } else { exact };
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{text}s", if nanos < 0 { "-" } else { "" })
 }

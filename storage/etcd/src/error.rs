@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_storage::log::LogError;
+use coracle_storage::log::{Location, LogError};
 
 /// Why a cluster cannot be used as a log.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +41,10 @@ pub(crate) fn failed(
     servers: &str,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> LogError {
-    LogError::Failed { action, path: location(servers), cause: cause.into() }
+    LogError::Failed { action, location: location(servers), cause: cause.into() }
 }
 
 /// The place of a log in a cluster, for messages.
-pub(crate) fn location(servers: &str) -> PathBuf {
-    PathBuf::from(format!("etcd at {servers}"))
+pub(crate) fn location(servers: &str) -> Location {
+    Location::Service(format!("etcd at {servers}"))
 }

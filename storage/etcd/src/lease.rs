@@ -1,11 +1,8 @@
 //! Leases of what expires. Writes of about the same time share one, as kube-apiserver's do.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
@@ -57,12 +54,12 @@ impl Leases {
             return Err(granted.error);
         }
         let lease = Lease { id: granted.id, shared_until: now + reuse, writes: 1 };
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).insert(ttl, lease);
+        self.shared.lock().insert(ttl, lease);
         Ok(lease.id)
     }
 
     fn shared(&self, ttl: Duration, now: Instant) -> Option<i64> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         let lease =
             shared.get_mut(&ttl).filter(|lease| now < lease.shared_until && lease.writes < MAX_WRITES)?;
         lease.writes += 1;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -11,8 +10,8 @@ use bytes::Bytes;
 use coracle_storage::{
     CompactRevision, EntryId, Key, Revision,
     log::{
-        Change, Entry, Linearizer, Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction,
-        UnreadableEntry,
+        Change, Entry, Linearizer, Location, Log, LogBounds, LogError, Notifier, Outcome, Record,
+        Transaction, UnreadableEntry,
     },
 };
 use futures::{StreamExt, stream};
@@ -374,7 +373,7 @@ impl Log for EtcdLog {
         Some(self.progress)
     }
 
-    fn is_shared(&self) -> bool {
+    fn has_other_writers(&self) -> bool {
         true
     }
 
@@ -392,7 +391,7 @@ impl Log for EtcdLog {
         compacted.map_err(|status| self.failed("cannot compact", status))
     }
 
-    fn path(&self) -> PathBuf {
+    fn location(&self) -> Location {
         location(&self.client.servers)
     }
 

@@ -1,13 +1,10 @@
 //! What the watch has received and the store has not read yet.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_storage::log::{LogError, Notification, Notifier};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -87,7 +84,7 @@ impl Tail {
 
     /// Everything up to a revision is known, and who is notified of more.
     pub fn start(&self, known: u64, notifier: Notifier) {
-        self.lock().notifier = Some(notifier);
+        self.queue.lock().notifier = Some(notifier);
         self.advance(known);
     }
 
@@ -99,11 +96,11 @@ impl Tail {
     /// Adds the changes of whole revisions, in order. Waits while too much is unread.
     pub async fn push(&self, events: Vec<WatchEvent>) {
         let Some(last) = events.last().map(|event| event.revision) else { return };
-        while self.lock().bytes > MAX_BYTES {
+        while self.queue.lock().bytes > MAX_BYTES {
             self.full.notify_one();
             self.read.notified().await;
         }
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         for event in events {
             let is_record =
                 std::str::from_utf8(&event.name).is_ok_and(|name| self.layout.key(name).is_some());
@@ -136,18 +133,18 @@ impl Tail {
 
     /// Why the watch cannot be resumed at the moment; None while it goes on.
     pub fn interruption(&self) -> Option<String> {
-        self.lock().interruption.clone()
+        self.queue.lock().interruption.clone()
     }
 
     /// Remembers whether the watch goes on.
     pub fn set_interruption(&self, reason: Option<String>) {
-        self.lock().interruption = reason;
+        self.queue.lock().interruption = reason;
     }
 
     /// Reports that the changes after the progress are compacted, and waits until the store has listed all objects instead.
     pub async fn lose_history(&self) {
         self.progress.send_modify(|progress| progress.is_lost = true);
-        let notifier = self.lock().notifier.clone();
+        let notifier = self.queue.lock().notifier.clone();
         if let Some(notifier) = notifier {
             notifier.notify(Notification::Changed);
         }
@@ -161,7 +158,7 @@ impl Tail {
 
     /// Lets the watch go on after a revision: everything up to there is known, and nothing that it has received is needed.
     pub fn restart(&self, known: u64) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.events.clear();
         queue.bytes = 0;
         queue.is_notified = false;
@@ -211,7 +208,7 @@ impl Tail {
 
     /// Lets the store know of a revision that was received, unless it reads a change of that revision anyway.
     pub fn report_progress(&self, revision: u64) {
-        let queue = self.lock();
+        let queue = self.queue.lock();
         let notifier = queue.notifier.clone().filter(|_| queue.newest_record < revision);
         drop(queue);
         if let Some(notifier) = notifier {
@@ -221,7 +218,7 @@ impl Tail {
 
     /// Takes what was received up to a revision: at least all up to the progress before the call.
     pub fn drain(&self, up_to: u64) -> Vec<WatchEvent> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let count = queue.events.partition_point(|event| event.revision <= up_to);
         let drained: Vec<_> = queue.events.drain(..count).collect();
         queue.bytes = queue.bytes.saturating_sub(drained.iter().map(size).sum());
@@ -235,7 +232,7 @@ impl Tail {
     /// first name can be it: nothing that is made against the state that was read last can come later.
     pub fn find(&self, changes: &[(Bytes, Option<Bytes>)]) -> Option<u64> {
         let (first, _) = changes.first()?;
-        let queue = self.lock();
+        let queue = self.queue.lock();
         let revision = queue.events.iter().find(|event| event.name == first)?.revision;
         let made: Vec<_> = queue.events.iter().filter(|event| event.revision == revision).collect();
         let is_made = |(name, value): &(Bytes, Option<Bytes>)| {
@@ -245,15 +242,11 @@ impl Tail {
     }
 
     pub fn history_lost(&self) -> LogError {
-        LogError::HistoryLost { path: location(&self.servers) }
+        LogError::HistoryLost { location: location(&self.servers) }
     }
 
     pub fn failed(&self, reason: &str) -> LogError {
         failed("cannot follow the changes", &self.servers, reason)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,11 +3,9 @@
 //! A new etcd is at revision 1, a new store at 0: the revisions are shifted by one, and are dense as the contract has them,
 //! since each test has a cluster of its own.
 
-use std::path::PathBuf;
-
 use coracle_storage::{
     CompactRevision, EntryId, Revision,
-    log::{Change, Conflict, Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction},
+    log::{Change, Conflict, Location, Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction},
     testing::TestLog,
 };
 use coracle_storage_etcd::{
@@ -102,16 +100,16 @@ impl Log for Shifted {
         self.0.progress().filter(|progress| *progress > Revision::ZERO).map(down)
     }
 
-    fn is_shared(&self) -> bool {
-        self.0.is_shared()
+    fn has_other_writers(&self) -> bool {
+        self.0.has_other_writers()
     }
 
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
         self.0.compact(CompactRevision::at(up(compact_revision.revision())), superseded)
     }
 
-    fn path(&self) -> PathBuf {
-        self.0.path()
+    fn location(&self) -> Location {
+        self.0.location()
     }
 
     fn close(self: Box<Self>) -> Result<(), LogError> {

@@ -23,6 +23,7 @@
 //! - [`Reader`] reads it and trusts nothing in it; [`verify`] reads all of it.
 //! - [`restore`] appends its objects to an empty log, which may be of another kind.
 
+mod format;
 mod read;
 mod restore;
 #[cfg(test)]
@@ -32,17 +33,3 @@ mod write;
 pub use read::{BackupError, BackupObject, Reader, Summary, verify};
 pub use restore::{Monotonicity, RestoreError, restore};
 pub use write::Chunks;
-
-use crate::limits::MAX_STORED_BYTES;
-
-const MAGIC: &[u8] = b"coracle backup 1\n";
-
-/// What all versions of the format begin with.
-const MAGIC_PREFIX: &[u8] = b"coracle backup ";
-
-const HEADER: u8 = b'H';
-const OBJECT: u8 = b'O';
-const END: u8 = b'E';
-
-/// The longest payload: the largest stored value, with a key of a size that no store has.
-const MAX_PAYLOAD: usize = MAX_STORED_BYTES + (1 << 20);

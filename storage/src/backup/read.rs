@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use bytes::Bytes;
 
-use super::{END, HEADER, MAGIC, MAGIC_PREFIX, MAX_PAYLOAD, OBJECT};
+use super::format::{END, HEADER, MAGIC, MAGIC_PREFIX, MAX_PAYLOAD, OBJECT};
 use crate::{Key, Revision};
 
 /// Why a file is not read as a backup.

@@ -1,10 +1,12 @@
 //! Restoring a backup into an empty log.
 
-use std::{io::Read, path::PathBuf};
+use std::io::Read;
 
-use super::{BackupError, BackupObject, Reader, Summary};
-use crate::log::{Change, Log, LogError, Notifier, Outcome, Proposal};
-use crate::{Key, Revision};
+use super::read::{BackupError, BackupObject, Reader, Summary};
+use crate::{
+    Key, Revision,
+    log::{Change, Location, Log, LogError, Notifier, Outcome, Proposal},
+};
 
 /// Objects that are appended at once, and their bytes.
 const BATCH: usize = 256;
@@ -20,13 +22,13 @@ pub enum RestoreError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The log has something already.
-    #[error("{path} is not empty", path = .0.display())]
-    NotEmpty(PathBuf),
+    #[error("{0} is not empty")]
+    NotEmpty(Location),
     /// The log's revisions do not begin above those of the backup: clients would see revisions go back.
-    #[error("the revisions of {path} begin at {newest}, which is below the backup's {revision}", path = .path.display())]
+    #[error("the revisions of {location} begin at {newest}, which is below the backup's {revision}")]
     Below {
-        /// Where the log is.
-        path: PathBuf,
+        /// The place of the log.
+        location: Location,
         /// The log's newest revision.
         newest: Revision,
         /// The backup's revision.
@@ -70,11 +72,11 @@ pub fn restore(
         Ok(())
     })?;
     if !is_empty {
-        return Err(RestoreError::NotEmpty(log.path()));
+        return Err(RestoreError::NotEmpty(log.location()));
     }
     let (mut newest, revision) = (bounds.newest, reader.summary().revision);
     if newest < revision && monotonicity == Monotonicity::Required {
-        return Err(RestoreError::Below { path: log.path(), newest, revision });
+        return Err(RestoreError::Below { location: log.location(), newest, revision });
     }
     let mut batch = Vec::new();
     let mut bytes = 0;

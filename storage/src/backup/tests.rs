@@ -1,4 +1,4 @@
-use super::*;
+use super::{format::MAGIC, *};
 use crate::{
     Expect, Key, Revision, Store,
     log::{Durability, Log, MemoryLog, SledLog},

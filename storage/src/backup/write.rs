@@ -4,7 +4,7 @@ use std::{sync::Arc, vec};
 
 use bytes::Bytes;
 
-use super::{END, HEADER, MAGIC, OBJECT};
+use super::format::{END, HEADER, MAGIC, OBJECT};
 use crate::{Index, Object, Revision, Snapshot};
 
 /// What one chunk holds at least, but for the last.

@@ -1,6 +1,6 @@
 //! History: what snapshots keep, and what compaction forgets.
 
-use super::*;
+use super::prelude::*;
 
 pub async fn snapshots_stay_as_they_were(logs: impl TestLog) {
     let store = logs.open();

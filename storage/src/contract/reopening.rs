@@ -1,6 +1,6 @@
 //! What is there when a store is opened again.
 
-use super::*;
+use super::prelude::*;
 
 pub async fn a_closed_store_takes_no_writes(logs: impl TestLog) {
     let store = logs.open();

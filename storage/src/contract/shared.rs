@@ -1,6 +1,6 @@
 //! Several writers of one log.
 
-use super::*;
+use super::prelude::*;
 
 /// Two stores over one log, as two servers over one cluster: each sees the other's writes, and neither overwrites them.
 pub async fn stores_share_a_log(logs: impl TestLog) {

@@ -1,6 +1,6 @@
 //! Transactions: what a commit does, what it finds, and what lists show.
 
-use super::*;
+use super::prelude::*;
 
 pub async fn reads_its_writes(logs: impl TestLog) {
     let store = logs.open();

@@ -1,6 +1,6 @@
 //! Watches: every event once and in order, and waiting for a revision.
 
-use super::*;
+use super::prelude::*;
 
 pub async fn watchers_see_every_event_once_in_order(logs: impl TestLog) {
     let store = logs.open();

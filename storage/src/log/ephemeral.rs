@@ -1,8 +1,13 @@
 //! A log that keeps nothing: for stores that need not outlive their process. Their view is the only copy.
 
-use std::path::PathBuf;
-
-use super::{Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction, entries};
+use super::{
+    error::LogError,
+    interface::{Log, LogBounds},
+    location::Location,
+    notifier::Notifier,
+    outcome::Outcome,
+    transaction::{Record, Transaction, entries},
+};
 use crate::{CompactRevision, EntryId, Revision};
 
 /// Gives out revisions and forgets the changes once they were read from the tail.
@@ -41,7 +46,7 @@ impl Log for EphemeralLog {
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn is_shared(&self) -> bool {
+    fn has_other_writers(&self) -> bool {
         false
     }
 
@@ -49,8 +54,8 @@ impl Log for EphemeralLog {
         Ok(())
     }
 
-    fn path(&self) -> PathBuf {
-        "memory".into()
+    fn location(&self) -> Location {
+        Location::Memory
     }
 
     fn close(self: Box<Self>) -> Result<(), LogError> {

@@ -3,13 +3,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
+
 use super::{
-    Change, Conflict, Entry, Log, LogBounds, LogError, Notification, Notifier, Outcome, Proposal, Record,
-    Transaction, entries,
+    error::LogError,
+    interface::{Log, LogBounds},
+    location::Location,
+    notifier::{Notification, Notifier},
+    outcome::{Conflict, Outcome},
+    transaction::{Change, Entry, Proposal, Record, Transaction, entries},
 };
 use crate::{CompactRevision, EntryId, Key, Revision};
 
@@ -48,10 +53,6 @@ impl MemoryLog {
     pub fn share(&self) -> MemoryLog {
         MemoryLog { shared: self.shared.clone(), reader: None }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Shared {
@@ -79,7 +80,7 @@ impl Shared {
 
 impl Log for MemoryLog {
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
-        let mut shared = self.lock();
+        let mut shared = self.shared.lock();
         let bounds = LogBounds { compact_revision: shared.compact_revision, newest: shared.newest };
         let id = shared.readers.last_key_value().map_or(0, |(last, _)| last + 1);
         shared.readers.insert(id, Reader { read: bounds.newest, notifier });
@@ -89,14 +90,14 @@ impl Log for MemoryLog {
     }
 
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
-        let shared = self.lock();
+        let shared = self.shared.lock();
         let newest = self.reader.and_then(|id| shared.readers.get(&id)).map_or(shared.newest, |r| r.read);
         let known = shared.entries.range(..EntryId::end(newest));
         known.map(|(_, entry)| Record::Entry(entry.clone())).try_for_each(visit)
     }
 
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
-        let mut shared = self.lock();
+        let mut shared = self.shared.lock();
         let outcomes = batch.iter().map(|transaction| shared.commit(transaction)).collect();
         for (_, other) in shared.readers.iter().filter(|(id, _)| Some(**id) != self.reader) {
             other.notifier.notify(Notification::Changed);
@@ -105,7 +106,7 @@ impl Log for MemoryLog {
     }
 
     fn tail(&mut self, _: Revision) -> Result<Vec<Record>, LogError> {
-        let mut shared = self.lock();
+        let mut shared = self.shared.lock();
         let newest = shared.newest;
         let Some(reader) = self.reader.and_then(|id| shared.readers.get_mut(&id)) else {
             return Ok(Vec::new());
@@ -115,12 +116,12 @@ impl Log for MemoryLog {
         Ok(unread.map(|(_, entry)| Record::Entry(entry.clone())).collect())
     }
 
-    fn is_shared(&self) -> bool {
+    fn has_other_writers(&self) -> bool {
         true
     }
 
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
-        let mut shared = self.lock();
+        let mut shared = self.shared.lock();
         shared.compact_revision = shared.compact_revision.max(compact_revision);
         shared.superseded.extend(superseded);
         let read_by_all = shared.readers.values().map(|reader| reader.read).min().unwrap_or_default();
@@ -131,13 +132,13 @@ impl Log for MemoryLog {
         Ok(())
     }
 
-    fn path(&self) -> PathBuf {
-        "memory".into()
+    fn location(&self) -> Location {
+        Location::Memory
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LogError> {
         if let Some(id) = self.reader.take() {
-            self.lock().readers.remove(&id);
+            self.shared.lock().readers.remove(&id);
         }
         Ok(())
     }

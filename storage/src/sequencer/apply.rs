@@ -1,12 +1,12 @@
 //! What a record of the log does to the view: it changes an object, or is quarantined.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     Event, Index, Indexed, Object,
     compaction::CompactionQueue,
     index::read,
-    log::{Change, Entry, LogError, Record, UnreadableEntry},
+    log::{Change, Entry, Location, LogError, Record, UnreadableEntry},
     view::State,
 };
 
@@ -21,9 +21,9 @@ pub(super) enum Applied<I: Index> {
 /// Where records come from.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
-    pub path: &'a Path,
-    /// Do others write to the log, too?
-    pub is_shared: bool,
+    pub location: &'a Location,
+    /// Whether others may write to the log, too.
+    pub has_other_writers: bool,
 }
 
 /// Brings a record into the view. Only an unreadable one of a log that nobody else writes is an error.
@@ -65,12 +65,12 @@ fn quarantine<I: Index>(
     source: Source<'_>,
 ) -> Result<Applied<I>, LogError> {
     let UnreadableEntry { id, key, reason } = &entry;
-    if !source.is_shared {
+    if !source.has_other_writers {
         let reason = format!("{key} at revision {}: {reason}", id.revision);
-        return Err(LogError::Damaged { path: source.path.into(), reason });
+        return Err(LogError::Damaged { location: source.location.clone(), reason });
     }
     tracing::error!(
-        %key, revision = %id.revision, %reason, path = %source.path.display(),
+        %key, revision = %id.revision, %reason, path = %source.location,
         "another writer's entry is unreadable; its key keeps the last readable version and takes no writes"
     );
     state.quarantine(entry);

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use super::apply::forget;
-use super::{Reply, Sequencer};
+use super::{Sequencer, apply::forget, pending::Reply};
 use crate::{Index, Revision};
 
 /// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and no writer waits long.

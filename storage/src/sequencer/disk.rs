@@ -1,21 +1,18 @@
 //! A full disk: the only failure of the log that may pass.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Sequencer;
 use crate::{Index, StoreError, log::LogError};
 
-/// How often the log is asked whether its disk has space again.
-pub(super) const RETRY: Duration = Duration::from_secs(1);
-
 impl<I: Index> Sequencer<I> {
     /// What a failure of the log means. A full disk is the only one that may pass.
     pub(super) fn log_failed(&mut self, error: LogError) -> StoreError {
-        let LogError::NoSpace { path } = &error else { return self.shared.fail(error) };
+        let LogError::NoSpace { location } = &error else { return self.shared.fail(error) };
         if !self.space.disk_is_full {
             self.space.disk_is_full = true;
             self.shared.set_disk_is_full(true);
-            tracing::error!(path = %path.display(), "the disk is full; only what gives room back is written");
+            tracing::error!(path = %location, "the disk is full; only what gives room back is written");
             self.recover_space();
             self.publish();
         }
@@ -30,7 +27,7 @@ impl<I: Index> Sequencer<I> {
             Ok(true) => {
                 self.space.disk_is_full = false;
                 self.shared.set_disk_is_full(false);
-                tracing::warn!(path = %self.path.display(), "the disk has room again; all writes are taken");
+                tracing::warn!(path = %self.location, "the disk has room again; all writes are taken");
             }
             Ok(false) => {}
             Err(error) => drop(self.shared.fail(error)),

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Reply;
 use crate::{
     Commit, Expect, Index, Indexed, Key, Object, Revision, StoreError,
     log::{Change, Proposal, Record},
@@ -13,6 +12,9 @@ use crate::{
     space::Growth,
     view::State,
 };
+
+/// Where the result of a request is sent.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// Writes that are done together or not at all.
 pub(crate) struct PendingTransaction<I: Index> {

@@ -21,7 +21,7 @@ impl<I: Index> Sequencer<I> {
     /// # Errors
     /// [`StoreError::Unknown`] if there are writes whose events are among the lost ones.
     pub(super) fn relist(&mut self, has_own_writes: bool) -> Result<Vec<Arc<Event<I>>>, StoreError> {
-        tracing::warn!(path = %self.path.display(), "the history of the log is lost; all objects are listed again");
+        tracing::warn!(path = %self.location, "the history of the log is lost; all objects are listed again");
         let mut attempt = 0;
         let (state, revision) = loop {
             attempt += 1;
@@ -50,7 +50,7 @@ impl<I: Index> Sequencer<I> {
     fn list(&mut self) -> Result<(State<I>, Revision), LogError> {
         let mut state = State::following(&self.state);
         let (index, current) = (&self.shared.index, &self.state);
-        let source = Source { path: &self.path, is_shared: self.log.is_shared() };
+        let source = Source { location: &self.location, has_other_writers: self.log.has_other_writers() };
         let revision = self.log.relist(&mut |record| {
             if let Record::Entry(entry) = &record
                 && let Change::Put { .. } = entry.change

@@ -63,8 +63,8 @@ impl Log for Scripted {
         Ok(records)
     }
 
-    fn is_shared(&self) -> bool {
-        self.log.is_shared()
+    fn has_other_writers(&self) -> bool {
+        self.log.has_other_writers()
     }
 
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
@@ -76,8 +76,8 @@ impl Log for Scripted {
         (self.recover_space)()
     }
 
-    fn path(&self) -> PathBuf {
-        "scripted".into()
+    fn location(&self) -> Location {
+        Location::Service("scripted".into())
     }
 
     fn close(self: Box<Self>) -> Result<(), LogError> {
@@ -90,7 +90,11 @@ fn open(log: Scripted) -> Store<Marked> {
 }
 
 fn disk_full() -> LogError {
-    LogError::Failed { action: "cannot write", path: "disk".into(), cause: "full".into() }
+    LogError::Failed {
+        action: "cannot write",
+        location: Location::Service("disk".into()),
+        cause: "full".into(),
+    }
 }
 
 fn is_disk_full(error: &StoreError) -> bool {
@@ -267,7 +271,7 @@ async fn another_writer_may_come_first() {
 }
 
 fn no_space() -> LogError {
-    LogError::NoSpace { path: "disk".into() }
+    LogError::NoSpace { location: Location::Service("disk".into()) }
 }
 
 /// A log that has no room while the flag is set, and how often it was asked to make some.

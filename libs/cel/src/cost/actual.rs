@@ -1,6 +1,6 @@
 //! The cost of a call that was evaluated.
 
-use super::{CALL, CHECK, LIST, REGEX_LENGTH, Range, TRAVERSAL, of_selector, scaled};
+use super::range::{CALL, CHECK, LIST, REGEX_LENGTH, Range, TRAVERSAL, of_selector, scaled};
 use crate::functions::Overload;
 use crate::types::Type;
 use crate::value::Value;

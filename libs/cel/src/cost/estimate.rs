@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::functions::{self, CallEstimate, Operand};
-use super::{CALL, LIST, MAP, OBJECT, Range};
-use crate::ast::{Comprehension, Expr, ExprKind, Literal};
+use super::range::{CALL, LIST, MAP, OBJECT, Range};
+use crate::ast::{ACCUMULATOR, Comprehension, Expr, ExprKind, Literal};
 use crate::decl::{DeclKind, DeclType};
-use crate::macros::ACCUMULATOR;
-use crate::program::CallRef;
+use crate::functions::CallRef;
 use crate::types::Type;
 
 /// The estimated cost of an expression over a variable of a declared type.

@@ -1,6 +1,6 @@
 //! The estimates of functions.
 
-use super::{CALL, CHECK, LIST, REGEX_LENGTH, Range, TRAVERSAL, of_selector};
+use super::range::{CALL, CHECK, LIST, REGEX_LENGTH, Range, TRAVERSAL, of_selector};
 use crate::functions::Overload;
 use crate::types::Type;
 

@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::conversions::{show_within, shown};
-use super::{Result, error, no_overload};
-use crate::interpreter::EvalError;
+use super::failure::{Result, error, no_overload};
+use super::printing::{show_within, shown};
+use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::types::Type;
 use crate::value::Value;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use coracle_quantity::Quantity;
 
-use super::{Line, Result, error, no_overload};
+use super::failure::{Result, error, no_overload};
+use super::function::Line;
 use crate::library::{NamedFormat, parse_semver};
 use crate::meter::Meter;
 use crate::value::Value;
@@ -175,7 +176,7 @@ fn version<'v>(args: &'v [Value<'_>]) -> Result<(&'v str, bool)> {
     match args {
         [Value::String(text)] => Ok((&**text, false)),
         [Value::String(text), Value::Bool(lenient)] => Ok((&**text, *lenient)),
-        _ => Err(crate::interpreter::EvalError::NoSuchOverload),
+        _ => Err(crate::error::EvalError::NoSuchOverload),
     }
 }
 

@@ -4,9 +4,10 @@
 
 use std::cmp::Ordering;
 
-use super::operators::has;
-use super::{Line, Result, error, no_overload};
-use crate::interpreter::EvalError;
+use super::failure::{Result, error, no_overload};
+use super::function::Line;
+use super::operators::{add, has};
+use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::{List, Value};
 
@@ -139,7 +140,6 @@ fn sort<'a>(list: &List<'a>, keys: &List<'a>, meter: &Meter) -> Result<Value<'a>
 fn sum<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let list = only(args)?;
     read(list, meter)?;
-    let add = super::function("_+_").ok_or(EvalError::NoSuchOverload)?.call;
     let mut total: Option<Value<'a>> = None;
     for item in list.iter() {
         total = Some(match total {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Line, Result, error, no_overload};
+use super::failure::{Result, error, no_overload};
+use super::function::Line;
 use crate::addresses::{Cidr, parse_ip};
 use crate::library::Url;
 use crate::meter::Meter;

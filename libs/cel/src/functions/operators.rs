@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::conversions::shown;
-use super::{Line, Result, error, no_overload};
-use crate::interpreter::EvalError;
+use super::failure::{Result, error, no_overload};
+use super::function::Line;
+use super::printing::shown;
+use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::{Key, List, Map, Value};
 
@@ -123,7 +124,8 @@ const UINT: &str = "unsigned integer overflow";
 const DURATION: &str = INT;
 const TIMESTAMP: &str = "timestamp overflow";
 
-fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
+/// `_+_`.
+pub fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_add(*b), Value::Int, INT),
         [Value::Uint(a), Value::Uint(b)] => checked(a.checked_add(*b), Value::Uint, UINT),

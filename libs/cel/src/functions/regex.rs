@@ -3,12 +3,13 @@
 //! Linear in the text, times the states of the pattern: both are counted before a match.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use coracle_pattern::PatternError;
+use parking_lot::Mutex;
 use regex::Regex;
 
-use super::{Result, error};
+use super::failure::{Result, error};
 use crate::meter::Meter;
 
 /// The sizes of a compiled regular expression, in bytes. The least one that suffices says about how many states it has.
@@ -39,7 +40,7 @@ static KEPT: Mutex<BTreeMap<String, Arc<Compiled>>> = Mutex::new(BTreeMap::new()
 
 /// A regular expression. Those that were compiled last are kept.
 pub fn compiled(pattern: &str, meter: &Meter) -> Result<Arc<Compiled>> {
-    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(pattern).cloned();
+    let kept = KEPT.lock().get(pattern).cloned();
     if let Some(compiled) = kept {
         return Ok(compiled);
     }
@@ -49,7 +50,7 @@ pub fn compiled(pattern: &str, meter: &Meter) -> Result<Arc<Compiled>> {
         Ok(compiled) => Arc::new(compiled),
         Err(wrong) => return error(wrong.to_string()),
     };
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = KEPT.lock();
     if kept.len() >= MAX_KEPT {
         kept.clear();
     }

@@ -2,11 +2,14 @@
 //!
 //! Source: cel-go's `ext/strings.go`, `ext/formatting.go`; `k8s.io/apiserver/pkg/cel/library/regex.go`.
 
-use super::conversions::part;
+use std::sync::Arc;
+
+use super::failure::{Result, error, no_overload};
 use super::format::format;
-use super::{Line, Result, error, no_overload, regex};
+use super::function::Line;
+use super::regex;
 use crate::meter::Meter;
-use crate::value::Value;
+use crate::value::{Text, Value};
 
 pub const TABLE: &[Line] = &[
     ("contains", "string.(string)->bool", |args, _| texts(args, |a, b| a.contains(b))),
@@ -256,4 +259,10 @@ fn join<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         joined.push_str(&text);
     }
     Ok(Value::text(joined))
+}
+
+/// A text that is a part of another one.
+fn part<'a>(text: &str, meter: &Meter) -> Result<Value<'a>> {
+    meter.make(text.len())?;
+    Ok(Value::String(Text::Shared(Arc::from(text))))
 }

@@ -2,7 +2,8 @@
 
 use jiff::tz::{Offset, TimeZone};
 
-use super::{Line, Result, error, no_overload};
+use super::failure::{Result, error, no_overload};
+use super::function::Line;
 use crate::value::Value;
 
 const DATE: &str = "timestamp.()->int timestamp.(string)->int";

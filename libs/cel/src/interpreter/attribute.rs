@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{EvalError, Evaluated, Interpreter, ScopeValue};
+use super::{Evaluated, Interpreter, ScopeValue};
 use crate::cost;
+use crate::error::EvalError;
 use crate::functions;
 use crate::plan::{Attribute, AttributeRoot, Qualifier, QualifierKey};
 use crate::types::Type;

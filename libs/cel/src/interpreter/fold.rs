@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{EvalError, Evaluated, Interpreter, Scope, ScopeValue};
+use super::{Evaluated, Interpreter, Scope, ScopeValue};
 use crate::cost;
+use crate::error::EvalError;
 use crate::plan::{Fold, Step};
 use crate::value::{List, Map, Value};
 

@@ -8,77 +8,21 @@ mod fold;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::activation::Activation;
 use crate::cost;
+use crate::error::EvalError;
 use crate::functions;
 use crate::meter::Meter;
 use crate::plan::{Call, Step};
-use crate::program::Outcome;
 use crate::value::{Key, Value};
 
-/// Why an evaluation has no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    /// The types of arguments fit no overload.
-    #[error("no such overload")]
-    NoSuchOverload,
-    /// The types of arguments fit no overload of a function: its name and their types.
-    #[error("no such overload: {0}")]
-    NoSuchOverloadOf(Box<str>),
-    /// A map or object has no such key.
-    #[error("no such key: {0}")]
-    NoSuchKey(String),
-    /// A list has no such index.
-    #[error("index out of bounds: {0}")]
-    IndexOutOfBounds(String),
-    /// The evaluation cost more than it may.
-    #[error("operation cancelled: actual cost limit exceeded")]
-    CostLimit,
-    /// The evaluation did more than it may: too much work, too many bytes, or it took too long.
-    #[error("operation interrupted: {0} limit exceeded")]
-    WorkLimit(&'static str),
-    /// Another error, in words.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl EvalError {
-    /// Whether the whole evaluation ends: no other operand decides instead.
-    fn ends_evaluation(&self) -> bool {
-        matches!(self, EvalError::CostLimit | EvalError::WorkLimit(_))
-    }
-}
-
-/// The values of variables.
-pub trait Activation<'a> {
-    /// The value of a variable; None if it has none. A variable may itself be the result of an evaluation that failed.
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, EvalError>>;
-
-    /// The value of a member of a variable, where that is computed by itself; None to read it from the variable.
-    fn resolve_member(&self, name: &str, member: &str) -> Option<Result<Value<'a>, EvalError>> {
-        let _ = (name, member);
-        None
-    }
-}
-
-/// No variables.
-pub const NO_VARIABLES: &[(&str, Value<'static>)] = &[];
-
-impl<'a> Activation<'a> for [(&str, Value<'a>)] {
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, value)| Ok(value.clone()))
-    }
-}
-
-impl<'a> Activation<'a> for &[(&str, Value<'a>)] {
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
-        (**self).resolve(name)
-    }
-}
-
-impl<'a, const N: usize> Activation<'a> for [(&str, Value<'a>); N] {
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
-        self.as_slice().resolve(name)
-    }
+/// What an evaluation gave, and what it cost.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// The value, or why there is none.
+    pub value: Result<Value<'a>, EvalError>,
+    /// The cost.
+    pub cost: u64,
 }
 
 type Evaluated<'a> = Result<Value<'a>, EvalError>;

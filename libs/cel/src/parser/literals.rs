@@ -1,12 +1,50 @@
-//! Literals of lists, maps and structs.
+//! Literals.
 
 use std::sync::Arc;
 
 use super::{Parsed, Parser};
-use crate::ast::{ExprKind, StructField};
+use crate::ast::{Expr, ExprKind, Literal, StructField};
 use crate::lexer::Token;
 
 impl Parser {
+    /// A literal of one token, or of a number and its sign; None if there is none.
+    pub(super) fn simple_literal(&mut self, offset: usize, token: &Token) -> Option<Expr> {
+        if let Token::Symbol("-") = token {
+            return self.negative(offset);
+        }
+        let literal = match token {
+            Token::Int(text) => self.nodes.int(offset, text),
+            Token::Uint(text) => self.nodes.uint(offset, text),
+            Token::Double(text) => self.nodes.double(offset, text),
+            Token::Symbol(word @ ("true" | "false")) => {
+                self.nodes.literal(offset, Literal::Bool(*word == "true"))
+            }
+            Token::Symbol("null") => self.nodes.literal(offset, Literal::Null),
+            Token::String(text) => self.nodes.literal(offset, Literal::String(text.as_str().into())),
+            Token::Bytes(bytes) => self.nodes.literal(offset, Literal::Bytes(bytes.as_slice().into())),
+            _ => return None,
+        };
+        self.at += 1;
+        Some(literal)
+    }
+
+    /// A number after a sign, with which it is one literal.
+    pub(super) fn negative(&mut self, offset: usize) -> Option<Expr> {
+        let literal = match &self.peek(1).token {
+            Token::Int(text) => {
+                let text = format!("-{text}");
+                self.nodes.int(offset, &text)
+            }
+            Token::Double(text) => {
+                let text = format!("-{text}");
+                self.nodes.double(offset, &text)
+            }
+            _ => return None,
+        };
+        self.at += 2;
+        Some(literal)
+    }
+
     pub(super) fn list(&mut self, offset: usize) -> Parsed {
         let mut items = Vec::new();
         self.skip_only_comma("]");
@@ -21,7 +59,7 @@ impl Parser {
                 self.expect("]", "")?;
             }
         }
-        Ok(self.node(offset, ExprKind::List(items)))
+        Ok(self.nodes.node(offset, ExprKind::List(items)))
     }
 
     /// Skips a comma that is all there is between brackets.
@@ -44,7 +82,7 @@ impl Parser {
                 break;
             }
         }
-        Ok(self.node(offset, ExprKind::Map(entries)))
+        Ok(self.nodes.node(offset, ExprKind::Map(entries)))
     }
 
     pub(super) fn structure(&mut self, offset: usize, name: &str) -> Parsed {
@@ -61,6 +99,6 @@ impl Parser {
                 break;
             }
         }
-        Ok(self.node(offset, ExprKind::Struct { name: name.into(), fields }))
+        Ok(self.nodes.node(offset, ExprKind::Struct { name: name.into(), fields }))
     }
 }

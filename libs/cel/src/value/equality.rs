@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{List, Map, Value};
 use crate::decl::ListSemantics;
-use crate::interpreter::EvalError;
+use crate::error::EvalError;
 use crate::meter::{Limits, Meter};
 
 type Result<T> = std::result::Result<T, EvalError>;

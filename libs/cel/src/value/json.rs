@@ -4,8 +4,9 @@ use base64::Engine;
 use serde_json::{Map as Members, Value as Json};
 
 use super::{Key, List, Map, Value};
-use crate::interpreter::EvalError;
+use crate::error::EvalError;
 use crate::meter::Meter;
+use crate::time::duration_text;
 
 type Result<T> = std::result::Result<T, EvalError>;
 
@@ -51,7 +52,7 @@ impl Value<'_> {
                 return members_to_json(fields, meter);
             }
             Value::Optional(Some(value)) => return value.to_json(meter),
-            Value::Duration(nanos) => return text(crate::functions::duration_text(*nanos)),
+            Value::Duration(nanos) => return text(duration_text(*nanos)),
             Value::Timestamp(time) => return text(time.to_string()),
             Value::Quantity(quantity) => return text(quantity.to_string()),
             Value::Ip(address) => return text(address.to_string()),

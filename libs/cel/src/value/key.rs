@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use super::{Text, Value};
-
 /// The key of a map that is made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -22,20 +20,6 @@ pub enum Key {
 }
 
 impl Key {
-    /// The key that a value is, if it can be one.
-    pub fn of(value: &Value<'_>) -> Option<Key> {
-        Some(match value {
-            Value::Bool(value) => Key::Bool(*value),
-            Value::Int(value) => Key::Int(*value),
-            Value::Uint(value) => Key::Uint(*value),
-            // Both zeros are the same key.
-            Value::Double(value) => Key::Double((value + 0.0).to_bits()),
-            Value::String(text) => Key::String(Arc::from(&**text)),
-            Value::Null => Key::Null,
-            _ => return None,
-        })
-    }
-
     /// The key, and those that are the same number in another type.
     pub(crate) fn alternatives(self) -> impl Iterator<Item = Key> {
         let (int, uint) = match &self {
@@ -50,17 +34,5 @@ impl Key {
             _ => (None, None),
         };
         [Some(self), int.map(Key::Int), uint.map(Key::Uint)].into_iter().flatten()
-    }
-
-    /// The key as a value.
-    pub fn value<'a>(&self) -> Value<'a> {
-        match self {
-            Key::Bool(value) => Value::Bool(*value),
-            Key::Int(value) => Value::Int(*value),
-            Key::Uint(value) => Value::Uint(*value),
-            Key::Double(bits) => Value::Double(f64::from_bits(*bits)),
-            Key::Null => Value::Null,
-            Key::String(text) => Value::String(Text::Shared(text.clone())),
-        }
     }
 }

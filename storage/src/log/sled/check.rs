@@ -11,16 +11,22 @@ use std::{
 };
 
 use super::{
-    COMPACT_REVISION, RESERVED, SledLog, Tree, catch,
     directory::{self, Directory},
-    failed, journal, private,
+    failure::{catch, failed},
+    journal,
+    log::SledLog,
+    private,
     rows::{self, Assembler, Header},
     state::State,
+    tree::{COMPACT_REVISION, RESERVED, Tree},
 };
 use crate::{
     CompactRevision, Index, Key, Revision,
     index::read,
-    log::{Change, Entry, LogError},
+    log::{
+        error::LogError,
+        transaction::{Change, Entry},
+    },
 };
 
 /// So many findings are described; the others are counted.

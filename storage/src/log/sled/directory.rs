@@ -19,10 +19,11 @@ use std::{
 };
 
 use super::{
-    failed, private,
+    failure::failed,
+    private,
     state::{State, StateFile},
 };
-use crate::{Revision, log::LogError};
+use crate::{Revision, log::error::LogError};
 
 /// A directory that this process holds until the value is dropped.
 pub(super) struct Directory {
@@ -45,7 +46,7 @@ impl Directory {
         }
         let mut line = Vec::new();
         store.read_to_end(&mut line).map_err(failed("cannot read the store"))?;
-        let damaged = |reason: &str| LogError::Damaged { path: path.into(), reason: reason.into() };
+        let damaged = |reason: &str| LogError::Damaged { location: path.into(), reason: reason.into() };
         let was = State::parse(&line).ok_or_else(|| damaged("its file `store` is not of this format"))?;
         let directory = Directory { path: path.into(), state: StateFile::new(store, was).into(), was };
         match was {
@@ -145,7 +146,7 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
 pub(super) fn lock(store: &File, path: &Path) -> Result<(), LogError> {
     match store.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: path.into() }),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { location: path.into() }),
         Err(TryLockError::Error(cause)) => Err(failed("cannot lock the store", path, cause)),
     }
 }

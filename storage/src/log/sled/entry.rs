@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::{
     EntryId, Key, Revision,
-    log::{Change, Entry},
+    log::transaction::{Change, Entry},
 };
 
 const CREATED: u8 = 1;

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use crate::log::{LogError, Notification, Notifier};
+use crate::log::{
+    error::LogError,
+    notifier::{Notification, Notifier},
+};
 
 /// A thread that flushes within an interval after a change was reported to it, and rests otherwise. Stops when dropped.
 pub(super) struct Flusher {

@@ -18,15 +18,17 @@
 //! - Records are in order of revisions, also across the segments, and hold whole transactions.
 //! - A record that could not be written whole is cut off before another one follows.
 //!
-//! [`Durability::Interval`]: super::Durability::Interval
+//! [`Durability::Interval`]: super::durability::Durability::Interval
 
 use std::{
     fs::{self, File},
     io::{self, BufReader, Read},
     mem,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::{private, rows, rows::Row};
 use crate::Revision;
@@ -88,7 +90,7 @@ impl Journal {
         if rows.is_empty() {
             return Ok(());
         }
-        let mut segments = self.lock();
+        let mut segments = self.0.lock();
         let mut buffer = mem::take(&mut segments.buffer);
         let written = encode(rows, &mut buffer).and_then(|()| segments.active.append(&buffer, newest));
         if buffer.capacity() <= KEPT_BUFFER {
@@ -99,7 +101,7 @@ impl Journal {
 
     /// Directs further records to the other segment, if that is empty. Called before a flush.
     pub fn rotate(&self) {
-        let mut segments = self.lock();
+        let mut segments = self.0.lock();
         let Segments { active, resting: Some(resting), .. } = &mut *segments else { return };
         if resting.length == 0 {
             mem::swap(active, resting);
@@ -108,7 +110,7 @@ impl Journal {
 
     /// Empties the segments in which nothing is newer than `flushed`. Called after a flush.
     pub fn discard(&self, flushed: Revision) -> io::Result<()> {
-        let mut segments = self.lock();
+        let mut segments = self.0.lock();
         if segments.active.last <= flushed {
             segments.active.clear()?;
         }
@@ -118,7 +120,7 @@ impl Journal {
         // Truncating may wait for the file system. Meanwhile records go to the active segment.
         drop(segments);
         let cleared = resting.clear();
-        self.lock().resting = Some(resting);
+        self.0.lock().resting = Some(resting);
         cleared
     }
 
@@ -132,10 +134,6 @@ impl Journal {
         let [active, resting] = paths(directory).map(segment);
         let segments = Segments { active, resting: Some(resting), buffer: Vec::new() };
         Journal(Arc::new(Mutex::new(segments)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Segments> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

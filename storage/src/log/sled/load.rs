@@ -5,10 +5,17 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
-use super::rows::{self, Assembler, Header};
-use super::{Tree, size};
-use crate::Revision;
-use crate::log::{Entry, LogError, Record};
+use super::{
+    rows::{self, Assembler, Header, size},
+    tree::Tree,
+};
+use crate::{
+    Revision,
+    log::{
+        error::LogError,
+        transaction::{Entry, Record},
+    },
+};
 
 /// Entries are passed on in batches of so many, or of so many bytes.
 const BATCH: usize = 256;

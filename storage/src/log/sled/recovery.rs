@@ -1,101 +1,107 @@
 //! Opening a log: the newest revision that it has, and whether that is all that was ever acknowledged.
 
 use super::{
-    COMPACT_REVISION, Durability, RESERVED, SledLog, Tree,
     directory::Directory,
-    failed,
+    durability::Durability,
+    failure::failed,
     journal::{self, Journal},
-    reserve::Reserve,
     state::{State, boot},
-    unsynced::Unsynced,
+    tree::{COMPACT_REVISION, RESERVED, Tree},
 };
-use crate::{CompactRevision, Revision, log::LogError};
+use crate::{CompactRevision, Revision, log::error::LogError};
 
-impl SledLog {
-    pub(super) fn recover(
-        directory: Directory,
-        mut reserve: Reserve,
-        durability: Durability,
-    ) -> Result<SledLog, LogError> {
-        let was = directory.was();
-        if was != State::New {
-            directory.unseal()?;
+/// A log that was found in a directory, or began there.
+pub(super) struct Recovered {
+    pub tree: Tree,
+    pub journal: Option<Journal>,
+    /// After the first and up to the second there is a row for every revision.
+    pub whole: (Revision, Revision),
+    pub compact_revision: CompactRevision,
+    pub newest: Revision,
+    pub reserved: Revision,
+}
+
+/// Opens the log of a directory.
+pub(super) fn recover(directory: &Directory, durability: Durability) -> Result<Recovered, LogError> {
+    let was = directory.was();
+    if was != State::New {
+        directory.unseal()?;
+    }
+    let tree = Tree::open(directory)?;
+    let reserved = tree.reserved(directory)?;
+    let compact_revision = CompactRevision::at(tree.mark(COMPACT_REVISION)?.unwrap_or_default());
+    let last = tree.last_revision(compact_revision)?;
+    let newest = last.max(compact_revision.revision());
+    tree.check_end(was, newest)?;
+    tree.drop_after(last)?;
+    let newest = tree.replay_journal(directory, was, newest)?;
+    let whole = (compact_revision.revision(), newest);
+    let mut recovered = Recovered { tree, journal: None, whole, compact_revision, newest, reserved };
+    if reserved > newest {
+        recovered.settle_reserved(was, last)?;
+    }
+    if matches!(was, State::Open { .. }) {
+        // What a killed process left with the operating system is shown from here on.
+        recovered.tree.flush(newest)?;
+    }
+    recovered.journal = recovered.tree.begin_journal(directory, durability)?;
+    Ok(recovered)
+}
+
+impl Recovered {
+    /// Decides about the revisions that were reserved and are not there: they were never given out,
+    /// or they are lost.
+    fn settle_reserved(&mut self, was: State, last: Revision) -> Result<(), LogError> {
+        let (tree, newest, reserved) = (&self.tree, self.newest, self.reserved);
+        if let State::Sealed { .. } = was {
+            return Err(tree.damaged(format!("nothing after revision {newest}")));
         }
-        let tree = Tree::open(&directory)?;
-        let mut reserved = match tree.mark(RESERVED)? {
-            Some(reserved) => reserved,
-            None if was == State::New => {
-                tree.set_mark(RESERVED, Revision::ZERO)?;
-                tree.flush(Revision::ZERO)?;
-                // From here on, an empty log is a lost one.
-                directory.unseal()?;
-                Revision::ZERO
-            }
-            None => return Err(tree.damaged("its log is empty")),
-        };
-        let mut compact_revision = CompactRevision::at(tree.mark(COMPACT_REVISION)?.unwrap_or_default());
-        let last = tree.last_revision(compact_revision)?;
-        let mut newest = last.max(compact_revision.revision());
-        match was {
-            State::New if newest > Revision::ZERO => {
-                return Err(tree.damaged("its file `store` is empty"));
-            }
-            State::Open { synced, .. } | State::Sealed { synced, .. } if newest < synced => {
-                return Err(tree.damaged(format!(
-                    "it ends at revision {newest}, but everything up to revision {synced} was on disk"
-                )));
-            }
-            _ => {}
+        if was.is_complete() {
+            tracing::info!(path = %tree.path.display(), %newest, "the process was killed; nothing is lost");
+            tree.set_mark(RESERVED, newest)?;
+            tree.flush(newest)?;
+            self.reserved = newest;
+        } else {
+            tracing::warn!(path = %tree.path.display(), %newest, %reserved, "the store was not closed; history is lost");
+            // Later rows would hide that those up to here are not all there.
+            tree.set_mark(COMPACT_REVISION, reserved)?;
+            tree.flush(last)?;
+            (self.newest, self.compact_revision) = (reserved, CompactRevision::at(reserved));
         }
-        tree.drop_after(last)?;
-        newest = tree.replay_journal(&directory, was, newest)?;
-        let whole = (compact_revision.revision(), newest);
-        if reserved > newest {
-            if let State::Sealed { .. } = was {
-                return Err(tree.damaged(format!("nothing after revision {newest}")));
-            }
-            if was.is_complete() {
-                tracing::info!(path = %tree.path.display(), %newest, "the process was killed; nothing is lost");
-                tree.set_mark(RESERVED, newest)?;
-                tree.flush(newest)?;
-                reserved = newest;
-            } else {
-                tracing::warn!(path = %tree.path.display(), %newest, %reserved, "the store was not closed; history is lost");
-                newest = reserved;
-                compact_revision = CompactRevision::at(newest);
-                // Later rows would hide that those up to here are not all there.
-                tree.set_mark(COMPACT_REVISION, newest)?;
-                tree.flush(last)?;
-            }
-        }
-        if was != State::New && !matches!(was, State::Sealed { .. }) {
-            // What a killed process left with the operating system is shown from here on.
-            tree.flush(newest.min(whole.1))?;
-        }
-        let journal = tree.begin_journal(&directory, durability)?;
-        reserve.hold();
-        Ok(SledLog {
-            flusher: None,
-            tree: Some(tree),
-            directory,
-            reserve,
-            durability,
-            whole,
-            compact_revision,
-            newest,
-            reserved,
-            unread: Vec::new(),
-            unsynced: Unsynced::new(journal),
-            notifier: None,
-            live_bytes: 0,
-            can_shrink: true,
-        })
+        Ok(())
     }
 }
 
 impl Tree {
+    /// The mark of the reserved revisions, which a new log gets.
+    fn reserved(&self, directory: &Directory) -> Result<Revision, LogError> {
+        match self.mark(RESERVED)? {
+            Some(reserved) => Ok(reserved),
+            None if directory.was() == State::New => {
+                self.set_mark(RESERVED, Revision::ZERO)?;
+                self.flush(Revision::ZERO)?;
+                // From here on, an empty log is a lost one.
+                directory.unseal()?;
+                Ok(Revision::ZERO)
+            }
+            None => Err(self.damaged("its log is empty")),
+        }
+    }
+
+    /// Fails if the log does not end where the state of its directory says.
+    fn check_end(&self, was: State, newest: Revision) -> Result<(), LogError> {
+        match was {
+            State::New if newest > Revision::ZERO => Err(self.damaged("its file `store` is empty")),
+            State::Open { synced, .. } | State::Sealed { synced, .. } if newest < synced => Err(self
+                .damaged(format!(
+                    "it ends at revision {newest}, but everything up to revision {synced} was on disk"
+                ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes what a journal has after the newest revision of the log, and flushes it. Returns the newest revision then.
-    pub(super) fn replay_journal(
+    pub fn replay_journal(
         &self,
         directory: &Directory,
         was: State,

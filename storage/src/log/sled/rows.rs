@@ -13,14 +13,16 @@
 //! pages beyond a quarter of a segment into files of their own, which it never syncs.
 
 use super::entry::{Oversized, decode, encode};
-use crate::{EntryId, Revision, log::Entry};
+use crate::{EntryId, Revision, log::transaction::Entry};
 
 pub(super) const PREFIX: &[u8] = b"log/";
 
 /// sled splits a leaf of more than 16 rows, and may have merged a few into it before.
 const ROWS_PER_PAGE: usize = 20;
 const PART: usize = 1500;
-const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < super::SEGMENT / 4);
+/// The unit in which sled writes and reuses its file. It holds several in memory, so they are small.
+pub(super) const SEGMENT: usize = 128 << 10;
+const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < SEGMENT / 4);
 
 pub(super) type Row = (Vec<u8>, Vec<u8>);
 
@@ -62,6 +64,11 @@ pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
 /// The lowest key that a row of a transaction or of a later one may have.
 pub(super) fn first_key(revision: Revision) -> Vec<u8> {
     [PREFIX, &revision.to_bytes()[..]].concat()
+}
+
+/// The bytes of a row.
+pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
+    u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }
 
 /// What a row has beside its piece of the entry.

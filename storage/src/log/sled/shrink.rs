@@ -13,8 +13,12 @@ use std::{
     path::Path,
 };
 
-use super::{SledLog, Tree, catch, directory::Directory, failed, wait_for_sled};
-use crate::log::LogError;
+use super::{
+    directory::Directory,
+    failure::failed,
+    tree::{Tree, wait_for_sled},
+};
+use crate::log::error::LogError;
 
 /// A file that is worth the trouble, and how much of it may be in use.
 #[derive(Clone, Copy, Debug)]
@@ -34,46 +38,14 @@ pub(super) const AT_CLOSE: Garbage = Garbage { file: 64 << 20, rows: u64::MAX, t
 
 impl Garbage {
     /// Is a log of such a file and such rows mostly garbage?
-    fn is_most_of(self, file: u64, rows: u64) -> bool {
+    pub fn is_most_of(self, file: u64, rows: u64) -> bool {
         file >= self.file && rows <= self.rows && rows.saturating_mul(self.times) <= file
-    }
-}
-
-impl SledLog {
-    /// Copies what is in use to a new file, if that is little. All that was written before is on disk then. Whether it did.
-    ///
-    /// # Errors
-    /// The log cannot be opened again.
-    pub(super) fn shrink(&mut self, garbage: Garbage) -> Result<bool, LogError> {
-        let tree = self.tree()?.clone();
-        if !self.can_shrink || !garbage.is_most_of(file_bytes(&self.directory), self.live_bytes) {
-            return Ok(false);
-        }
-        tree.flush(self.newest)?;
-        self.unsynced.drop_up_to(self.newest);
-        // It reads what nobody has read since the start.
-        let copied = catch(&tree.path, || tree.copy(&self.directory));
-        drop(tree);
-        self.flusher = None;
-        self.tree = None;
-        let exchanged = copied.and_then(|()| {
-            wait_for_sled(&self.directory.log(), self.directory.path())?;
-            self.directory.exchange_logs()
-        });
-        if let Err(error) = &exchanged {
-            // It would fail again.
-            self.can_shrink = false;
-            tracing::warn!(%error, "the log on disk cannot be made smaller");
-        }
-        self.tree = Some(Tree::open(&self.directory)?);
-        self.start_flusher()?;
-        Ok(exchanged.is_ok())
     }
 }
 
 impl Tree {
     /// Copies all rows to the second log of a directory, and closes that.
-    fn copy(&self, directory: &Directory) -> Result<(), LogError> {
+    pub fn copy(&self, directory: &Directory) -> Result<(), LogError> {
         let path = directory.path();
         directory.remove_copy().map_err(|cause| failed("cannot copy the log", path, cause))?;
         let copy = Tree::open_log(directory, &directory.copy())?;
@@ -89,7 +61,7 @@ impl Tree {
 }
 
 /// The size of sled's file.
-fn file_bytes(directory: &Directory) -> u64 {
+pub(super) fn file_bytes(directory: &Directory) -> u64 {
     fs::metadata(directory.log().join("db")).map_or(0, |file| file.len())
 }
 
@@ -110,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{
         Options, Store,
-        log::sled::Durability,
+        log::sled::{Durability, SledLog},
         testing::{Disk, Marked, delete, key, put, render_bucket},
     };
 

@@ -19,9 +19,10 @@ use std::{
     fs::File,
     io,
     num::NonZeroU32,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::Revision;
 
@@ -142,7 +143,7 @@ impl StateFile {
 
     /// Records that the store is in use.
     pub fn unseal(&self) -> io::Result<()> {
-        let state = self.lock();
+        let state = self.state.lock();
         self.write(state.open())?;
         self.file.sync_data()
     }
@@ -150,14 +151,14 @@ impl StateFile {
     /// Records the boot during which everything that is acknowledged from now on is in files. What was acknowledged before must be
     /// on disk. The record itself is of no use once the machine has stopped, so it is not synced.
     pub fn set_boot(&self, boot: Option<NonZeroU32>) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.boot = boot;
         self.write(state.open())
     }
 
     /// Records that everything up to a revision is on disk, which must be true.
     pub fn advance(&self, to: Revision) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if to <= state.synced {
             return Ok(());
         }
@@ -172,7 +173,7 @@ impl StateFile {
 
     /// Records that the store is closed.
     pub fn seal(&self, synced: Revision, sum: u32) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.write(State::Sealed { synced, sum })?;
         self.file.sync_data()?;
         state.synced = synced;
@@ -190,10 +191,6 @@ impl StateFile {
         let mut file = &self.file;
         file.seek(io::SeekFrom::Start(0))?;
         file.write_all(state.line().as_bytes())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Written> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,12 +4,23 @@
 #[cfg(target_os = "linux")]
 mod journal;
 
-use std::fs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::*;
+use super::{
+    directory::Directory,
+    reserve::Available,
+    rows,
+    tree::{COMPACT_REVISION, RESERVED, Tree, wait_for_sled},
+    *,
+};
 use crate::{
-    Expect, Key, Options, Put, Store, StoreError, Write,
-    log::{Change, Entry, Proposal},
+    CompactRevision, EntryId, Expect, Key, Options, Put, Revision, Store, StoreError, Write,
+    log::{Change, Entry, Log, LogError, Notifier, Outcome, Proposal, Record, transaction::entries},
     testing::{Disk, Marked, delete, key, put, render_bucket},
 };
 

@@ -2,14 +2,12 @@
 //!
 //! They are kept in memory, to be written again should sled fail, and in the journal, where a killed process leaves them.
 
-use std::{
-    collections::VecDeque,
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, io, sync::Arc};
+
+use parking_lot::Mutex;
 
 use super::{journal::Journal, rows::Row};
-use crate::{Revision, log::Entry};
+use crate::{Revision, log::transaction::Entry};
 
 /// The bytes from which on a flush comes before the next batch.
 const FULL: usize = 4 << 20;
@@ -57,12 +55,12 @@ impl Unsynced {
 
     /// Returns whether a flush is due before more is added.
     pub fn is_full(&self) -> bool {
-        self.lock().bytes >= FULL
+        self.transactions.lock().bytes >= FULL
     }
 
     /// Adds the transactions of a batch, whose rows have so many bytes.
     pub fn add(&self, transactions: &[Vec<Entry>], bytes: usize) {
-        let mut kept = self.lock();
+        let mut kept = self.transactions.lock();
         for entries in transactions {
             let Some(last) = entries.last() else { continue };
             kept.list.push_back(Unflushed { revision: last.id.revision, entries: entries.clone(), bytes: 0 });
@@ -75,12 +73,12 @@ impl Unsynced {
 
     /// The newest revision that may not be on disk.
     pub fn newest(&self) -> Option<Revision> {
-        self.lock().list.back().map(|last| last.revision)
+        self.transactions.lock().list.back().map(|last| last.revision)
     }
 
     /// Forgets the transactions up to a revision, which are on disk.
     pub fn drop_up_to(&self, flushed: Revision) {
-        let mut kept = self.lock();
+        let mut kept = self.transactions.lock();
         while kept.list.front().is_some_and(|first| first.revision <= flushed)
             && let Some(first) = kept.list.pop_front()
         {
@@ -97,10 +95,6 @@ impl Unsynced {
     }
 
     pub fn transactions(&self) -> Vec<Vec<Entry>> {
-        self.lock().list.iter().map(|kept| kept.entries.clone()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Transactions> {
-        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.transactions.lock().list.iter().map(|kept| kept.entries.clone()).collect()
     }
 }

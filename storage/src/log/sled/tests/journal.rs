@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::log::sled::{journal, journal::Journal, state::State};
+use crate::log::sled::{journal, journal::Journal, state::State, unsynced::Unsynced};
 
 /// An interval that does not pass during a test: nothing but the journal has what is written.
 const LATE: Durability = Durability::Interval(Duration::from_secs(3600));

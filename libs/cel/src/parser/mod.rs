@@ -3,21 +3,17 @@
 //! Source: the grammar of cel-spec; the texts of errors are those of cel-go's generated parser.
 
 mod literals;
-mod nodes;
 
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::lexer::{self, Lexeme, Token};
-use crate::macros;
+use crate::macros::{self, Expansion};
+use crate::nodes::{MAX_DEPTH, Nodes, Stopped};
 use crate::source::{Issue, Issues};
 
-/// How deep the tree of an expression may be.
-pub const MAX_DEPTH: usize = 250;
 /// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
 const MAX_NESTING: usize = 64;
-/// The number of nodes that the tree of an expression may have where macros copy parts of it.
-const MAX_NODES: usize = 200_000;
 /// How many characters an expression may have.
-pub const MAX_LENGTH: usize = 100_000;
+const MAX_LENGTH: usize = 100_000;
 /// The number of syntax errors after which parsing ends, as in cel-go.
 const MAX_SYNTAX_ERRORS: usize = 100;
 
@@ -52,31 +48,27 @@ pub fn parse(text: &str, binds: bool) -> Result<(Expr, usize), Issues> {
         let message = format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}");
         return Err(Issues::new(text, vec![Issue { offset: 0, message }]));
     }
-    let mut issues = Vec::new();
-    let tokens = lexer::tokens(text, &mut issues);
-    let mut parser = Parser { tokens, at: 0, issues, nodes: 0, nesting: 0, binds };
+    let mut nodes = Nodes::default();
+    let tokens = lexer::tokens(text, &mut nodes.issues);
+    let mut parser = Parser { tokens, at: 0, nodes, nesting: 0, binds };
     let parsed = parser.whole();
+    let Nodes { count, issues } = parser.nodes;
     match parsed {
-        Ok(expr) if parser.issues.is_empty() => Ok((expr, parser.nodes)),
-        _ => Err(Issues::new(text, parser.issues)),
+        Ok(expr) if issues.is_empty() => Ok((expr, count)),
+        _ => Err(Issues::new(text, issues)),
     }
 }
 
-/// Parsing ended; the issue is recorded.
-#[derive(Debug)]
-pub struct Stopped;
-
 type Parsed = Result<Expr, Stopped>;
 
-/// The state of parsing, and the factory of nodes.
-pub struct Parser {
+/// The state of parsing.
+struct Parser {
     tokens: Vec<Lexeme>,
     at: usize,
-    issues: Vec<Issue>,
-    nodes: usize,
+    nodes: Nodes,
     nesting: usize,
     /// Whether there is the macro `cel.bind`.
-    pub binds: bool,
+    binds: bool,
 }
 
 const END: &Lexeme = &Lexeme { token: Token::End, offset: 0, text: String::new() };
@@ -129,12 +121,7 @@ impl Parser {
     }
 
     fn syntax(&mut self, at: &Lexeme, message: String) {
-        self.issue(at.offset, format!("Syntax error: {message}"));
-    }
-
-    /// Records what is wrong.
-    pub fn issue(&mut self, offset: usize, message: impl Into<String>) {
-        self.issues.push(Issue { offset, message: message.into() });
+        self.nodes.issue(at.offset, format!("Syntax error: {message}"));
     }
 
     fn expect(&mut self, symbol: &str, others: &str) -> Result<(), Stopped> {
@@ -158,14 +145,14 @@ impl Parser {
     }
 
     fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T, Stopped>) -> Result<T, Stopped> {
-        if self.issues.len() >= MAX_SYNTAX_ERRORS {
+        if self.nodes.issues.len() >= MAX_SYNTAX_ERRORS {
             return Err(Stopped);
         }
         if self.nesting >= MAX_NESTING
-            || self.issues.iter().any(|issue| issue.message.contains("recursion limit"))
+            || self.nodes.issues.iter().any(|issue| issue.message.contains("recursion limit"))
         {
             let offset = self.current().offset;
-            self.issue(offset, format!("expression recursion limit exceeded: {MAX_NESTING}"));
+            self.nodes.issue(offset, format!("expression recursion limit exceeded: {MAX_NESTING}"));
             return Err(Stopped);
         }
         self.nesting += 1;
@@ -181,7 +168,7 @@ impl Parser {
             let then = parser.logical("||", "_||_")?;
             parser.expect(":", "':'")?;
             let otherwise = parser.expression()?;
-            Ok(parser.call(offset, "_?_:_", vec![condition, then, otherwise]))
+            Ok(parser.nodes.call(offset, "_?_:_", vec![condition, then, otherwise]))
         })
     }
 
@@ -209,7 +196,7 @@ impl Parser {
         let (offset, after) = rest.split_first()?;
         let left = self.balance(function, left, before)?;
         let right = self.balance(function, right, after)?;
-        Some(self.call(*offset, function, vec![left, right]))
+        Some(self.nodes.call(*offset, function, vec![left, right]))
     }
 
     fn binary(&mut self, symbols: &[&str], operand: fn(&mut Self) -> Parsed) -> Parsed {
@@ -217,7 +204,7 @@ impl Parser {
         while let Some((offset, symbol)) = self.take_any(symbols) {
             let right = operand(self)?;
             let function = if symbol == "in" { "@in".to_owned() } else { format!("_{symbol}_") };
-            left = self.call(offset, &function, vec![left, right]);
+            left = self.nodes.call(offset, &function, vec![left, right]);
             if left.depth > MAX_DEPTH {
                 return Err(Stopped);
             }
@@ -238,31 +225,24 @@ impl Parser {
     }
 
     fn unary(&mut self) -> Parsed {
+        let offset = self.current().offset;
+        if self.is("-")
+            && let Some(literal) = self.negative(offset)
+        {
+            return self.members(literal);
+        }
         for (symbol, function) in [("!", "!_"), ("-", "-_")] {
-            let Some(offset) = self.take(symbol) else { continue };
-            let mut count = 1;
-            // A number with a sign is one literal.
-            if symbol == "-" && !self.is("-") {
-                match self.current().token.clone() {
-                    Token::Int(text) => {
-                        self.at += 1;
-                        let literal = self.int(offset, &format!("-{text}"));
-                        return self.members(literal);
-                    }
-                    Token::Double(text) => {
-                        self.at += 1;
-                        let literal = self.double(offset, &format!("-{text}"));
-                        return self.members(literal);
-                    }
-                    _ => {}
-                }
-            }
+            let mut count = 0;
             while self.take(symbol).is_some() {
                 count += 1;
             }
+            if count == 0 {
+                continue;
+            }
             let operand = self.member()?;
             // An even number of signs means nothing.
-            return Ok(if count % 2 == 0 { operand } else { self.call(offset, function, vec![operand]) });
+            let is_even = count % 2 == 0;
+            return Ok(if is_even { operand } else { self.nodes.call(offset, function, vec![operand]) });
         }
         self.member()
     }
@@ -281,14 +261,14 @@ impl Parser {
                 let optional = self.take("?").is_some();
                 let field_at = self.current().offset;
                 if !optional && self.recover_from_missing_field(dot) {
-                    if self.issues.len() >= MAX_SYNTAX_ERRORS {
+                    if self.nodes.issues.len() >= MAX_SYNTAX_ERRORS {
                         return Err(Stopped);
                     }
                     continue;
                 }
                 let (field, escaped) = self.field_name()?;
                 if escaped {
-                    self.issue(field_at, "unsupported syntax: '`'");
+                    self.nodes.issue(field_at, "unsupported syntax: '`'");
                     return Err(Stopped);
                 }
                 let open = self.current().offset;
@@ -296,21 +276,21 @@ impl Parser {
                     let args = self.arguments(")")?;
                     expr = self.member_call(open, expr, &field, args)?;
                 } else if optional {
-                    let name = self.literal(dot, Literal::String(field.as_str().into()));
-                    expr = self.call(dot, "_?._", vec![expr, name]);
+                    let name = self.nodes.literal(dot, Literal::String(field.as_str().into()));
+                    expr = self.nodes.call(dot, "_?._", vec![expr, name]);
                 } else {
                     let kind = ExprKind::Select {
                         operand: Box::new(expr),
                         field: field.as_str().into(),
                         test_only: false,
                     };
-                    expr = self.node(dot, kind);
+                    expr = self.nodes.node(dot, kind);
                 }
             } else if let Some(open) = self.take("[") {
                 let function = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
                 let index = self.expression()?;
                 self.expect("]", "")?;
-                expr = self.call(open, function, vec![expr, index]);
+                expr = self.nodes.call(open, function, vec![expr, index]);
             } else {
                 return Ok(expr);
             }
@@ -372,12 +352,13 @@ impl Parser {
     }
 
     fn member_call(&mut self, offset: usize, target: Expr, function: &str, args: Vec<Expr>) -> Parsed {
-        let (target, args) = match macros::expand_member(self, offset, function, target, args)? {
-            macros::Expansion::Expanded(expr) => return Ok(expr),
-            macros::Expansion::None { target, args } => (target, args),
-        };
+        let (target, args) =
+            match macros::expand_member(&mut self.nodes, offset, function, target, args, self.binds)? {
+                Expansion::Expanded(expr) => return Ok(expr),
+                Expansion::None { target, args } => (target, args),
+            };
         let target = target.map(Box::new);
-        Ok(self.node(offset, ExprKind::Call { function: function.into(), target, args }))
+        Ok(self.nodes.node(offset, ExprKind::Call { function: function.into(), target, args }))
     }
 
     fn primary(&mut self) -> Parsed {
@@ -390,14 +371,6 @@ impl Parser {
                 self.expect(")", "")?;
                 Ok(expr)
             }
-            Token::Symbol("-") if matches!(self.peek(1).token, Token::Int(_) | Token::Double(_)) => {
-                self.at += 2;
-                match &self.tokens.get(self.at - 1).map(|lexeme| lexeme.token.clone()) {
-                    Some(Token::Double(text)) => Ok(self.double(offset, &format!("-{text}"))),
-                    Some(Token::Int(text)) => Ok(self.int(offset, &format!("-{text}"))),
-                    _ => Err(Stopped),
-                }
-            }
             Token::Symbol("[") => {
                 self.at += 1;
                 self.list(offset)
@@ -406,55 +379,25 @@ impl Parser {
                 self.at += 1;
                 self.map(offset)
             }
-            Token::Symbol(word @ ("true" | "false")) => {
-                self.at += 1;
-                Ok(self.literal(offset, Literal::Bool(*word == "true")))
-            }
-            Token::Symbol("null") => {
-                self.at += 1;
-                Ok(self.literal(offset, Literal::Null))
-            }
-            Token::Int(text) => {
-                self.at += 1;
-                Ok(self.int(offset, text))
-            }
-            Token::Uint(text) => {
-                self.at += 1;
-                let parsed = match text.strip_prefix("0x") {
-                    Some(hex) => u64::from_str_radix(hex, 16),
-                    None => text.parse(),
-                };
-                if parsed.is_err() {
-                    self.issue(offset, "invalid uint literal");
-                }
-                Ok(self.literal(offset, Literal::Uint(parsed.unwrap_or(0))))
-            }
-            Token::Double(text) => {
-                self.at += 1;
-                Ok(self.double(offset, text))
-            }
-            Token::String(text) => {
-                self.at += 1;
-                Ok(self.literal(offset, Literal::String(text.as_str().into())))
-            }
-            Token::Bytes(bytes) => {
-                self.at += 1;
-                Ok(self.literal(offset, Literal::Bytes(bytes.as_slice().into())))
-            }
             Token::Symbol(".") | Token::Ident(_) => self.named(offset),
-            _ => {
-                // A token that should not be there is skipped where an expression follows it.
-                let skipped = current.token != Token::End && self.begins_expression(1);
-                let wrong = if skipped { "extraneous" } else { "mismatched" };
-                let text = lexer::printed(&current.text);
-                self.syntax(&current, format!("{wrong} input '{text}' expecting {EXPRESSION}"));
-                if skipped {
-                    self.at += 1;
-                    return self.nested(Self::primary);
-                }
-                Err(Stopped)
-            }
+            token => match self.simple_literal(offset, token) {
+                Some(literal) => Ok(literal),
+                None => self.recover_from_unexpected(&current),
+            },
         }
+    }
+
+    /// Reports a token with which no expression begins. It is skipped where an expression follows.
+    fn recover_from_unexpected(&mut self, current: &Lexeme) -> Parsed {
+        let skipped = current.token != Token::End && self.begins_expression(1);
+        let wrong = if skipped { "extraneous" } else { "mismatched" };
+        let text = lexer::printed(&current.text);
+        self.syntax(current, format!("{wrong} input '{text}' expecting {EXPRESSION}"));
+        if skipped {
+            self.at += 1;
+            return self.nested(Self::primary);
+        }
+        Err(Stopped)
     }
 
     fn begins_expression(&self, ahead: usize) -> bool {
@@ -476,14 +419,14 @@ impl Parser {
         };
         self.at += 1;
         if RESERVED.contains(&name.as_str()) {
-            self.issue(offset, format!("reserved identifier: {name}"));
+            self.nodes.issue(offset, format!("reserved identifier: {name}"));
         }
         let open = self.current().offset;
         if self.take("(").is_some() {
             let args = self.arguments(")")?;
-            return match macros::expand_global(self, open, name, args)? {
-                macros::Expansion::Expanded(expr) => Ok(expr),
-                macros::Expansion::None { args, .. } => Ok(self.call(open, name, args)),
+            return match macros::expand_global(&mut self.nodes, open, name, args)? {
+                Expansion::Expanded(expr) => Ok(expr),
+                Expansion::None { args, .. } => Ok(self.nodes.call(open, name, args)),
             };
         }
         if let Some((full, length)) = self.struct_name(name) {
@@ -492,7 +435,7 @@ impl Parser {
             self.at += 1;
             return self.structure(open, &full);
         }
-        Ok(self.ident(offset, name))
+        Ok(self.nodes.ident(offset, name))
     }
 
     /// The name of a struct literal that begins with `first`, and how many more tokens it has.

@@ -21,7 +21,6 @@ mod relist;
 use std::{
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -29,21 +28,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::oneshot;
-
-use self::apply::{Applied, Source, apply, forget};
-use self::disk::RETRY;
-use self::pending::Own;
 pub(crate) use self::pending::{PendingTransaction, PendingWrite};
+use self::{
+    apply::{Applied, Source, apply, forget},
+    pending::{Own, Reply},
+};
 use crate::{
     Commit, CompactRevision, Event, Index, Indexed, Key, Options, Revision, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
     log::{
-        Conflict, Entry, Log, LogError, Notification, Notifier, Outcome, Record, Transaction, UnreadableEntry,
+        Conflict, Entry, Location, Log, LogError, Notification, Notifier, Outcome, Record, Transaction,
+        UnreadableEntry,
     },
+    shared::Shared,
     space::Space,
-    store::Shared,
     view::State,
 };
 
@@ -55,11 +54,9 @@ pub(crate) enum Message<I: Index> {
     Notification(Notification),
 }
 
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
 pub(crate) struct Sequencer<I: Index> {
     log: Box<dyn Log>,
-    path: PathBuf,
+    location: Location,
     state: State<I>,
     shared: Arc<Shared<I>>,
     /// Buckets in which something happened that is not published yet.
@@ -100,6 +97,9 @@ const GROUP: usize = 512;
 /// Bytes in a group, give or take one transaction: bounds the same, and how many superseded bytes a group can leave.
 const GROUP_BYTES: usize = 4 << 20;
 
+/// How often the log is asked whether its full disk has space again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// How many versions are loaded between two reports of progress.
 const PROGRESS: u64 = 1000;
 
@@ -113,13 +113,13 @@ impl<I: Index> Sequencer<I> {
         mailbox: Receiver<Message<I>>,
     ) -> Result<Sequencer<I>, LogError> {
         let bounds = log.start(notifier)?;
-        let path = log.path();
+        let location = log.location();
         let mut state = State::new(bounds.compact_revision);
         let mut timeline = Timeline::new(options.history);
         let mut superseded = CompactionQueue::default();
         let mut progress = options.progress.unwrap_or_else(|| Box::new(|_| ()));
         let mut loaded = 0;
-        let source = Source { path: &path, is_shared: log.is_shared() };
+        let source = Source { location: &location, has_other_writers: log.has_other_writers() };
         log.load(&mut |record| {
             let id = match &record {
                 Record::Entry(entry) => entry.id,
@@ -145,7 +145,7 @@ impl<I: Index> Sequencer<I> {
         let compact_revision = bounds.compact_revision;
         Ok(Sequencer {
             log,
-            path,
+            location,
             state,
             shared,
             changed: Vec::new(),
@@ -185,7 +185,7 @@ impl<I: Index> Sequencer<I> {
                 let cause = "a panic, reported on standard error".into();
                 self.shared.fail(LogError::Failed {
                     action: "the store stopped writing",
-                    path: self.path,
+                    location: self.location,
                     cause,
                 });
             }
@@ -421,7 +421,7 @@ impl<I: Index> Sequencer<I> {
             return Err(self.cannot_read_back(format!("the tail has {key} at {id} after revision {seen}")));
         }
         let bucket = key.bucket().clone();
-        let source = Source { path: &self.path, is_shared: self.log.is_shared() };
+        let source = Source { location: &self.location, has_other_writers: self.log.has_other_writers() };
         let applied = apply(&mut self.state, &self.shared.index, record, known, source);
         match applied.map_err(|error| self.shared.fail(error))? {
             Applied::Event(event) => Ok((event.key.bucket().clone(), Some(event))),
@@ -431,8 +431,8 @@ impl<I: Index> Sequencer<I> {
 
     /// The log breaks its contract: nothing that it reports is to be trusted.
     fn cannot_read_back(&self, cause: String) -> StoreError {
-        let path = self.path.clone();
-        self.shared.fail(LogError::Failed { action: "cannot read back", path, cause: cause.into() })
+        let location = self.location.clone();
+        self.shared.fail(LogError::Failed { action: "cannot read back", location, cause: cause.into() })
     }
 }
 

@@ -3,8 +3,10 @@
 mod equality;
 mod json;
 mod key;
+mod order;
+mod text;
+mod types;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -16,39 +18,14 @@ use coracle_quantity::Quantity;
 use serde_json::Value as Json;
 
 pub use key::Key;
+pub use text::Text;
 
 use crate::addresses::Cidr;
 use crate::decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape};
-use crate::interpreter::EvalError;
+use crate::error::EvalError;
 use crate::library::{NamedFormat, Url};
-use crate::time::Time;
+use crate::time::{Time, parse_duration, parse_time};
 use crate::types::Type;
-
-/// A text, of the object that is evaluated or made while evaluating.
-#[derive(Clone, Debug)]
-pub enum Text<'a> {
-    /// Of the object.
-    Borrowed(&'a str),
-    /// Made.
-    Shared(Arc<str>),
-}
-
-impl Deref for Text<'_> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        match self {
-            Text::Borrowed(text) => text,
-            Text::Shared(text) => text,
-        }
-    }
-}
-
-impl From<String> for Text<'_> {
-    fn from(text: String) -> Self {
-        Text::Shared(text.into())
-    }
-}
 
 /// The result of an expression.
 #[derive(Clone, Debug)]
@@ -324,83 +301,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type of the value.
-    pub fn type_of(&self) -> Type {
-        match self {
-            Value::Null => Type::Null,
-            Value::Bool(_) => Type::Bool,
-            Value::Int(_) => Type::Int,
-            Value::Uint(_) => Type::Uint,
-            Value::Double(_) => Type::Double,
-            Value::String(_) => Type::String,
-            Value::Bytes(_) => Type::Bytes,
-            Value::List(_) => Type::list(Type::Dyn),
-            Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
-            Value::Duration(_) => Type::Duration,
-            Value::Timestamp(_) => Type::Timestamp,
-            Value::Type(_) => Type::Type(Arc::new(Type::Dyn)),
-            Value::Optional(_) => Type::optional(Type::Dyn),
-            Value::Quantity(_) => Type::Opaque("kubernetes.Quantity".into()),
-            Value::Ip(_) => Type::Opaque("net.IP".into()),
-            Value::Cidr(_) => Type::Opaque("net.CIDR".into()),
-            Value::Url(_) => Type::Opaque("kubernetes.URL".into()),
-            Value::Semver(_) => Type::Opaque("kubernetes.Semver".into()),
-            Value::Format(_) => Type::Opaque("kubernetes.NamedFormat".into()),
-            Value::Object(object) => Type::Object(object.name.clone()),
-            Value::Host(host) => Type::Opaque(host.type_name().into()),
-        }
-    }
-
-    /// The name of the type that upstream represents the value with, as some errors print it.
-    pub(crate) fn go_type(&self) -> &'static str {
-        match self {
-            Value::Null => "types.Null",
-            Value::Bool(_) => "types.Bool",
-            Value::Int(_) => "types.Int",
-            Value::Uint(_) => "types.Uint",
-            Value::Double(_) => "types.Double",
-            Value::String(_) => "types.String",
-            Value::Bytes(_) => "types.Bytes",
-            Value::List(_) => "*types.baseList",
-            Value::Map(_) => "*types.baseMap",
-            Value::Duration(_) => "types.Duration",
-            Value::Timestamp(_) => "types.Timestamp",
-            Value::Type(_) => "*types.Type",
-            Value::Optional(_) => "*types.Optional",
-            Value::Quantity(_) => "cel.Quantity",
-            Value::Ip(_) => "cel.IP",
-            Value::Cidr(_) => "cel.CIDR",
-            Value::Url(_) => "cel.URL",
-            Value::Semver(_) => "cel.Semver",
-            Value::Format(_) => "cel.Format",
-            Value::Object(_) => "*dynamic.ObjectVal",
-            Value::Host(_) => "library.authorizerVal",
-        }
-    }
-
-    /// Whether it is of a type of Kubernetes' libraries.
-    pub(crate) fn is_of_library(&self) -> bool {
-        matches!(
-            self,
-            Value::Quantity(_)
-                | Value::Ip(_)
-                | Value::Cidr(_)
-                | Value::Url(_)
-                | Value::Semver(_)
-                | Value::Format(_)
-                | Value::Host(_)
-        )
-    }
-
-    /// Whether it is a number of any type.
-    pub(crate) fn is_number(&self) -> bool {
-        matches!(self, Value::Int(_) | Value::Uint(_) | Value::Double(_))
-    }
-
-    pub(crate) fn is_nan(&self) -> bool {
-        matches!(self, Value::Double(value) if value.is_nan())
-    }
-
     /// The size by which costs are computed.
     pub fn size(&self) -> u64 {
         let size = match self {
@@ -426,36 +326,32 @@ impl<'a> Value<'a> {
         // A character has at most four bytes.
         if long.len() as u64 / 4 >= size { size } else { size.min(long.chars().count() as u64) }
     }
+}
 
-    /// The order of two numbers of any types; None if one is none, or is not a number.
-    pub fn compare_numbers(&self, other: &Value<'_>) -> Option<Ordering> {
-        match (self, other) {
-            (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
-            (Value::Double(a), _) => Some(compare_double(*a, other.whole()?)?),
-            (_, Value::Double(b)) => Some(compare_double(*b, self.whole()?)?.reverse()),
-            _ => Some(self.whole()?.cmp(&other.whole()?)),
-        }
+impl Key {
+    /// The key that a value is, if it can be one.
+    pub fn of(value: &Value<'_>) -> Option<Key> {
+        Some(match value {
+            Value::Bool(value) => Key::Bool(*value),
+            Value::Int(value) => Key::Int(*value),
+            Value::Uint(value) => Key::Uint(*value),
+            // Both zeros are the same key.
+            Value::Double(value) => Key::Double((value + 0.0).to_bits()),
+            Value::String(text) => Key::String(Arc::from(&**text)),
+            Value::Null => Key::Null,
+            _ => return None,
+        })
     }
 
-    fn whole(&self) -> Option<i128> {
+    /// The key as a value.
+    pub fn value<'a>(&self) -> Value<'a> {
         match self {
-            Value::Int(value) => Some((*value).into()),
-            Value::Uint(value) => Some((*value).into()),
-            _ => None,
-        }
-    }
-
-    /// The order of two values of one ordered type.
-    pub fn compare(&self, other: &Value<'_>) -> Option<Ordering> {
-        match (self, other) {
-            (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
-            (Value::String(a), Value::String(b)) => Some((**a).cmp(&**b)),
-            (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
-            (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
-            (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.at.cmp(&b.at)),
-            (Value::Quantity(a), Value::Quantity(b)) => a.partial_cmp(b),
-            (Value::Semver(a), Value::Semver(b)) => Some(a.cmp_precedence(b)),
-            _ => self.compare_numbers(other),
+            Key::Bool(value) => Value::Bool(*value),
+            Key::Int(value) => Value::Int(*value),
+            Key::Uint(value) => Value::Uint(*value),
+            Key::Double(bits) => Value::Double(f64::from_bits(*bits)),
+            Key::Null => Value::Null,
+            Key::String(text) => Value::String(Text::Shared(text.clone())),
         }
     }
 }
@@ -475,24 +371,9 @@ fn typed_text<'a>(text: &'a str, kind: &DeclKind) -> Value<'a> {
             .decode(text)
             .ok()
             .map(|bytes| Value::Bytes(bytes.into())),
-        DeclKind::Duration => crate::functions::parse_duration(text).map(Value::Duration),
-        DeclKind::Timestamp => crate::functions::parse_time(text).map(Value::Timestamp),
+        DeclKind::Duration => parse_duration(text).map(Value::Duration),
+        DeclKind::Timestamp => parse_time(text).map(Value::Timestamp),
         _ => None,
     };
     read.unwrap_or(Value::String(Text::Borrowed(text)))
-}
-
-fn compare_double(a: f64, b: i128) -> Option<Ordering> {
-    if a.is_nan() {
-        return None;
-    }
-    // Beyond the range of integers a number is greater or less than all of them.
-    if a >= 2e19 {
-        return Some(Ordering::Greater);
-    }
-    if a <= -2e19 {
-        return Some(Ordering::Less);
-    }
-    let whole = a.trunc() as i128;
-    Some(whole.cmp(&b).then_with(|| a.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal)))
 }

@@ -1,9 +1,31 @@
 //! The nodes that the parser makes: numbered, and bounded in their depth.
 
-use super::{MAX_DEPTH, MAX_NODES, Parser, Stopped};
 use crate::ast::{Expr, ExprKind, Literal};
+use crate::source::Issue;
 
-impl Parser {
+/// How deep the tree of an expression may be.
+pub const MAX_DEPTH: usize = 250;
+/// The number of nodes that the tree of an expression may have where macros copy parts of it.
+const MAX_NODES: usize = 200_000;
+
+/// Parsing ended; the issue is recorded.
+#[derive(Debug)]
+pub struct Stopped;
+
+/// The factory of nodes, and the issues that were found meanwhile.
+#[derive(Default)]
+pub struct Nodes {
+    /// How many were made.
+    pub count: usize,
+    pub issues: Vec<Issue>,
+}
+
+impl Nodes {
+    /// Records an issue.
+    pub fn issue(&mut self, offset: usize, message: impl Into<String>) {
+        self.issues.push(Issue { offset, message: message.into() });
+    }
+
     /// A node of the given kind.
     pub fn node(&mut self, offset: usize, kind: ExprKind) -> Expr {
         let mut depth = 0;
@@ -27,8 +49,8 @@ impl Parser {
                     .for_each(deepest);
             }
         }
-        let id = self.nodes;
-        self.nodes += 1;
+        let id = self.count;
+        self.count += 1;
         if depth == MAX_DEPTH {
             self.issue(offset, format!("expression recursion limit exceeded: {MAX_DEPTH}"));
         }
@@ -40,7 +62,7 @@ impl Parser {
         let mut copy = expr.clone();
         self.renumber(&mut copy);
         // Copies of copies grow exponentially.
-        if self.nodes > MAX_NODES {
+        if self.count > MAX_NODES {
             self.issue(expr.offset, format!("expression node limit exceeded: {MAX_NODES}"));
             return Err(Stopped);
         }
@@ -48,8 +70,8 @@ impl Parser {
     }
 
     fn renumber(&mut self, expr: &mut Expr) {
-        expr.id = self.nodes;
-        self.nodes += 1;
+        expr.id = self.count;
+        self.count += 1;
         expr.visit_children(&mut |child| self.renumber(child));
     }
 
@@ -69,7 +91,7 @@ impl Parser {
     }
 
     /// A signed number, as it is written.
-    pub(super) fn int(&mut self, offset: usize, text: &str) -> Expr {
+    pub fn int(&mut self, offset: usize, text: &str) -> Expr {
         let parsed = match (text.strip_prefix("0x"), text.strip_prefix("-0x")) {
             (Some(hex), _) => i64::from_str_radix(hex, 16),
             (_, Some(hex)) => i64::from_str_radix(&format!("-{hex}"), 16),
@@ -81,8 +103,20 @@ impl Parser {
         self.literal(offset, Literal::Int(parsed.unwrap_or(0)))
     }
 
+    /// An unsigned number, as it is written.
+    pub fn uint(&mut self, offset: usize, text: &str) -> Expr {
+        let parsed = match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        if parsed.is_err() {
+            self.issue(offset, "invalid uint literal");
+        }
+        self.literal(offset, Literal::Uint(parsed.unwrap_or(0)))
+    }
+
     /// A number with a fraction, as it is written.
-    pub(super) fn double(&mut self, offset: usize, text: &str) -> Expr {
+    pub fn double(&mut self, offset: usize, text: &str) -> Expr {
         let parsed: f64 = text.parse().unwrap_or(f64::INFINITY);
         if parsed.is_infinite() {
             self.issue(offset, "invalid double literal");

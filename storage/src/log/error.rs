@@ -1,0 +1,45 @@
+//! Why a log fails as a whole.
+
+use super::location::Location;
+
+/// Why a log cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Another process has the log open.
+    #[error("{location} is in use by another process")]
+    InUse {
+        /// The place of the log.
+        location: Location,
+    },
+    /// What is there is not what was written; nothing was changed.
+    #[error("the store in {location} is damaged: {reason}")]
+    Damaged {
+        /// The place of the log.
+        location: Location,
+        /// What is wrong, in one line.
+        reason: String,
+    },
+    /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
+    #[error("no space is left on the disk that holds {location}")]
+    NoSpace {
+        /// The place of the log.
+        location: Location,
+    },
+    /// Changes that the tail has not returned are compacted, in a log that others write to.
+    #[error("changes in {location} were compacted before they were read")]
+    HistoryLost {
+        /// The place of the log.
+        location: Location,
+    },
+    /// An operation failed; of the changes that were being appended some may be durable.
+    #[error("{action} in {location}")]
+    Failed {
+        /// What was tried, such as `cannot write`.
+        action: &'static str,
+        /// The place of the log.
+        location: Location,
+        /// The error of the operation.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

@@ -1,0 +1,50 @@
+//! What becomes of a transaction that is appended to a log.
+
+use crate::Revision;
+
+/// What became of one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All its changes are in the log, at this revision.
+    Committed(Revision),
+    /// Another writer changed one of its keys first; nothing of it is in the log.
+    Conflict(Conflict),
+    /// The log cannot take this transaction, now or later; nothing of it is in the log, and others are not affected.
+    Rejected(Rejected),
+    /// The log did not respond in time. The transaction is in the log as a whole or not at all; if it is, the tail will
+    /// have it.
+    Unknown(Unknown),
+}
+
+/// The version that a log found in place of that which a proposal names as
+/// [`previous`](super::Proposal::previous).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The index of the proposal in its transaction: of the first that is in conflict.
+    pub index: usize,
+    /// The revision of the live object that the log has under the key.
+    pub found: Option<Revision>,
+    /// The tail shows the conflicting change when it was read up to here; then the transaction can be checked again.
+    pub newest: Revision,
+}
+
+/// Why a log cannot take a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Rejected(pub String);
+
+/// Why it is not known whether a transaction is in the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unknown(pub String);
+
+impl Outcome {
+    /// Up to where the tail is to be read because of this outcome.
+    pub(crate) fn newest(&self) -> Option<Revision> {
+        match self {
+            Outcome::Committed(revision) => Some(*revision),
+            Outcome::Conflict(conflict) => Some(conflict.newest),
+            Outcome::Rejected(_) | Outcome::Unknown(_) => None,
+        }
+    }
+}

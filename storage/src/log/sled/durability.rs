@@ -1,0 +1,30 @@
+//! The durability of a log on disk.
+
+use std::{str::FromStr, time::Duration};
+
+/// The time at which a change is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk before its writer gets the result.
+    Sync,
+    /// With the operating system before its writer gets the result, so that a killed process loses nothing; on disk at most so long
+    /// (and the time a flush takes) after that.
+    Interval(Duration),
+    /// On disk some time; when the store is closed, at the latest.
+    None,
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Durability, String> {
+        let interval = |text: &str| text.strip_prefix("interval=")?.parse().ok().map(Duration::from_millis);
+        match text {
+            "sync" => Ok(Durability::Sync),
+            "none" => Ok(Durability::None),
+            _ => interval(text)
+                .map(Durability::Interval)
+                .ok_or_else(|| format!("{text:?} is not one of sync, interval=MILLISECONDS, none")),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Transactions: the writes that a store is asked for, and what became of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Event, Index, Key, Object, Revision};
+
+/// One write of one key.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// What is written.
+    pub key: Key,
+    /// What must be there.
+    pub expect: Expect,
+    /// The bytes to store; `None` deletes.
+    pub value: Option<Bytes>,
+}
+
+/// What a write demands of what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// No live object.
+    Absent,
+    /// A live object at exactly this revision.
+    Revision(Revision),
+    /// A live object, whichever.
+    Present,
+    /// Nothing. (But to delete, there must be an object.)
+    Any,
+}
+
+/// What became of an atomic write of several keys.
+pub enum Commit<I: Index> {
+    /// All of it is done, at one revision: one event a write, in the order of the writes.
+    Done(Vec<Arc<Event<I>>>),
+    /// Nothing of it is done, because a write did not find what it expected.
+    Conflict {
+        /// The index of the first such write.
+        index: usize,
+        /// The object that it found.
+        current: Option<Arc<Object<I>>>,
+    },
+}
+
+/// What became of a put.
+pub enum Put<I: Index> {
+    /// The new version.
+    Stored(Arc<Object<I>>),
+    /// The expectation did not hold; nothing was written.
+    Conflict {
+        /// The object that was there.
+        current: Option<Arc<Object<I>>>,
+    },
+}
+
+/// What became of a deletion.
+pub enum Delete<I: Index> {
+    /// The object is deleted.
+    Deleted {
+        /// Its last version.
+        last: Arc<Object<I>>,
+        /// The revision of the deletion.
+        revision: Revision,
+    },
+    /// The expectation did not hold, or there was nothing to delete.
+    Conflict {
+        /// The object that was there.
+        current: Option<Arc<Object<I>>>,
+    },
+}
+
+impl Write {
+    /// The write that stores bytes, which hold no revision: see [`Indexed::stamp`](crate::Indexed::stamp).
+    pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
+        Write { key, expect, value: Some(stored.into()) }
+    }
+
+    /// The write that deletes the object under a key.
+    pub fn delete(key: Key, expect: Expect) -> Write {
+        Write { key, expect, value: None }
+    }
+}
