@@ -108,7 +108,7 @@ impl Request {
     }
 
     /// The same request of a subresource.
-    pub fn sub(mut self, subresource: &'static str) -> Request {
+    pub fn of(mut self, subresource: &'static str) -> Request {
         self.subresource = subresource;
         self
     }

@@ -43,7 +43,7 @@ mod tests {
             ("below the limit", 3, create("pods"), None),
             ("at the limit", 2, create("pods"), Some(refused)),
             ("another resource", 2, create("configmaps"), None),
-            ("a binding", 2, create("pods").sub("binding"), None),
+            ("a binding", 2, create("pods").of("binding"), None),
             ("an update", 2, create("pods").update(pod("c")), None),
             ("a deletion", 2, create("pods").delete(), None),
         ] {

@@ -108,7 +108,7 @@ mod tests {
         ] {
             let request = Request::new("", "pods", "ns", pod(node, cpu, generation))
                 .update(pod(node, "1", 1))
-                .sub("resize");
+                .of("resize");
             let got = request.run(&PodResizeValidator, &world).map_or_else(|e| e, |_| "ok".to_owned());
             assert_eq!(got, want, "{node} {cpu}");
         }

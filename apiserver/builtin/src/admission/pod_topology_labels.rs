@@ -64,7 +64,7 @@ mod tests {
             ("binding", binding, json!({LABELS[0]: "z"})),
             ("eviction", pod("n"), json!({LABELS[0]: "mine"})),
         ] {
-            let got = Request::new("", "pods", "ns", object).sub(subresource).run(&PodTopologyLabels, &world);
+            let got = Request::new("", "pods", "ns", object).of(subresource).run(&PodTopologyLabels, &world);
             assert_eq!(got.expect("an object")["metadata"]["labels"], want);
         }
     }

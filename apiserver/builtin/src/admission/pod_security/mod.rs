@@ -234,7 +234,7 @@ mod tests {
                 (refused, vec![]),
             ),
             ("an old pod", enforce.clone(), pod().update(privileged("p")), ("ok".to_owned(), vec![])),
-            ("status", enforce, pod().update(json!({})).sub("status"), ("ok".to_owned(), vec![])),
+            ("status", enforce, pod().update(json!({})).of("status"), ("ok".to_owned(), vec![])),
             ("warned of", warn.clone(), pod(), ("ok".to_owned(), warning("baseline:v1.30"))),
             ("a template warned of", warn, deployment(), ("ok".to_owned(), warning("baseline:v1.30"))),
         ] {
