@@ -27,6 +27,6 @@ pub mod webhook;
 
 pub(crate) use coracle_apimachinery::{
     Error, Result, allocation, annotations, clock, cluster, codec, conditions, error, features, field,
-    go_value, names, object_meta, patch, qos, render, request, resource_info, schema, selector, strategy,
-    validation,
+    go_value, names, object_meta, patch, pods, qos, render, request, resource_info, schema, selector,
+    strategy, validation,
 };

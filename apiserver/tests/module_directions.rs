@@ -28,6 +28,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "codec",
             "validation",
             "qos",
+            "pods",
             "selector",
             "request",
             "patch",

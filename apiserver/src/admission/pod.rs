@@ -4,6 +4,7 @@ use coracle_pod_resources::{InitContainer, aggregate_containers, apply_pod_level
 use serde_json::Value;
 
 use super::{items, text};
+use crate::pods;
 
 pub(super) use coracle_pod_resources::ResourceList;
 
@@ -33,7 +34,7 @@ pub(super) fn with_pod_level(spec: &Value, which: &str, pod_level: ResourceList)
     let own = |container: &Value| resources(&container["resources"][which]);
     let init_containers = items(&spec["initContainers"]).iter().map(|container| InitContainer {
         resources: own(container),
-        is_restartable: container["restartPolicy"] == "Always",
+        is_restartable: pods::is_sidecar(container),
     });
     let mut total = aggregate_containers(items(&spec["containers"]).iter().map(own), init_containers);
     apply_pod_level_resources(&mut total, pod_level);

@@ -35,6 +35,7 @@ pub use warnings::{pod_template_warnings, pod_warnings};
 pub use coracle_apimachinery::qos::qos_class;
 
 use coracle_apimachinery::field::Field;
+use coracle_apimachinery::pods;
 
 /// The type of a container, by the list of the pod's spec that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub fn containers<'a>(spec: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use
     ContainerType::ALL.map(|kind| spec.get(kind.list())).into_iter().flat_map(|list| list.items())
 }
 
-/// An init container that keeps running beside the app containers.
+/// Whether an init container is a sidecar.
 pub fn is_sidecar(container: &Field<'_>) -> bool {
-    container.get("restartPolicy").str() == "Always"
+    container.value().is_some_and(pods::is_sidecar)
 }

@@ -14,6 +14,7 @@ use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
 use crate::admission::{AdmissionAttributes, Operation, items, text};
 use crate::annotations::BETA_STORAGE_CLASS;
 use crate::names::GroupResource;
+use crate::pods;
 use coracle_quantity::Quantity;
 
 /// The resources that each container of a pod must specify if a quota limits them.
@@ -120,8 +121,7 @@ fn count(resource: &GroupResource) -> String {
 
 fn pod_usage(pod: &Value) -> ResourceList {
     let mut usage = ResourceList::from([(quota::pods::COUNT_PODS.to_owned(), one())]);
-    let ended = ["Failed", "Succeeded"].contains(&text(&pod["status"]["phase"]));
-    if !ended {
+    if !pods::is_terminal(pod) {
         let spec = &pod["spec"];
         let [mut requests, mut limits] = ["requests", "limits"].map(|which| pod_resources(spec, which));
         let overhead = resources(&spec["overhead"]);

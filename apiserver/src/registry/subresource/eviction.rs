@@ -15,6 +15,7 @@ use crate::conditions;
 use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
+use crate::pods;
 use crate::request::options::{DeleteOptions, WriteOptions};
 use crate::selector::LabelSelector;
 use crate::{Error, Result};
@@ -75,8 +76,7 @@ impl Registry {
     /// Why a pod may go.
     async fn permit(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
         match phase(pod) {
-            _ if pod.is_terminating() => Ok(Permit::Firm),
-            "Succeeded" | "Failed" => Ok(Permit::Firm),
+            _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Firm),
             "Pending" => Ok(Permit::NotBegun),
             _ => self.spend_budget(target, pod, dry_run).await,
         }
@@ -125,7 +125,7 @@ impl Registry {
             }
         };
         // A pod that is not ready disrupts nobody, where the budget says so or has enough healthy pods.
-        if !is_ready(pod) && unhealthy_may_go(budget) {
+        if !pods::is_ready(pod) && unhealthy_may_go(budget) {
             return Ok(Permit::NotReady(budget.name().to_owned()));
         }
         let Some(info) = self.by_resource(&resource) else { return Ok(Permit::Firm) };
@@ -157,11 +157,6 @@ fn phase(pod: &Value) -> &str {
 fn selects(budget: &Value, pod: &Value) -> bool {
     LabelSelector::from_object(budget.pointer("/spec/selector"))
         .is_some_and(|selector| selector.matches_map(pod.meta("labels")))
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
 fn number(object: &Value, pointer: &str) -> i64 {
