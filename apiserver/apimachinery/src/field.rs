@@ -68,6 +68,15 @@ impl<'a> Field<'a> {
         Field::inside(value, self.path().clone(), LastStep::Child(name), declared)
     }
 
+    /// A member that not all types have to which a rule applies; absent in those without it.
+    pub fn get_if_declared(&self, name: &'a str) -> Field<'a> {
+        if self.declared.has_member(name) {
+            self.get(name)
+        } else {
+            Field::inside(None, self.path().clone(), LastStep::Child(name), Declared::default())
+        }
+    }
+
     /// Several members at once: `pod.walk("spec.securityContext.runAsUser")`.
     pub fn walk(&self, dotted: &'a str) -> Field<'a> {
         dotted.split('.').fold(self.clone(), |field, name| field.get(name))
@@ -293,6 +302,8 @@ mod tests {
         assert_eq!(refusal(moved).as_deref(), Some(want));
         let replaced = |pod: &Field<'_>| _ = pod.get("metadata").with_value(None).get("label");
         assert!(refusal(replaced).is_some_and(|message| message.starts_with(r#"no field "label""#)));
+        let optional = |pod: &Field<'_>| _ = pod.get("spec").get_if_declared("container");
+        assert_eq!(refusal(optional), None);
         let scalar = |pod: &Field<'_>| _ = pod.walk("spec.nodeName.name");
         assert_eq!(refusal(scalar).as_deref(), Some(r#"no field "name" in String at spec.nodeName"#));
     }

@@ -176,7 +176,8 @@ fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
 pub(super) fn set_type(object: &mut Value, group: &str, kind: &str) {
     let mut resources = schema().resources().iter();
     let resource = resources.find(|resource| resource.group == group && resource.kind == kind);
-    let (group, version) = resource.expect("a kind of the schema").storage_version;
+    // Kinds of subresources stay as they are.
+    let Some((group, version)) = resource.map(|resource| resource.storage_version) else { return };
     object["apiVersion"] =
         if group.is_empty() { version.into() } else { format!("{group}/{version}").into() };
     object["kind"] = kind.into();

@@ -46,14 +46,24 @@ impl Accessors {
 }
 
 /// Methods whose first argument is the name of a member, a dotted path or a JSON pointer.
-const METHODS: [&str; 9] =
-    ["get", "get_mut", "walk", "pointer", "pointer_mut", "child", "contains_key", "remove", "insert"];
+const METHODS: [&str; 10] = [
+    "get",
+    "get_mut",
+    "get_if_declared",
+    "walk",
+    "pointer",
+    "pointer_mut",
+    "child",
+    "contains_key",
+    "remove",
+    "insert",
+];
 
 /// Methods that return the value itself, or an item of it.
 const TRANSPARENT: [&str; 8] =
     ["items", "next", "value", "clone", "cloned", "iter", "into_iter", "unwrap_or_default"];
 
-/// All functions of a file, with the parameters that they pass to a method or function that takes the name of a member.
+/// All functions of a file, with the places of parameters that they use as names of members.
 pub fn accessors(file: &syn::File, known: &Accessors) -> Accessors {
     let mut found = Functions { known, found: Accessors::default() };
     found.visit_file(file);
@@ -62,7 +72,9 @@ pub fn accessors(file: &syn::File, known: &Accessors) -> Accessors {
 
 /// The literals outside of tests.
 pub fn literals(file: &syn::File, accessors: &Accessors) -> Vec<Literal> {
-    let mut literals = Literals { accessors, found: Vec::new() };
+    let mut constants = Constants(HashMap::new());
+    constants.visit_file(file);
+    let mut literals = Literals { accessors, constants: constants.0, found: Vec::new() };
     literals.visit_file(file);
     literals.found
 }
@@ -124,6 +136,11 @@ impl Uses<'_> {
 }
 
 impl<'ast> Visit<'ast> for Uses<'_> {
+    fn visit_expr_index(&mut self, index: &'ast syn::ExprIndex) {
+        visit::visit_expr_index(self, index);
+        self.name(&index.index);
+    }
+
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         visit::visit_expr_method_call(self, call);
         for argument in name_arguments(&call.method.to_string(), &call.args, self.known, true) {
@@ -184,8 +201,20 @@ fn text(expression: &Expr) -> Option<&LitStr> {
     }
 }
 
+/// The constants that are arrays, with their items.
+struct Constants(HashMap<String, Vec<Expr>>);
+
+impl<'ast> Visit<'ast> for Constants {
+    fn visit_item_const(&mut self, constant: &'ast syn::ItemConst) {
+        if let Expr::Array(array) = bare(&constant.expr) {
+            self.0.insert(constant.ident.to_string(), array.elems.iter().cloned().collect());
+        }
+    }
+}
+
 struct Literals<'a> {
     accessors: &'a Accessors,
+    constants: HashMap<String, Vec<Expr>>,
     found: Vec<Literal>,
 }
 
@@ -197,7 +226,7 @@ impl Literals<'_> {
     }
 
     /// The names by which an expression leads from another one to its value; visits what is left.
-    fn chain<'ast>(&mut self, expression: &'ast Expr) -> Vec<String> {
+    fn chain(&mut self, expression: &Expr) -> Vec<String> {
         match bare(expression) {
             Expr::Index(index) if is_place(&index.index) => {
                 let mut path = self.chain(&index.expr);
@@ -236,6 +265,41 @@ impl Literals<'_> {
             if let Some(text) = text(argument) {
                 self.add(text.span().start().line, names(&text.value()));
             }
+        }
+    }
+
+    /// Literals in an array whose items are bound to variables that name members: `for list in ["a", "b"]`.
+    fn bound(&mut self, array: &Expr, pattern: &Pat, body: impl Fn(&mut Uses<'_>)) {
+        let Some(items) = self.items(array) else { return };
+        let mut uses = Uses { known: self.accessors, variables: HashSet::new() };
+        body(&mut uses);
+        let variables: Vec<&Pat> = match pattern {
+            Pat::Tuple(tuple) => tuple.elems.iter().collect(),
+            one => vec![one],
+        };
+        for (place, variable) in variables.into_iter().enumerate() {
+            if !matches!(variable, Pat::Ident(name) if uses.variables.contains(&name.ident.to_string())) {
+                continue;
+            }
+            for item in &items {
+                let value = match item {
+                    Expr::Tuple(tuple) => tuple.elems.get(place),
+                    one => Some(one),
+                };
+                if let Some(text) = value.and_then(text) {
+                    self.add(text.span().start().line, names(&text.value()));
+                }
+            }
+        }
+    }
+
+    /// The items of an array, or of a constant of this file.
+    fn items(&self, array: &Expr) -> Option<Vec<Expr>> {
+        match bare(array) {
+            Expr::Array(array) => Some(array.elems.iter().cloned().collect()),
+            Expr::MethodCall(call) if call.args.is_empty() => self.items(&call.receiver),
+            Expr::Path(path) => self.constants.get(&path.path.get_ident()?.to_string()).cloned(),
+            _ => None,
         }
     }
 
@@ -287,12 +351,22 @@ impl<'ast> Visit<'ast> for Literals<'_> {
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         self.arguments(&call.method.to_string(), &call.args, true);
+        if let Some(Expr::Closure(closure)) = call.args.first()
+            && let [pattern] = closure.inputs.iter().collect::<Vec<_>>()[..]
+        {
+            self.bound(&call.receiver, pattern, |uses| uses.visit_expr(&closure.body));
+        }
         visit::visit_expr_method_call(self, call);
     }
 
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         self.arguments(&called(call), &call.args, false);
         visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_for_loop(&mut self, each: &'ast syn::ExprForLoop) {
+        self.bound(&each.expr, &each.pat, |uses| uses.visit_block(&each.body));
+        visit::visit_expr_for_loop(self, each);
     }
 
     fn visit_macro(&mut self, called: &'ast syn::Macro) {

@@ -42,8 +42,8 @@ impl Scope {
         Scope(found)
     }
 
-    /// Whether some struct has a field of the first name, whose type has one of the second name, and so on. Lists and maps
-    /// have no names of their own, except that a map has any.
+    /// Whether the names lead from some struct through its fields. Lists have no names of their own,
+    /// and maps have any.
     pub fn has(&self, path: &[String]) -> bool {
         self.0.iter().any(|id| leads(&Type::Struct(*id), path))
     }

@@ -32,6 +32,10 @@ impl Declared {
         self
     }
 
+    pub(super) fn has_member(self, _: &str) -> bool {
+        true
+    }
+
     pub(super) fn item(self) -> Declared {
         self
     }
@@ -71,6 +75,11 @@ impl Declared {
             panic!("no field {name:?} in {} at {path}", declared.openapi_name());
         };
         Declared::of(&field.ty)
+    }
+
+    /// Whether values of this type may have a member of that name.
+    pub(super) fn has_member(self, name: &str) -> bool {
+        !matches!(self.0, Some(Known::Struct(id)) if schema().get(id).field(name).is_none())
     }
 
     /// The type of an item of a list.
