@@ -26,5 +26,5 @@ pub mod webhook;
 
 pub(crate) use coracle_apimachinery::{
     Error, Result, allocation, clock, cluster, codec, conditions, error, features, field, go_value, names,
-    object_meta, patch, render, request, resource_info, schema, selector, strategy, validation,
+    object_meta, patch, pods, render, request, resource_info, schema, selector, strategy, validation,
 };

@@ -10,8 +10,9 @@ const CRATES: [(&str, &[&str]); 3] = [
     (
         "apimachinery/src",
         &[
-            // What names and holds things.
+            // Types, what names and holds things.
             "names",
+            "schema",
             "annotations",
             "features",
             "clock",
@@ -23,11 +24,11 @@ const CRATES: [(&str, &[&str]); 3] = [
             "go_value",
             "error",
             "cluster",
-            // Types, bytes, and what clients ask for.
-            "schema",
+            // Bytes, and what clients ask for.
             "codec",
             "validation",
             "qos",
+            "pods",
             "selector",
             "request",
             "patch",

@@ -4,6 +4,12 @@
 
 use serde_json::{Value, json};
 
+/// Whether a status has a condition of that type that is true.
+pub fn is_true(status: &Value, condition_type: &str) -> bool {
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().any(|condition| condition["type"] == condition_type && condition["status"] == "True")
+}
+
 /// Sets a condition in a status. `lastTransitionTime` changes only with the condition's own status; an empty reason or message
 /// is absent.
 pub fn set(status: &mut Value, condition_type: &str, is_true: bool, reason: &str, message: &str, now: &str) {

@@ -1,87 +1,26 @@
 //! Field: a value and its path, and the errors that validation finds.
 //!
 //! Validation reads objects through [`Field`], so that an error's path is always the path of the value. Nothing here
-//! depends on a kind.
+//! depends on a kind, but in debug builds a field knows its type and refuses names that the type does not have
+//! ([`declared`]).
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
+mod declared;
+mod error;
+mod path;
+mod quote;
 pub mod selectable_path;
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
-use std::fmt;
-use std::rc::Rc;
 
 use serde_json::Value;
 
-/// The path to a value, printed as the real server prints it: `spec.containers[0].env[1].name`, `metadata.labels[key]`.
-#[derive(Clone, Default)]
-pub struct Path(Option<Rc<Step>>);
+use declared::Declared;
 
-struct Step {
-    parent: Path,
-    segment: Segment,
-}
-
-enum Segment {
-    Child(String),
-    Index(usize),
-    Key(String),
-}
-
-impl Path {
-    /// The root path, which is printed as the empty string.
-    pub fn root() -> Path {
-        Path(None)
-    }
-
-    /// A path of dotted names, such as `metadata.name`.
-    pub fn of(dotted: &str) -> Path {
-        dotted.split('.').fold(Path::root(), |path, name| path.child(name))
-    }
-
-    /// Whether this is the root path.
-    pub fn is_root(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// The path of a member.
-    pub fn child(&self, name: &str) -> Path {
-        self.step(Segment::Child(name.to_owned()))
-    }
-
-    /// The path of a list's element.
-    pub fn index(&self, index: usize) -> Path {
-        self.step(Segment::Index(index))
-    }
-
-    /// The path of a map's entry.
-    pub fn key(&self, key: &str) -> Path {
-        self.step(Segment::Key(key.to_owned()))
-    }
-
-    /// The path without its last element.
-    pub fn parent(&self) -> Path {
-        self.0.as_ref().map_or_else(Path::root, |step| step.parent.clone())
-    }
-
-    fn step(&self, segment: Segment) -> Path {
-        Path(Some(Rc::new(Step { parent: self.clone(), segment })))
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(step) = &self.0 else { return Ok(()) };
-        step.parent.fmt(f)?;
-        match &step.segment {
-            Segment::Child(name) if step.parent.0.is_none() => f.write_str(name),
-            Segment::Child(name) => write!(f, ".{name}"),
-            Segment::Index(index) => write!(f, "[{index}]"),
-            Segment::Key(key) => write!(f, "[{key}]"),
-        }
-    }
-}
+pub use error::{ErrorType, Errors, FieldError};
+pub use path::Path;
+pub use quote::{escape_html, quote};
 
 /// A value that may be absent, and its path. JSON null and a missing member are both absent.
 ///
@@ -92,6 +31,7 @@ pub struct Field<'a> {
     parent: Path,
     last: LastStep<'a>,
     path: OnceCell<Path>,
+    declared: Declared,
 }
 
 #[derive(Clone, Copy)]
@@ -105,23 +45,36 @@ enum LastStep<'a> {
 
 impl<'a> Field<'a> {
     /// The whole object.
-    pub fn root(value: &'a Value) -> Field<'a> {
-        Field::at(Some(value), Path::root())
+    pub fn root(object: &'a Value) -> Field<'a> {
+        Field { declared: Declared::of_object(object), ..Field::at(Some(object), Path::root()) }
     }
 
     /// A value with another path than from the root (for instance a template that is validated alone).
     pub fn at(value: Option<&'a Value>, path: Path) -> Field<'a> {
-        Field::inside(value, path, LastStep::None)
+        Field::inside(value, path, LastStep::None, Declared::default())
     }
 
-    fn inside(value: Option<&'a Value>, parent: Path, last: LastStep<'a>) -> Field<'a> {
-        Field { value: value.filter(|v| !v.is_null()), parent, last, path: OnceCell::new() }
+    fn inside(value: Option<&'a Value>, parent: Path, last: LastStep<'a>, declared: Declared) -> Field<'a> {
+        Field { value: value.filter(|v| !v.is_null()), parent, last, path: OnceCell::new(), declared }
     }
 
     /// A member.
+    ///
+    /// # Panics
+    /// In debug builds, if the declared type of the value has no member of that name.
     pub fn get(&self, name: &'a str) -> Field<'a> {
         let value = self.value.and_then(|v| v.get(name));
-        Field::inside(value, self.path().clone(), LastStep::Child(name))
+        let declared = self.declared.member(name, self.path());
+        Field::inside(value, self.path().clone(), LastStep::Child(name), declared)
+    }
+
+    /// A member that not all types have to which a rule applies; absent in those without it.
+    pub fn get_if_declared(&self, name: &'a str) -> Field<'a> {
+        if self.declared.has_member(name) {
+            self.get(name)
+        } else {
+            Field::inside(None, self.path().clone(), LastStep::Child(name), Declared::default())
+        }
     }
 
     /// Several members at once: `pod.walk("spec.securityContext.runAsUser")`.
@@ -131,28 +84,36 @@ impl<'a> Field<'a> {
 
     /// The same value, reported under another path.
     pub fn with_path(&self, path: Path) -> Field<'a> {
-        Field::at(self.value, path)
+        Field::inside(self.value, path, LastStep::None, self.declared)
+    }
+
+    /// Another value of the same type, with the same path.
+    pub fn with_value<'b>(&self, value: Option<&'b Value>) -> Field<'b> {
+        Field::inside(value, self.path().clone(), LastStep::None, self.declared)
     }
 
     /// The elements of a list; none if it is absent.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let items = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let path = if items.is_empty() { Path::root() } else { self.path().clone() };
-        items.iter().enumerate().map(move |(i, v)| Field::inside(Some(v), path.clone(), LastStep::Index(i)))
+        let item = self.declared.item();
+        let at = move |(i, value)| Field::inside(Some(value), path.clone(), LastStep::Index(i), item);
+        items.iter().enumerate().map(at)
     }
 
     /// The entries of a map, in key order; none if it is absent. The path of an entry is `path[key]`.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> + use<'a> {
         let map = self.value.and_then(Value::as_object).filter(|map| !map.is_empty());
         let path = if map.is_none() { Path::root() } else { self.path().clone() };
-        let entries = map.into_iter().flatten();
-        entries.map(move |(k, v)| (k.as_str(), Field::inside(Some(v), path.clone(), LastStep::Key(k))))
+        let entry = self.declared.entry();
+        let at = move |key, value| Field::inside(Some(value), path.clone(), LastStep::Key(key), entry);
+        map.into_iter().flatten().map(move |(key, value)| (key.as_str(), at(key, value)))
     }
 
     /// The value of one key of a map, with the path that [`Field::entries`] gives it.
     pub fn entry(&self, key: &'a str) -> Field<'a> {
         let value = self.value.and_then(|v| v.get(key));
-        Field::inside(value, self.path().clone(), LastStep::Key(key))
+        Field::inside(value, self.path().clone(), LastStep::Key(key), self.declared.entry())
     }
 
     /// The value, if it is present.
@@ -299,313 +260,13 @@ fn plural(n: usize, noun: &str) -> String {
     if n == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
-/// The type of an error; [`ErrorType::reason`] is the cause's reason in a Status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorType {
-    /// A referenced object does not exist.
-    NotFound,
-    /// A required value is missing.
-    Required,
-    /// A value that must be unique is repeated.
-    Duplicate,
-    /// A value is malformed or out of range.
-    Invalid,
-    /// A value is not one of the supported ones.
-    NotSupported,
-    /// A value is not allowed in this state.
-    Forbidden,
-    /// A text is too long.
-    TooLong,
-    /// A list has too many items.
-    TooMany,
-    /// Validation itself failed.
-    Internal,
-    /// A value has a wrong type.
-    TypeInvalid,
-}
-
-impl ErrorType {
-    /// The reason of the cause in a Status.
-    pub fn reason(self) -> &'static str {
-        match self {
-            ErrorType::NotFound => "FieldValueNotFound",
-            ErrorType::Required => "FieldValueRequired",
-            ErrorType::Duplicate => "FieldValueDuplicate",
-            ErrorType::Invalid => "FieldValueInvalid",
-            ErrorType::NotSupported => "FieldValueNotSupported",
-            ErrorType::Forbidden => "FieldValueForbidden",
-            ErrorType::TooLong => "FieldValueTooLong",
-            ErrorType::TooMany => "FieldValueTooMany",
-            ErrorType::Internal => "InternalError",
-            ErrorType::TypeInvalid => "FieldValueTypeInvalid",
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            ErrorType::NotFound => "Not found",
-            ErrorType::Required => "Required value",
-            ErrorType::Duplicate => "Duplicate value",
-            ErrorType::Invalid | ErrorType::TypeInvalid => "Invalid value",
-            ErrorType::NotSupported => "Unsupported value",
-            ErrorType::Forbidden => "Forbidden",
-            ErrorType::TooLong => "Too long",
-            ErrorType::TooMany => "Too many",
-            ErrorType::Internal => "Internal error",
-        }
-    }
-}
-
-/// An error in one field.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FieldError {
-    /// The type of the error.
-    pub error_type: ErrorType,
-    /// The path of the field.
-    pub field: String,
-    /// The printed value; None for the types that print none.
-    pub bad_value: Option<String>,
-    /// The explanation; may be empty.
-    pub detail: String,
-}
-
-impl FieldError {
-    /// An error of a type; `bad_value` is printed as JSON.
-    pub fn new(
-        error_type: ErrorType,
-        path: &Path,
-        bad_value: Option<Value>,
-        detail: impl Into<String>,
-    ) -> FieldError {
-        let bad_value = bad_value.map(|value| show(&value));
-        FieldError { error_type, field: path.to_string(), bad_value, detail: detail.into() }
-    }
-
-    /// The same error with another text for its value: the real server prints some structs in their internal
-    /// representation.
-    pub fn with_bad_value_text(self, value: String) -> FieldError {
-        FieldError { bad_value: Some(value), ..self }
-    }
-
-    /// The same error without its value.
-    pub fn without_value(self) -> FieldError {
-        FieldError { bad_value: None, ..self }
-    }
-
-    fn size(&self) -> usize {
-        let texts = self.field.len() + self.bad_value.as_ref().map_or(0, String::len) + self.detail.len();
-        size_of::<FieldError>() + texts
-    }
-
-    /// The message without the field's name.
-    pub fn body(&self) -> String {
-        let mut text = self.error_type.text().to_owned();
-        if let Some(value) = &self.bad_value {
-            text.push_str(": ");
-            text.push_str(value);
-        }
-        if !self.detail.is_empty() {
-            text.push_str(": ");
-            text.push_str(&self.detail);
-        }
-        text
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.body())
-    }
-}
-
-fn show(value: &Value) -> String {
-    match value {
-        Value::String(s) => quote(s),
-        other => escape_html(&other.to_string()),
-    }
-}
-
-/// Escapes JSON for HTML, as Go's encoder does.
-pub fn escape_html(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-}
-
-/// Quotes as Go's `%q`: printable characters are kept, all others are escaped.
-pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// The text that [`quote`] has quoted.
-fn unquote(quoted: &str) -> String {
-    let inner = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(quoted);
-    let mut text = String::with_capacity(inner.len());
-    let mut rest = inner.chars();
-    while let Some(c) = rest.next() {
-        let code = match c {
-            '\\' => rest.next(),
-            _ => None,
-        };
-        let mut digits = |count: usize| {
-            let hex: String = rest.by_ref().take(count).collect();
-            u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
-        };
-        text.push(match code {
-            None => c,
-            Some('n') => '\n',
-            Some('r') => '\r',
-            Some('t') => '\t',
-            Some('a') => '\u{7}',
-            Some('b') => '\u{8}',
-            Some('v') => '\u{b}',
-            Some('f') => '\u{c}',
-            Some('x') => digits(2),
-            Some('u') => digits(4),
-            Some(other) => other,
-        });
-    }
-    text
-}
-
-/// The maximum size of the errors of one object in bytes: a hostile object can have a million errors, and no response
-/// needs all of them. (The real server reports them all, and gives up after half a minute.)
-const MAX_BYTES: usize = 1 << 20;
-
-/// Go's declaration of a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeclaredString {
-    /// It has a type of its own, such as `v1.Protocol`.
-    pub is_named: bool,
-    /// It is a pointer, so that it can be absent.
-    pub is_pointer: bool,
-}
-
-/// The errors of one object in the order in which they were found, up to a total size.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Errors {
-    found: Vec<FieldError>,
-    bytes: usize,
-}
-
-impl Errors {
-    /// No errors.
-    pub fn new() -> Errors {
-        Errors::default()
-    }
-
-    /// Adds an error, unless the maximum size is reached.
-    pub fn push(&mut self, error: FieldError) {
-        if !self.is_full() {
-            self.bytes += error.size();
-            self.found.push(error);
-        }
-    }
-
-    /// Adds the error if the condition holds.
-    pub fn push_if(&mut self, wrong: bool, error: impl FnOnce() -> FieldError) {
-        if wrong && !self.is_full() {
-            self.push(error());
-        }
-    }
-
-    /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` return them.
-    pub fn invalid_each(&mut self, field: &Field<'_>, messages: Vec<String>) {
-        self.extend(messages.into_iter().map(|message| field.invalid(message)));
-    }
-
-    /// Prints values of strings as Go prints their types: those of a type with a name as JSON, and one that is no pointer as
-    /// empty rather than absent.
-    ///
-    /// - `string_at`: how Go declares the string at a path.
-    pub fn print_strings(&mut self, string_at: impl Fn(&str) -> Option<DeclaredString>) {
-        for error in &mut self.found {
-            let Some(text) = &mut error.bad_value else { continue };
-            let is_quoted = text.starts_with('"') && text.contains(['\\', '<', '>', '&']);
-            if !is_quoted && text != "null" {
-                continue;
-            }
-            match string_at(&error.field) {
-                Some(string) if is_quoted && string.is_named => {
-                    *text = escape_html(&Value::from(unquote(text)).to_string());
-                }
-                Some(string) if !is_quoted && !string.is_pointer => "\"\"".clone_into(text),
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether the maximum size is reached, so that further validation is useless.
-    pub fn is_full(&self) -> bool {
-        self.bytes >= MAX_BYTES
-    }
-
-    /// Whether there are no errors.
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
-    /// The number of errors.
-    pub fn len(&self) -> usize {
-        self.found.len()
-    }
-
-    /// The errors.
-    pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
-        self.found.iter()
-    }
-
-    /// The summary in a Status message: one error as it is, several as `[a, b]`, each text once.
-    pub fn summary(&self) -> String {
-        let mut seen = HashSet::with_capacity(self.len());
-        let texts: Vec<String> =
-            self.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
-        match texts.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        }
-    }
-}
-
-impl Extend<FieldError> for Errors {
-    fn extend<T: IntoIterator<Item = FieldError>>(&mut self, iter: T) {
-        let mut errors = iter.into_iter();
-        while !self.is_full()
-            && let Some(error) = errors.next()
-        {
-            self.push(error);
-        }
-    }
-}
-
-impl IntoIterator for Errors {
-    type Item = FieldError;
-    type IntoIter = std::vec::IntoIter<FieldError>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.found.into_iter()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
+    use crate::field::error::MAX_BYTES;
+    use crate::schema::DeclaredString;
     use serde_json::json;
 
     #[test]
@@ -616,6 +277,44 @@ mod tests {
         assert_eq!(first.get("image").required("").to_string(), "spec.containers[0].image: Required value");
         let (key, label) = root.walk("metadata.labels").entries().next().expect("one label");
         assert_eq!((key, label.path().to_string().as_str()), ("a.b/c", "metadata.labels[a.b/c]"));
+    }
+
+    /// The panic's message.
+    fn refusal(read: impl Fn(&Field<'_>)) -> Option<String> {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c"}]},
+        });
+        let panicked = catch_unwind(AssertUnwindSafe(|| read(&Field::root(&pod)))).err()?;
+        panicked.downcast::<String>().ok().map(|message| *message)
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn a_name_that_the_type_does_not_have_panics_in_debug_builds() {
+        let first = |pod: &Field<'_>| _ = pod.walk("spec.containers").items().next().map(|c| c.get("images"));
+        let want = r#"no field "images" in io.k8s.api.core.v1.Container at spec.containers[0]"#;
+        assert_eq!(refusal(first).as_deref(), Some(want));
+        let moved = |pod: &Field<'_>| _ = pod.get("spec").with_path(Path::of("template")).get("container");
+        let want = r#"no field "container" in io.k8s.api.core.v1.PodSpec at template"#;
+        assert_eq!(refusal(moved).as_deref(), Some(want));
+        let replaced = |pod: &Field<'_>| _ = pod.get("metadata").with_value(None).get("label");
+        assert!(refusal(replaced).is_some_and(|message| message.starts_with(r#"no field "label""#)));
+        let optional = |pod: &Field<'_>| _ = pod.get("spec").get_if_declared("container");
+        assert_eq!(refusal(optional), None);
+        let scalar = |pod: &Field<'_>| _ = pod.walk("spec.nodeName.name");
+        assert_eq!(refusal(scalar).as_deref(), Some(r#"no field "name" in String at spec.nodeName"#));
+    }
+
+    #[test]
+    fn names_are_free_where_the_type_declares_none() {
+        assert_eq!(refusal(|pod| _ = pod.walk("metadata.labels").get("any")), None);
+        assert_eq!(refusal(|pod| _ = pod.walk("metadata.managedFields")), None);
+        assert_eq!(refusal(|pod| _ = Field::at(pod.value(), Path::root()).get("any")), None);
+        let custom = json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab"});
+        assert!(!Field::root(&custom).walk("spec.any").exists());
     }
 
     #[test]

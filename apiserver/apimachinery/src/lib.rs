@@ -20,6 +20,7 @@ pub mod go_value;
 pub mod names;
 pub mod object_meta;
 pub mod patch;
+pub mod pods;
 pub mod qos;
 pub mod render;
 pub mod request;

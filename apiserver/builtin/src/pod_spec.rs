@@ -1,5 +1,6 @@
 //! Accessors of a pod's spec that several plugins share.
 
+use coracle_apimachinery::pods;
 use coracle_apiserver::admission::json::{items, text};
 use coracle_pod_resources::{InitContainer, aggregate_containers, apply_pod_level_resources};
 use serde_json::Value;
@@ -32,7 +33,7 @@ pub(super) fn with_pod_level(spec: &Value, which: &str, pod_level: ResourceList)
     let own = |container: &Value| resources(&container["resources"][which]);
     let init_containers = items(&spec["initContainers"]).iter().map(|container| InitContainer {
         resources: own(container),
-        is_restartable: container["restartPolicy"] == "Always",
+        is_restartable: pods::is_sidecar(container),
     });
     let mut total = aggregate_containers(items(&spec["containers"]).iter().map(own), init_containers);
     apply_pod_level_resources(&mut total, pod_level);

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::behaviour;
 use super::core::service::allocation::{addresses, allocate, held_node_ports};
-use super::corpus::merged;
+use super::corpus::{merged, set_type};
 
 const NAMESPACE: &str = "kinds-corpus";
 
@@ -185,6 +185,7 @@ fn strategies_match_the_real_servers_responses() {
         let base = named.or_else(|| lines.iter().find(|l| l["base"] == kind)).expect("a base");
         let namespaced = base["namespaced"] == true;
         let mut start = base["object"].clone();
+        set_type(&mut start, &group(base), kind);
         if namespaced {
             start["metadata"]["namespace"] = json!(NAMESPACE);
         }

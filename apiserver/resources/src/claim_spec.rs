@@ -121,7 +121,7 @@ fn validate_data_source(source: &Field<'_>, options: ClaimOptions, errors: &mut 
     if !group.is_empty() && !options.allow_invalid_api_groups {
         errors.invalid_each(&group, content::dns1123_subdomain(group.str()));
     }
-    member::if_any(&source.get("namespace"), content::dns1123_label, errors);
+    member::if_any(&source.get_if_declared("namespace"), content::dns1123_label, errors);
 }
 
 /// Warnings about a claim's spec, including those of ephemeral volumes.

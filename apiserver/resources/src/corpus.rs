@@ -68,7 +68,7 @@ impl<'a> Kind<'a> {
     /// The object as the strategy gets it.
     fn decoded(&self, object: &Value) -> Value {
         let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
-        object["kind"] = self.name.into();
+        set_type(&mut object, self.base["group"].as_str().unwrap_or_default(), self.name);
         self.behaviour.strategy.default(&mut object);
         codec::zero::drop_empty_lists(&mut object, self.shape);
         object
@@ -170,6 +170,17 @@ fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
         metadata.retain(|name, _| ["labels", "annotations"].contains(&name.as_str()));
     }
     json!({"object": pruned(object), "generation": generation, "warnings": warnings})
+}
+
+/// Sets `apiVersion` and `kind` as stored objects have them, so that the names that strategies read are checked.
+pub(super) fn set_type(object: &mut Value, group: &str, kind: &str) {
+    let mut resources = schema().resources().iter();
+    let resource = resources.find(|resource| resource.group == group && resource.kind == kind);
+    // Kinds of subresources stay as they are.
+    let Some((group, version)) = resource.map(|resource| resource.storage_version) else { return };
+    object["apiVersion"] =
+        if group.is_empty() { version.into() } else { format!("{group}/{version}").into() };
+    object["kind"] = kind.into();
 }
 
 /// A merge patch (RFC 7386).

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::object_meta::ObjectMeta;
+use crate::pods;
 use crate::request::options::{DeleteOptions, Propagation};
 use crate::strategy::DeletionDefaults;
 
@@ -145,7 +146,7 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
 /// How long a pod may take to end: nothing runs yet, or any more, or as long as asked.
 fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-    if text("/spec/nodeName").is_empty() || matches!(text("/status/phase"), "Failed" | "Succeeded") {
+    if text("/spec/nodeName").is_empty() || pods::is_terminal(pod) {
         return 0;
     }
     let default = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);

@@ -138,8 +138,7 @@ pub fn is_terminated(pod: &Pod) -> bool {
     let none_runs = all.into_iter().flatten().flatten().all(|container| {
         container.state.as_ref().is_some_and(|state| state.terminated.is_some() || state.waiting.is_some())
     });
-    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    is_over || (pod.metadata.deletion_timestamp.is_some() && none_runs)
+    is_terminal(pod) || (pod.metadata.deletion_timestamp.is_some() && none_runs)
 }
 
 #[cfg(test)]

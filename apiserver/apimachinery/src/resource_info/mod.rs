@@ -26,7 +26,9 @@ pub use conversion::{Conversion, Converter, LocalConverter, Shown};
 pub use custom::{CustomKind, CustomVersion, storage_version_hash};
 pub use extension::ExtensionGroup;
 pub use retirement::{DefinitionLifetime, Retirement};
-pub use subresource::{Connection, Endpoint, Part, Subresource};
+pub use subresource::{Connection, Endpoint, Subresource};
+
+pub use crate::strategy::Part;
 pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
 
 use crate::names::{GroupKind, GroupResource, Text};

@@ -2,6 +2,7 @@
 
 use crate::names::Text;
 use crate::schema::TypeRef;
+use crate::strategy::Part;
 
 /// A subresource of a resource.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,23 +79,6 @@ impl Subresource {
     }
 }
 
-/// The part of an object that an endpoint writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All but status.
-    Main,
-    /// The status, and what metadata the kind lets through.
-    Status,
-    /// The finalizers in a Namespace's spec.
-    Finalize,
-    /// The ephemeral containers of a Pod.
-    EphemeralContainers,
-    /// The resources of a Pod's containers.
-    Resize,
-    /// The conditions by which a CertificateSigningRequest is approved or denied.
-    Approval,
-}
-
 impl Part {
     /// The part that a subresource writes, if it is a part of the object at all.
     pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
@@ -102,18 +86,6 @@ impl Part {
             None => Some(Part::Main),
             Some(Endpoint::Part(part)) => Some(part),
             Some(_) => None,
-        }
-    }
-
-    /// The name of the subresource; "" for the object itself.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Finalize => "finalize",
-            Part::EphemeralContainers => "ephemeralcontainers",
-            Part::Resize => "resize",
-            Part::Approval => "approval",
         }
     }
 }

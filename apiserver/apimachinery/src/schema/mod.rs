@@ -17,12 +17,10 @@ mod types;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use crate::field::DeclaredString;
-
 pub use descriptions::Descriptions;
 pub use resources::{Group, Resource, Subresource};
 pub use structural::{Structural, StructuralError, StructuralSchema, StructuralType};
-pub use types::{Field, List, Struct, StructId, Type, TypeRef, UnionRole};
+pub use types::{DeclaredString, Field, List, Struct, StructId, Type, TypeRef, UnionRole};
 
 /// Everything the table says.
 pub struct Schema {

@@ -337,6 +337,15 @@ fn spell(declared: &'static str, home: &'static str, schema: &super::Schema) -> 
     }
 }
 
+/// Go's declaration of a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeclaredString {
+    /// It has a type of its own, such as `v1.Protocol`.
+    pub is_named: bool,
+    /// It is a pointer, so that it can be absent.
+    pub is_pointer: bool,
+}
+
 /// What a name declared in a Go package stands for.
 #[derive(Debug)]
 pub(super) enum Named {

@@ -8,11 +8,13 @@ mod behaviour;
 mod computed;
 pub mod custom_resource;
 pub mod defaulting;
+mod part;
 mod scale;
 pub mod validate;
 
 pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, ResetFields};
 pub use computed::Computed;
+pub use part::Part;
 pub use scale::{ScalePaths, ScaleStrategy};
 
 use coracle_cel::Meter;
@@ -80,7 +82,7 @@ pub trait Strategy: Send + Sync {
     /// and `resize` of a Pod, `approval` of a CertificateSigningRequest.
     fn prepare_for_subresource_update(
         &self,
-        part: &str,
+        part: Part,
         object: &mut Value,
         old: &Value,
         context: &Context<'_>,
@@ -157,7 +159,7 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, meter, errors);
     }
 
-    /// Validates the kind's own rules that depend on other objects; `old` is None on create, `part` is the subresource or "".
+    /// Validates the kind's own rules that depend on other objects; `old` is None on create, `part` is the one that is written.
     /// They are applied before the others.
     ///
     /// # Errors
@@ -166,7 +168,7 @@ pub trait Strategy: Send + Sync {
         &self,
         object: &Field<'_>,
         old: Option<&Field<'_>>,
-        part: &str,
+        part: Part,
         cluster: &dyn Cluster,
         errors: &mut Errors,
     ) -> Result<()> {
@@ -193,7 +195,7 @@ pub trait Strategy: Send + Sync {
     /// The kind's own rules for an update of another part of the object.
     fn validate_subresource_update(
         &self,
-        part: &str,
+        part: Part,
         object: &Field<'_>,
         old: &Field<'_>,
         errors: &mut Errors,

@@ -3,7 +3,7 @@
 use coracle_cel::Meter;
 use serde_json::Value;
 
-use super::Behaviour;
+use super::{Behaviour, Part};
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::validation::metadata::{self, Identity, MetadataChecks};
@@ -67,7 +67,7 @@ pub fn status_update(
 
 /// The errors in an object after an update of another subresource.
 pub fn subresource_update(
-    part: &str,
+    part: Part,
     new: &Value,
     old: &Value,
     behaviour: &Behaviour,

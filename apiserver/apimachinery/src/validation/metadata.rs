@@ -32,6 +32,8 @@ pub enum NameRule {
     LongName,
     /// Anything that is one segment of a path.
     PathSegment,
+    /// A segment of a path or nothing: the rule of an object inside of another one.
+    OptionalPathSegment,
     /// An IP address in its canonical form.
     IpAddress,
 }
@@ -266,10 +268,10 @@ fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
     if !prefix.is_empty() {
         errors.invalid_each(&prefix, generate_name_errors(rule, prefix.str()));
     }
-    if name.is_empty() {
-        errors.push(name.required("name or generateName is required"));
-    } else {
+    if !name.is_empty() {
         errors.invalid_each(&name, name_errors(rule, name.str()));
+    } else if rule != NameRule::OptionalPathSegment {
+        errors.push(name.required("name or generateName is required"));
     }
 }
 
@@ -279,7 +281,7 @@ pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
         NameRule::Subdomain => content::dns1123_subdomain(name),
         NameRule::LongName => content::long_name(name),
         NameRule::Label => content::dns1123_label(name),
-        NameRule::PathSegment => content::path_segment(name),
+        NameRule::PathSegment | NameRule::OptionalPathSegment => content::path_segment(name),
         NameRule::IpAddress => ip::address(name).into_iter().collect(),
     }
 }
@@ -288,7 +290,7 @@ pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
 pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain | NameRule::Label => name_errors(rule, &without_trailing_dash(prefix)),
-        NameRule::PathSegment => content::path_segment_prefix(prefix),
+        NameRule::PathSegment | NameRule::OptionalPathSegment => content::path_segment_prefix(prefix),
         NameRule::LongName => Vec::new(),
         NameRule::IpAddress => name_errors(rule, prefix),
     }
@@ -336,10 +338,11 @@ pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     ];
     validate_annotations(&metadata.get("annotations"), errors);
     labels::validate_labels(&metadata.get("labels"), errors);
-    for member in FORBIDDEN.map(|member| metadata.get(member)) {
+    for name in FORBIDDEN {
+        let member = metadata.get(name);
         errors.push_if(!member.is_empty() && member.int() != Some(0), || {
-            let name = member.path().to_string().replace(".uid", ".uID");
-            member.with_path(crate::field::Path::of(&name)).forbidden("cannot be set")
+            let printed = if name == "uid" { "uID" } else { name };
+            member.with_path(metadata.path().child(printed)).forbidden("cannot be set")
         });
     }
 }

@@ -89,7 +89,7 @@ fn validate_azure_disk(source: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_azure_file(source: &Field<'_>, errors: &mut Errors) {
-    let namespace = source.get("secretNamespace");
+    let namespace = source.get_if_declared("secretNamespace");
     errors.push_if(namespace.exists() && namespace.is_empty(), || namespace.required(""));
 }
 
@@ -183,8 +183,11 @@ fn validate_flocker(source: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_glusterfs(source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
+    if matches!(owner, SourceOwner::Pod) {
+        return;
+    }
     let namespace = source.get("endpointsNamespace");
-    if matches!(owner, SourceOwner::Pod) || !namespace.exists() {
+    if !namespace.exists() {
         return;
     }
     if namespace.is_empty() {

@@ -147,7 +147,7 @@ mod tests {
         ] {
             let mut request = Request::new(GROUP, RESOURCE, "", csr(signer, certificate))
                 .update(csr(signer, ""))
-                .sub(subresource);
+                .of(subresource);
             request.user = UserInfo::new("alice", &[]);
             let approval =
                 request.validate(&CertificateApproval { authorizer: authorizer() }, &World::default());

@@ -9,7 +9,7 @@ use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::request::options::DeleteOptions;
 use coracle_apimachinery::selector::LabelSelector;
-use coracle_apimachinery::{Error, Result, conditions};
+use coracle_apimachinery::{Error, Result, conditions, pods};
 use coracle_apiserver::registry::check_preconditions;
 use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{Outcome, Registry, Target, parse};
@@ -73,8 +73,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
 /// Why a pod may go.
 async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
     match phase(pod) {
-        _ if pod.is_terminating() => Ok(Permit::Firm),
-        "Succeeded" | "Failed" => Ok(Permit::Firm),
+        _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Firm),
         "Pending" => Ok(Permit::NotBegun),
         _ => spend_budget(registry, target, pod, dry_run).await,
     }
@@ -124,7 +123,7 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
         }
     };
     // A pod that is not ready disrupts nobody, where the budget says so or has enough healthy pods.
-    if !is_ready(pod) && unhealthy_may_go(budget) {
+    if !pods::is_ready(pod) && unhealthy_may_go(budget) {
         return Ok(Permit::NotReady(budget.name().to_owned()));
     }
     let Some(info) = registry.by_resource(&resource) else { return Ok(Permit::Firm) };
@@ -152,11 +151,6 @@ fn phase(pod: &Value) -> &str {
 fn selects(budget: &Value, pod: &Value) -> bool {
     LabelSelector::from_object(budget.pointer("/spec/selector"))
         .is_some_and(|selector| selector.matches_map(pod.meta("labels")))
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
 fn number(object: &Value, pointer: &str) -> i64 {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coracle_apimachinery::annotations::BETA_STORAGE_CLASS;
 use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::pods;
 use coracle_apiserver::admission::json::{items, text};
 use coracle_apiserver::admission::{AdmissionAttributes, Operation};
 use coracle_pod_resources::names::is_pod_level;
@@ -121,8 +122,7 @@ fn count(resource: &GroupResource) -> String {
 
 fn pod_usage(pod: &Value) -> ResourceList {
     let mut usage = ResourceList::from([(quota::pods::COUNT_PODS.to_owned(), one())]);
-    let ended = ["Failed", "Succeeded"].contains(&text(&pod["status"]["phase"]));
-    if !ended {
+    if !pods::is_terminal(pod) {
         let spec = &pod["spec"];
         let [mut requests, mut limits] = ["requests", "limits"].map(|which| pod_resources(spec, which));
         let overhead = resources(&spec["overhead"]);

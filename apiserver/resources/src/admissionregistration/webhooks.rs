@@ -116,7 +116,7 @@ fn validate_webhook(hook: &Field<'_>, tolerance: &Tolerance, errors: &mut Errors
     for selector in [hook.get("namespaceSelector"), hook.get("objectSelector")] {
         validate_label_selector(&selector, tolerance.selector, errors);
     }
-    validate_enum(&hook.get("reinvocationPolicy"), &REINVOCATION_POLICIES, errors);
+    validate_enum(&hook.get_if_declared("reinvocationPolicy"), &REINVOCATION_POLICIES, errors);
     webhook::validate_client_config(&hook.get("clientConfig"), errors);
     if !tolerance.match_conditions {
         validate_match_conditions(&hook.get("matchConditions"), &PolicyEnv::new(false), errors);

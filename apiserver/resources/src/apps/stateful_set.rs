@@ -236,7 +236,7 @@ fn validate_template(spec: &Field<'_>, tolerance: &Tolerance<'_>, errors: &mut E
     workload::validate_selection(&spec.get("selector"), &template, errors);
     if !tolerance.template {
         let used = as_the_controller_uses_it(spec);
-        let used = Field::at(Some(&used), template.path().clone());
+        let used = template.with_value(Some(&used));
         let options = workload::template_options(tolerance.old_template.as_ref());
         pod_spec::validate_pod_template(&used, &options, errors);
     }

@@ -218,7 +218,7 @@ fn validate_template_change(object: &Field<'_>, old: &Field<'_>, errors: &mut Er
     let template = object.walk("spec.template");
     let mut allowed = old.walk("spec.template").value().cloned().unwrap_or_default();
     if !is_suspended_and_inactive(old) {
-        let old = Field::at(Some(&allowed), template.path().clone());
+        let old = template.with_value(Some(&allowed));
         return immutable_as("core.PodTemplateSpec", &template, &old, errors);
     }
     let pod = template.get("spec").with_path(template.path().child("spec"));

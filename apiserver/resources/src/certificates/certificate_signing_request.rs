@@ -12,7 +12,7 @@ use coracle_apimachinery::selector::FieldSource::At;
 use coracle_apimachinery::selector::SelectableFields;
 use coracle_apimachinery::strategy::ResetFields;
 use coracle_apimachinery::strategy::defaulting::{object_at, restore};
-use coracle_apimachinery::strategy::{Context, Strategy};
+use coracle_apimachinery::strategy::{Context, Part, Strategy};
 use coracle_apimachinery::validation::content;
 use coracle_pki::{CertificateRequest, pem};
 use serde_json::{Value, json};
@@ -66,14 +66,6 @@ const USAGES: [&str; 23] = [
 /// The strategy of CertificateSigningRequest.
 pub struct CertificateSigningRequestStrategy;
 
-/// The subresource of a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Subresource {
-    Main,
-    Status,
-    Approval,
-}
-
 impl Strategy for CertificateSigningRequestStrategy {
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         let user = context.user;
@@ -106,7 +98,7 @@ impl Strategy for CertificateSigningRequestStrategy {
 
     fn prepare_for_subresource_update(
         &self,
-        _: &str,
+        _: Part,
         object: &mut Value,
         old: &Value,
         context: &Context<'_>,
@@ -127,15 +119,21 @@ impl Strategy for CertificateSigningRequestStrategy {
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_change(object, old, Subresource::Main, errors);
+        validate_change(object, old, Part::Main, errors);
     }
 
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_change(object, old, Subresource::Status, errors);
+        validate_change(object, old, Part::Status, errors);
     }
 
-    fn validate_subresource_update(&self, _: &str, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_change(object, old, Subresource::Approval, errors);
+    fn validate_subresource_update(
+        &self,
+        part: Part,
+        object: &Field<'_>,
+        old: &Field<'_>,
+        errors: &mut Errors,
+    ) {
+        validate_change(object, old, part, errors);
     }
 }
 
@@ -340,7 +338,7 @@ fn validate_conditions(conditions: &Field<'_>, tolerance: &Tolerance, errors: &m
     }
 }
 
-fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Subresource, errors: &mut Errors) {
+fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Part, errors: &mut Errors) {
     validate_request(object, Some(old), errors);
     let of_kind = |object: &Field<'_>, kind: &str| -> Vec<Option<Value>> {
         let conditions = object.walk("status.conditions").items();
@@ -352,7 +350,7 @@ fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Subresource, error
             conditions.forbidden(format!("updates may not remove a condition of type {}", quote(kind)))
         });
     }
-    if part != Subresource::Approval {
+    if part != Part::Approval {
         for kind in [APPROVED, DENIED] {
             let (new, old) = (of_kind(object, kind), of_kind(old, kind));
             let what = match new.len().cmp(&old.len()) {
@@ -367,7 +365,7 @@ fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Subresource, error
     }
     let (new, old) = (object.walk("status.certificate"), old.walk("status.certificate"));
     if new.str() != old.str() {
-        if part != Subresource::Status {
+        if part != Part::Status {
             errors.push(new.forbidden("updates may not set certificate content"));
         } else if !old.is_empty() {
             errors.push(new.forbidden("updates may not modify existing certificate content"));

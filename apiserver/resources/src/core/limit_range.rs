@@ -102,7 +102,7 @@ fn validate_storage_limit(limit: &Field<'_>, errors: &mut Errors) {
     let limited = ["min", "max"].iter().any(|list| limit.get(list).get("storage").exists());
     errors.push_if(!limited, || {
         limit
-            .get("limits")
+            .with_path(limit.path().child("limits"))
             .required("either minimum or maximum storage value is required, but neither was provided")
     });
 }

@@ -3,7 +3,7 @@
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::selector::FieldSource::At;
 use coracle_apimachinery::selector::SelectableFields;
-use coracle_apimachinery::strategy::{Context, Strategy};
+use coracle_apimachinery::strategy::{Context, Part, Strategy};
 use coracle_apimachinery::validation::{content, metadata};
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ impl Strategy for NamespaceStrategy {
 
     fn validate_subresource_update(
         &self,
-        _: &str,
+        _: Part,
         namespace: &Field<'_>,
         _: &Field<'_>,
         errors: &mut Errors,

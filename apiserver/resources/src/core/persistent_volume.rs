@@ -281,7 +281,7 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(new_source != old_source, || {
         let diff = printed::diff("core.PersistentVolumeSource", Some(&old_source), Some(&new_source));
         volume
-            .walk("spec.persistentvolumesource")
+            .with_path(volume.path().child("spec").child("persistentvolumesource"))
             .forbidden(format!("spec.persistentvolumesource is immutable after creation\n{diff}"))
     });
     let at_root =

@@ -11,7 +11,7 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::selector::FieldSource::{Addresses, At, AtOr};
 use coracle_apimachinery::selector::SelectableFields;
 use coracle_apimachinery::strategy::ResetFields;
-use coracle_apimachinery::strategy::{Context, Strategy};
+use coracle_apimachinery::strategy::{Context, Part, Strategy};
 use coracle_apimachinery::validation::ip;
 use serde_json::{Value, json};
 
@@ -71,19 +71,19 @@ impl Strategy for PodStrategy {
 
     fn prepare_for_subresource_update(
         &self,
-        part: &str,
+        part: Part,
         pod: &mut Value,
         old: &Value,
         context: &Context<'_>,
     ) {
         match part {
-            "ephemeralcontainers" => {
+            Part::EphemeralContainers => {
                 let containers = pod.pointer("/spec/ephemeralContainers").cloned();
                 pod["spec"] = old["spec"].clone();
                 set(&mut pod["spec"], "ephemeralContainers", containers);
                 keep_metadata(pod, old);
             }
-            "resize" => resize::prepare(pod, old),
+            Part::Resize => resize::prepare(pod, old),
             _ => return,
         }
         pod_spec::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
@@ -116,15 +116,15 @@ impl Strategy for PodStrategy {
         status::validate(pod, old, errors);
     }
 
-    fn validate_subresource_update(&self, part: &str, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    fn validate_subresource_update(&self, part: Part, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let options = Options::for_pod_update(old);
         match part {
-            "ephemeralcontainers" => {
+            Part::EphemeralContainers => {
                 validate_whole(pod, &options, errors);
                 validate_annotations_update(pod, old, &options, errors);
                 update::validate_ephemeral_containers(pod, old, errors);
             }
-            "resize" => {
+            Part::Resize => {
                 validate_whole(pod, &options, errors);
                 resize::validate(pod, old, errors);
             }

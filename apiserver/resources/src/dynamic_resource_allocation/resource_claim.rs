@@ -4,7 +4,7 @@ use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::defaulting::keep_metadata;
-use coracle_apimachinery::strategy::{Context, Strategy};
+use coracle_apimachinery::strategy::{Context, Part, Strategy};
 use coracle_apimachinery::validation::immutable::immutable_as;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ impl Strategy for ResourceClaimStrategy {
         &self,
         object: &Field<'_>,
         old: Option<&Field<'_>>,
-        part: &str,
+        part: Part,
         cluster: &dyn Cluster,
         errors: &mut Errors,
     ) -> Result<()> {
@@ -40,7 +40,7 @@ impl Strategy for ResourceClaimStrategy {
                 let requests = object.walk("spec.devices.requests");
                 admin_access::validate_requests(object, &requests, cluster, errors)
             }
-            (Some(old), "status") => admin_access::validate_results(object, old, cluster, errors),
+            (Some(old), Part::Status) => admin_access::validate_results(object, old, cluster, errors),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::field::{Errors, Field};
-use coracle_apimachinery::strategy::Strategy;
+use coracle_apimachinery::strategy::{Part, Strategy};
 use coracle_apimachinery::validation::immutable::immutable_as;
 use coracle_apimachinery::validation::metadata::validate_template;
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Strategy for ResourceClaimTemplateStrategy {
         &self,
         object: &Field<'_>,
         old: Option<&Field<'_>>,
-        _: &str,
+        _: Part,
         cluster: &dyn Cluster,
         errors: &mut Errors,
     ) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::conditions;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::strategy::Computed;
@@ -45,6 +46,5 @@ impl Computed for SimulatedNodeMetrics {
 
 /// Whether the kubelet of a node, which measures, is there.
 fn is_ready(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    conditions::is_true(&node["status"], "Ready")
 }

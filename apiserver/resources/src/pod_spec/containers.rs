@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::{content, paths};
+use serde_json::Value;
 
 use super::volumes::{Mountable, pull_policy};
-use super::{Options, env, is_sidecar, probes, resources, security};
+use super::{ContainerType, Options, env, is_sidecar, probes, resources, security};
 
 /// The pod of the validated containers.
 pub struct Pod<'a> {
@@ -51,7 +52,7 @@ fn validate_app_containers(pod: &Pod<'_>, errors: &mut Errors) {
         errors.push_if(!names.insert(name.str()), || name.duplicate());
         probes::validate_lifecycle(&container, pod.grace(), errors);
         probes::validate_probes(&container, errors);
-        validate_restart_policy(&container, errors);
+        validate_restart_policy(&container, ContainerType::App, errors);
     }
     validate_host_ports(containers.items(), errors);
 }
@@ -63,7 +64,7 @@ fn validate_init_containers(pod: &Pod<'_>, errors: &mut Errors) {
             break;
         }
         validate_common(&container, pod, errors);
-        validate_restart_policy(&container, errors);
+        validate_restart_policy(&container, ContainerType::Init, errors);
         let name = container.get("name");
         if names.contains(name.str()) {
             errors.push(name.duplicate());
@@ -121,11 +122,14 @@ fn validate_ephemeral_containers(pod: &Pod<'_>, errors: &mut Errors) {
         let (name, target) = (container.get("name"), container.get("targetContainerName"));
         errors.push_if(!names.insert(name.str()), || name.duplicate());
         errors.push_if(!target.is_empty() && !targets.contains(target.str()), || target.not_found());
-        for member in NOT_EPHEMERAL {
-            let member = container.get(member);
-            let given =
-                member.exists() && !(member.value().is_some_and(|v| v.is_object()) && is_bare(&member));
-            errors.push_if(given, || member.forbidden("cannot be set for an Ephemeral Container"));
+        for name in NOT_EPHEMERAL {
+            let member = container.get(name);
+            // Every container has `resources: {}`, which has no meaning.
+            let is_bare =
+                name == "resources" && member.is_empty() && member.value().is_some_and(Value::is_object);
+            errors.push_if(member.exists() && !is_bare, || {
+                member.forbidden("cannot be set for an Ephemeral Container")
+            });
         }
         for mount in container.get("volumeMounts").items() {
             for member in ["subPath", "subPathExpr"] {
@@ -136,11 +140,6 @@ fn validate_ephemeral_containers(pod: &Pod<'_>, errors: &mut Errors) {
             }
         }
     }
-}
-
-/// Every container has `resources: {}`, which has no meaning.
-fn is_bare(member: &Field<'_>) -> bool {
-    member.is_empty() && member.path().to_string().ends_with(".resources")
 }
 
 fn names_of<'a>(containers: &Field<'a>) -> BTreeSet<&'a str> {
@@ -359,7 +358,7 @@ fn validate_resize_policy(policies: &Field<'_>, pod_restart_policy: &str, errors
 }
 
 /// A container's own restart policy, and its restart rules by exit code.
-fn validate_restart_policy(container: &Field<'_>, errors: &mut Errors) {
+fn validate_restart_policy(container: &Field<'_>, container_type: ContainerType, errors: &mut Errors) {
     const POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
     const ACTIONS: [&str; 2] = ["Restart", "RestartAllContainers"];
     const OPERATORS: [&str; 2] = ["In", "NotIn"];
@@ -369,7 +368,7 @@ fn validate_restart_policy(container: &Field<'_>, errors: &mut Errors) {
     } else if !rules.is_empty() {
         errors.push(policy.required("must specify restartPolicy when restart rules are used"));
         // Init containers are not validated further.
-        if container.path().to_string().contains("initContainers[") {
+        if container_type == ContainerType::Init {
             return;
         }
     }

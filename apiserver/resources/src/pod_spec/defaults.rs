@@ -8,7 +8,7 @@
 use coracle_apimachinery::validation::resource_list;
 use serde_json::{Map, Value, json};
 
-use super::{CONTAINER_LISTS, image, resources};
+use super::{ContainerType, image, resources};
 use crate::claim_spec::default_claim_spec;
 
 type Object = Map<String, Value>;
@@ -58,7 +58,7 @@ pub fn default_pod_spec(spec: &mut Value) {
     for volume in objects(spec, "volumes") {
         default_volume(volume);
     }
-    for list in CONTAINER_LISTS {
+    for list in ContainerType::ALL.map(ContainerType::list) {
         for container in objects(spec, list) {
             default_container(container);
         }

@@ -4,7 +4,7 @@ use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Field, Path};
 use serde_json::{Map, Value};
 
-use super::{CONTAINER_LISTS, containers};
+use super::{ContainerType, containers};
 
 /// Drops the fields of disabled features from a template; `old` is the template before an update.
 pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>, features: &FeatureGates) {
@@ -52,7 +52,7 @@ fn drop_projection(spec: &mut Map<String, Value>, member: &str) {
 }
 
 fn drop_stop_signals(spec: &mut Map<String, Value>) {
-    for list in CONTAINER_LISTS {
+    for list in ContainerType::ALL.map(ContainerType::list) {
         for container in items(spec.get_mut(list)) {
             let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) else {
                 continue;

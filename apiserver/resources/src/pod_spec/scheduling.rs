@@ -71,7 +71,7 @@ pub fn validate_pod_affinity_selectors(term: &Field<'_>, allow_invalid_values: b
 /// When a pod is created its own values of these keys are added to the selector as requirements; so a key may be in
 /// the selector once, but not twice.
 pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
-    let (matching, mismatching) = (owner.get("matchLabelKeys"), owner.get("mismatchLabelKeys"));
+    let (matching, mismatching) = (owner.get("matchLabelKeys"), owner.get_if_declared("mismatchLabelKeys"));
     let selector = owner.get("labelSelector");
     for keys in [&matching, &mismatching] {
         if keys.is_empty() {
@@ -213,8 +213,8 @@ pub fn validate_spread<'a>(constraints: &Field<'a>, options: &Options, errors: &
         *left -= 1;
         // All but the last one of equal constraints are reported.
         errors.push_if(*left > 0, || {
-            let pair = constraint.get("{topologyKey, whenUnsatisfiable}");
-            pair.duplicate_value(format!("{{{}, {}}}", topology.str(), action.str()))
+            let pair = constraint.path().child("{topologyKey, whenUnsatisfiable}");
+            constraint.with_path(pair).duplicate_value(format!("{{{}, {}}}", topology.str(), action.str()))
         });
         let domains = constraint.get("minDomains");
         if domains.exists() {

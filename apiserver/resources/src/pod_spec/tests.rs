@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Errors, Field};
-use coracle_apimachinery::strategy::{Context, Strategy};
+use coracle_apimachinery::resource_info::Endpoint;
+use coracle_apimachinery::strategy::{Context, Part, Strategy};
 use coracle_apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::core::{pod, pod_template};
+use crate::corpus::set_type;
 
 const CONTEXT: Context<'static> = Context {
     now: "2026-01-02T03:04:05Z",
@@ -70,7 +72,7 @@ fn admit(pod: &mut Value) {
 
 /// The fields that the codec adds: structs that are present even if they are empty.
 fn encode(pod: &mut Value) {
-    for list in super::CONTAINER_LISTS {
+    for list in super::ContainerType::ALL.map(super::ContainerType::list) {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             container.as_object_mut().expect("a container").entry("resources").or_insert(json!({}));
         }
@@ -104,6 +106,7 @@ fn assert_same(case: &Value, what: &str, mut got: Vec<String>, mut want: Vec<Str
 
 fn create(patch: &Value) -> Value {
     let mut pod = base();
+    set_type(&mut pod, "", "Pod");
     merge(&mut pod, patch);
     pod::PodStrategy.default(&mut pod);
     admit(&mut pod);
@@ -131,6 +134,7 @@ fn templates_are_refused_with_the_real_texts() {
         let mut pod = base();
         merge(&mut pod, &case["pod"]);
         let mut object = json!({"metadata": {"name": "t"}, "template": pod});
+        set_type(&mut object, "", "PodTemplate");
         pod_template::PodTemplateStrategy.default(&mut object);
         pod_template::PodTemplateStrategy.prepare_for_create(&mut object, &CONTEXT);
         let mut errors = Errors::new();
@@ -163,22 +167,30 @@ fn accepted_pods_match_the_stored_ones() {
     }
 }
 
+fn part_named(name: &Value) -> Part {
+    match name.as_str().map(|name| (name, Endpoint::named(name))) {
+        Some(("", _)) => Part::Main,
+        Some((_, Some(Endpoint::Part(part)))) => part,
+        _ => panic!("no part {name}"),
+    }
+}
+
 /// The changed and prepared pod, and its errors.
-fn change(old: &Value, patch: &Value, part: &str) -> (Value, Errors) {
+fn change(old: &Value, patch: &Value, part: Part) -> (Value, Errors) {
     let mut pod = old.clone();
     merge(&mut pod, patch);
     pod::PodStrategy.default(&mut pod);
     encode(&mut pod);
     let mut errors = Errors::new();
     match part {
-        "" => pod::PodStrategy.prepare_for_update(&mut pod, old, &CONTEXT),
-        "status" => pod::PodStrategy.prepare_for_status_update(&mut pod, old, &CONTEXT),
+        Part::Main => pod::PodStrategy.prepare_for_update(&mut pod, old, &CONTEXT),
+        Part::Status => pod::PodStrategy.prepare_for_status_update(&mut pod, old, &CONTEXT),
         part => pod::PodStrategy.prepare_for_subresource_update(part, &mut pod, old, &CONTEXT),
     }
     let (new, before) = (Field::root(&pod), Field::root(old));
     match part {
-        "" => pod::PodStrategy.validate_update(&new, &before, &mut errors),
-        "status" => pod::PodStrategy.validate_status_update(&new, &before, &mut errors),
+        Part::Main => pod::PodStrategy.validate_update(&new, &before, &mut errors),
+        Part::Status => pod::PodStrategy.validate_status_update(&new, &before, &mut errors),
         part => pod::PodStrategy.validate_subresource_update(part, &new, &before, &mut errors),
     }
     (pod, errors)
@@ -190,13 +202,12 @@ fn changes_are_refused_with_the_real_texts() {
     for case in lines(include_str!("updates.jsonl")) {
         let (mut old, mut generation) = (create(&case["old"]), 1);
         if let Some(setup) = case.get("setup") {
-            let (part, patch) = (setup[0].as_str().expect("a part"), &setup[1]);
-            let (pod, errors) = change(&old, patch, part);
+            let (pod, errors) = change(&old, &setup[1], part_named(&setup[0]));
             assert_eq!(causes(&errors), Vec::<String>::new(), "{}", case["case"]);
             generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             old = pod;
         }
-        let (pod, errors) = change(&old, &case["new"], case["part"].as_str().expect("a part"));
+        let (pod, errors) = change(&old, &case["new"], part_named(&case["part"]));
         assert_same(&case, "change", causes(&errors), texts(&case, "errors"), &mut failed);
         if let Some(want) = case.get("generation") {
             generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));

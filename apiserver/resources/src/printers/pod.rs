@@ -1,6 +1,7 @@
 //! Pods: the summary of their containers.
 
 use coracle_apimachinery::field::Field;
+use coracle_apimachinery::pods;
 use coracle_apimachinery::render::age;
 use coracle_apimachinery::render::columns::Text::{Field as Described, Literal};
 use coracle_apimachinery::render::columns::{AGE, Column, NAME, Row, string};
@@ -46,7 +47,7 @@ pub fn row_conditions(pod: &Value) -> Option<Value> {
 
 fn ready(row: &Row<'_>) -> Value {
     let pod = &row.object;
-    let sidecars = pod.walk("spec.initContainers").items().filter(is_restartable).count();
+    let sidecars = pod.walk("spec.initContainers").items().filter(is_sidecar).count();
     let total = pod.walk("spec.containers").len() + sidecars;
     format!("{}/{total}", Summary::of(pod).ready).into()
 }
@@ -81,9 +82,8 @@ fn has_condition(pod: &Field<'_>, condition_type: &str) -> bool {
         .is_some_and(|c| c.get("status").str() == "True")
 }
 
-/// A restartable init container (sidecar).
-fn is_restartable(container: &Field<'_>) -> bool {
-    container.get("restartPolicy").str() == "Always"
+fn is_sidecar(container: &Field<'_>) -> bool {
+    container.value().is_some_and(pods::is_sidecar)
 }
 
 #[derive(Default)]
@@ -114,10 +114,9 @@ impl Summary {
             summary.add_containers(pod);
         }
         if pod.walk("metadata.deletionTimestamp").exists() {
-            let phase = pod.walk("status.phase").str();
             if pod.walk("status.reason").str() == "NodeLost" {
                 summary.reason = "Unknown".into();
-            } else if !matches!(phase, "Succeeded" | "Failed") {
+            } else if !pod.value().is_some_and(pods::is_terminal) {
                 summary.reason = "Terminating".into();
             }
         }
@@ -129,7 +128,7 @@ impl Summary {
         let specs = pod.walk("spec.initContainers");
         let restartable = |status: &Field<'_>| {
             let name = status.get("name").str();
-            specs.items().any(|spec| spec.get("name").str() == name && is_restartable(&spec))
+            specs.items().any(|spec| spec.get("name").str() == name && is_sidecar(&spec))
         };
         let mut all = Restarts::default();
         for (i, status) in pod.walk("status.initContainerStatuses").items().enumerate() {
@@ -185,18 +184,13 @@ impl Summary {
         }
         if self.reason == "Completed" {
             match error {
-                _ if running && is_ready(pod) => self.reason = "Running".into(),
+                _ if running && pod.value().is_some_and(pods::is_ready) => self.reason = "Running".into(),
                 Some(error) => self.reason = error,
                 None if running => self.reason = "NotReady".into(),
                 None => {}
             }
         }
     }
-}
-
-fn is_ready(pod: &Field<'_>) -> bool {
-    let mut conditions = pod.walk("status.conditions").items();
-    conditions.any(|c| c.get("type").str() == "Ready" && c.get("status").str() == "True")
 }
 
 fn reason_of_pod(pod: &Field<'_>) -> String {

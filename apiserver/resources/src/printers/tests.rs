@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::behaviour;
+use crate::corpus::set_type;
 
 fn of_kind(group: &str, kind: &str) -> Printer {
     behaviour(group, kind).printer
@@ -33,9 +34,15 @@ fn options(include_object: IncludeObject, now: Timestamp) -> Options {
 fn cells_match_the_real_servers() {
     let mut seen = 0;
     for record in records().iter().filter(|record| record.get("cells").is_some()) {
+        let mut object = record["object"].clone();
+        set_type(
+            &mut object,
+            record["group"].as_str().unwrap_or_default(),
+            record["kind"].as_str().expect("a kind"),
+        );
         let table = table_of_one(
             &printer(record),
-            Item::of(&record["object"]),
+            Item::of(&object),
             &options(IncludeObject::None, time(&record["now"])),
         );
         let row = &table["rows"][0];

@@ -182,7 +182,7 @@ impl Registry {
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
         let mut errors = Errors::new();
-        behaviour.strategy.validate_in_cluster(&Field::root(object), None, "", self, &mut errors)?;
+        behaviour.strategy.validate_in_cluster(&Field::root(object), None, Part::Main, self, &mut errors)?;
         let found = validated(behaviour, |meter| {
             validate::create(object, behaviour, info.namespaced, &self.features, meter)
         });

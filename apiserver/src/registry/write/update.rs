@@ -195,7 +195,7 @@ impl Registry {
         match part {
             Part::Main => behaviour.strategy.prepare_for_update(&mut new, old, &context),
             Part::Status => behaviour.strategy.prepare_for_status_update(&mut new, old, &context),
-            other => behaviour.strategy.prepare_for_subresource_update(other.name(), &mut new, old, &context),
+            other => behaviour.strategy.prepare_for_subresource_update(other, &mut new, old, &context),
         }
         if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
             new.set_meta("generation", old.generation() + 1);
@@ -205,14 +205,14 @@ impl Registry {
         behaviour.strategy.validate_in_cluster(
             &Field::root(&new),
             Some(&Field::root(old)),
-            part.name(),
+            part,
             self,
             &mut errors,
         )?;
         let found = validated(behaviour, |meter| match part {
             Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features, meter),
             Part::Status => validate::status_update(&new, old, behaviour, namespaced, meter),
-            other => validate::subresource_update(other.name(), &new, old, behaviour, namespaced),
+            other => validate::subresource_update(other, &new, old, behaviour, namespaced),
         });
         errors.extend(found.await?);
         self.refuse_invalid(info, &new, errors)?;

@@ -63,13 +63,8 @@ fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
     if let Some(Err(error)) = metadata.value().map(typed_metadata) {
         errors.push(metadata.invalid(error.to_string()));
     } else if metadata.exists() {
-        let mut found = Errors::new();
         let namespaced = !field.walk("metadata.namespace").is_empty();
-        let identity = Identity { namespaced, name: NameRule::PathSegment };
-        metadata::validate_object_meta(&field, identity, Finalizers::Qualified, &mut found);
-        // An embedded object needs no name.
-        let unnamed = field.walk("metadata.name").is_empty();
-        let name = path.child("metadata").child("name").to_string();
-        errors.extend(found.iter().filter(|error| !(unnamed && error.field == name)).cloned());
+        let identity = Identity { namespaced, name: NameRule::OptionalPathSegment };
+        metadata::validate_object_meta(&field, identity, Finalizers::Qualified, errors);
     }
 }

@@ -7,21 +7,21 @@ use serde_json::{Map, Value};
 
 use super::update::{self, same};
 use super::{keep_metadata, set, status};
-use crate::pod_spec::{annotations, is_sidecar, qos_class};
+use crate::pod_spec::{ContainerType, annotations, is_sidecar, qos_class};
 
-const LISTS: [&str; 2] = ["containers", "initContainers"];
+const TYPES: [ContainerType; 2] = [ContainerType::App, ContainerType::Init];
 
 /// Keeps only resources and resize policies of the request; keeps everything if the containers differ, so that
 /// validation can report it.
 pub fn prepare(pod: &mut Value, old: &Value) {
     let count = |pod: &Value, list: &str| pod["spec"].get(list).and_then(Value::as_array).map_or(0, Vec::len);
-    if LISTS.iter().any(|list| count(pod, list) != count(old, list)) {
+    if TYPES.map(ContainerType::list).iter().any(|list| count(pod, list) != count(old, list)) {
         return;
     }
     keep_metadata(pod, old);
     let wanted = std::mem::replace(&mut pod["spec"], old["spec"].clone());
     set(&mut pod["spec"], "resources", wanted.get("resources").cloned());
-    for list in LISTS {
+    for list in TYPES.map(ContainerType::list) {
         let Some(wanted) = wanted.get(list) else { continue };
         let resized = resize_containers(wanted, &old["spec"][list]);
         pod["spec"][list] = resized;
@@ -72,19 +72,24 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
             validate_nothing_removed(&container.get("resources"), &old.get("resources"), "", errors);
         }
     }
-    for list in LISTS {
+    for container_type in TYPES {
+        let list = container_type.list();
         let olds = before.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
         let news = munged.get_mut(list).and_then(Value::as_array_mut);
-        for (i, (container, old)) in news.into_iter().flatten().zip(&olds).enumerate() {
-            let field = spec.get(list);
-            let field = field.with_path(field.path().index(i));
+        let pairs = news.into_iter().flatten().zip(&olds);
+        for ((container, old), field) in pairs.zip(spec.get(list).items()) {
             let changed = !same(container, old);
             if let Some(resources) = container.get_mut("resources") {
                 restore_cpu_and_memory(resources, old.get("resources"));
                 // The real server drops claims here, so that a container with claims cannot be resized.
                 set(resources, "claims", None);
             }
-            validate_container(container, old, changed, &field, &spec, errors);
+            match container_type {
+                ContainerType::App => errors.push_if(!same(container, old), || {
+                    spec.forbidden("only cpu and memory resources are mutable")
+                }),
+                _ => validate_init_container(container, old, changed, &field, errors),
+            }
         }
     }
     errors.push_if(errors.is_empty() && !same(&munged, &before), || {
@@ -92,22 +97,17 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-fn validate_container(
+fn validate_init_container(
     container: &Value,
     old: &Value,
     changed: bool,
     field: &Field<'_>,
-    spec: &Field<'_>,
     errors: &mut Errors,
 ) {
-    if field.path().parent().to_string().ends_with(".containers") {
-        errors.push_if(!same(container, old), || spec.forbidden("only cpu and memory resources are mutable"));
-        return;
-    }
     errors.push_if(!same(container, old), || {
         field.forbidden("only cpu and memory resources for init or sidecar containers are mutable")
     });
-    let container = Field::root(container);
+    let container = field.with_value(Some(container));
     if changed && !is_sidecar(&container) {
         for policy in container.get("resizePolicy").items() {
             errors.push_if(policy.get("restartPolicy").str() == "RestartContainer", || {
@@ -159,7 +159,7 @@ fn validate_pod_level(
 /// Returns whether the containers are the same and in the same order.
 fn validate_same_containers(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> bool {
     let before = errors.len();
-    for list in LISTS {
+    for list in TYPES.map(ContainerType::list) {
         let (new, old) = (spec.get(list), old.get(list));
         if new.len() != old.len() {
             errors.push(new.forbidden(format!("{list} may not be added or removed on resize")));

@@ -9,13 +9,10 @@ use coracle_apimachinery::validation::{content, ip};
 use serde_json::Value;
 
 use super::set;
-use crate::pod_spec;
+use crate::pod_spec::{self, ContainerType};
 
-const STATUS_LISTS: [(&str, &str); 3] = [
-    ("containerStatuses", "containers"),
-    ("initContainerStatuses", "initContainers"),
-    ("ephemeralContainerStatuses", "ephemeralContainers"),
-];
+/// In the order in which errors are reported.
+const TYPES: [ContainerType; 3] = [ContainerType::App, ContainerType::Init, ContainerType::Ephemeral];
 
 /// The QoS class that was set at creation, or that would be computed.
 pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
@@ -73,16 +70,16 @@ fn drop_disabled(pod: &mut Value, old: &Value, features: &FeatureGates) {
         set(status, "nodeAllocatableResourceClaimStatuses", None);
     }
     let old = Field::root(old);
-    let mut mounts = STATUS_LISTS
+    let mut mounts = TYPES
         .iter()
-        .flat_map(|(list, _)| old.get(list).items())
+        .flat_map(|container_type| old.get(container_type.statuses()).items())
         .flat_map(|container| container.get("volumeMounts").items());
     if features.is_enabled("ImageVolumeWithDigest") || mounts.any(|mount| mount.get("volumeStatus").exists())
     {
         return;
     }
-    for (list, _) in STATUS_LISTS {
-        for container in elements(status, list) {
+    for container_type in TYPES {
+        for container in elements(status, container_type.statuses()) {
             for mount in elements(container, "volumeMounts") {
                 set(mount, "volumeStatus", None);
             }
@@ -117,8 +114,9 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
     let class = status.get("qosClass");
     errors.push_if(class.str() != old_status.get("qosClass").str(), || class.invalid(IMMUTABLE));
-    for (list, containers) in STATUS_LISTS {
-        validate_transitions(&status.get(list), &old_status.get(list), &old_spec, containers, errors);
+    for container_type in TYPES {
+        let list = container_type.statuses();
+        validate_transitions(&status.get(list), &old_status.get(list), &old_spec, container_type, errors);
     }
     validate_claim_statuses(&status.get("resourceClaimStatuses"), &spec.get("resourceClaims"), errors);
     validate_extended_claim(&status.get("extendedResourceClaimStatus"), &spec, errors);
@@ -131,18 +129,16 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     }
     validate_addresses(&hosts, &old_status.get("hostIPs"), errors);
     let windows = spec.walk("os.name").str() == "windows";
-    for (list, _) in STATUS_LISTS {
-        for user in status.get(list).items().map(|status| status.walk("user.linux")) {
+    for container_type in TYPES {
+        for user in status.get(container_type.statuses()).items().map(|status| status.walk("user.linux")) {
             validate_user(&user, windows, errors);
         }
     }
-    for (list, containers) in STATUS_LISTS {
-        let containers = spec.get(containers);
-        let ephemeral = containers.path().to_string().ends_with("ephemeralContainers");
-        let known = by_name(&containers);
+    for container_type in TYPES {
+        let known = by_name(&spec.get(container_type.list()));
         let mut claims = HashMap::new();
-        for container in status.get(list).items() {
-            validate_health(&container, ephemeral, &known, &mut claims, errors);
+        for container in status.get(container_type.statuses()).items() {
+            validate_health(&container, container_type, &known, &mut claims, errors);
         }
     }
 }
@@ -177,16 +173,16 @@ fn validate_transitions(
     new: &Field<'_>,
     old: &Field<'_>,
     spec: &Field<'_>,
-    containers: &str,
+    container_type: ContainerType,
     errors: &mut Errors,
 ) {
-    let ephemeral = containers == "ephemeralContainers";
+    let ephemeral = container_type == ContainerType::Ephemeral;
     if !ephemeral && may_restart_as_a_whole(spec) {
         return;
     }
     let running = new.items().filter(|status| !status.walk("state.terminated").exists());
     let running: HashSet<&str> = running.map(|status| status.get("name").str()).collect();
-    let containers = by_name(&spec.get(containers));
+    let containers = by_name(&spec.get(container_type.list()));
     for ended in old.items() {
         let terminated = ended.walk("state.terminated");
         let name = ended.get("name").str();
@@ -350,7 +346,7 @@ fn validate_user(user: &Field<'_>, windows: bool, errors: &mut Errors) {
 /// - `containers`: those of the spec by name; `claims`: the claimed devices of each, as far as they were looked up.
 fn validate_health<'a>(
     status: &Field<'_>,
-    ephemeral: bool,
+    container_type: ContainerType,
     containers: &HashMap<&'a str, Field<'a>>,
     claims: &mut HashMap<&'a str, HashSet<String>>,
     errors: &mut Errors,
@@ -358,7 +354,7 @@ fn validate_health<'a>(
     const HEALTH: [&str; 3] = ["Healthy", "Unhealthy", "Unknown"];
     const MAX_MESSAGE: usize = 1024;
     let devices = status.get("allocatedResourcesStatus");
-    if ephemeral {
+    if container_type == ContainerType::Ephemeral {
         errors
             .push_if(!devices.is_empty(), || devices.forbidden("must not be specified in container status"));
         return;
