@@ -144,22 +144,14 @@ const OTHER: &[(&str, &[&str])] = &[
         ],
     ),
     // Claims of tokens, and their keys.
-    ("src/registry/", &["jti"]),
     (
-        "src/access/",
+        "builtin/src/tokens/",
         &[
-            "alg",
             "aud",
-            "crv",
-            "e",
             "exp",
             "iat",
             "iss",
             "jti",
-            "keys",
-            "kid",
-            "kty",
-            "n",
             "nbf",
             "node",
             "node.uid",
@@ -168,11 +160,9 @@ const OTHER: &[(&str, &[&str])] = &[
             "serviceaccount.name",
             "serviceaccount.uid",
             "sub",
-            "use",
-            "x",
-            "y",
         ],
     ),
+    ("src/access/", &["alg", "crv", "e", "keys", "kid", "kty", "n", "use", "x", "y"]),
 ];
 
 struct Source {
