@@ -90,7 +90,6 @@ const CRATES: [(&str, &[&str]); 3] = [
             "policy_status",
             "flow_schema_status",
             "aggregator",
-            "advertise",
             "answer",
             "discovery",
             "serve",
