@@ -25,6 +25,6 @@ pub(crate) mod testing;
 pub mod webhook;
 
 pub(crate) use coracle_apimachinery::{
-    Error, Result, allocation, clock, cluster, codec, conditions, error, features, field, go_value, names,
-    object_meta, patch, pods, render, request, resource_info, schema, selector, strategy, validation,
+    Error, Result, clock, cluster, codec, conditions, error, features, field, go_value, names, object_meta,
+    patch, pods, render, request, resource_info, schema, selector, strategy, validation,
 };

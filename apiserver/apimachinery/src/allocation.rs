@@ -38,6 +38,9 @@ pub trait Allocate: Send + Sync {
     fn node_ports(&self, object: &Value) -> Vec<i64>;
 }
 
+/// The default block of cluster IPs.
+pub const SERVICE_CIDR: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
+
 /// The node ports (`--service-node-port-range`).
 pub const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
 /// The first port of dry runs, as in the real server.

@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod admission;
+pub mod allocation;
 mod pod_spec;
 mod pods;
 mod quota;

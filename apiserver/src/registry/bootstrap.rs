@@ -14,6 +14,7 @@ use crate::fields::manage::FieldManager;
 use crate::names::GroupVersion;
 use crate::object_meta::ObjectMeta;
 use crate::resource_info::ResourceInfo;
+use crate::validation::ip::Cidr;
 use crate::{Error, Result};
 
 /// How often the objects of the start are made anew because another server makes them, too.
@@ -22,10 +23,12 @@ const ATTEMPTS: usize = 20;
 impl Registry {
     /// Makes what is missing of them, and restores what must be as it was.
     ///
+    /// - `service_cidr`: the block of cluster IPs;
     /// - `is_selected`: whether a controller runs, by its name; what it adds to these objects is there from the start.
     pub async fn bootstrap(
         &self,
         secure_port: u16,
+        service_cidr: Cidr,
         default_storage_class: Option<&str>,
         is_selected: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<()> {
@@ -33,8 +36,8 @@ impl Registry {
         let mut objects = bootstrap::objects(&Parameters {
             now: &now,
             secure_port,
-            service_cidr: &self.service_cidr.to_string(),
-            kubernetes_ip: &self.service_cidr.first_host().to_string(),
+            service_cidr: &service_cidr.network().to_string(),
+            kubernetes_ip: &service_cidr.network().first_host().to_string(),
             is_selected,
         });
         objects.extend(default_storage_class.into_iter().flat_map(storage_classes));

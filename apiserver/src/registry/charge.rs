@@ -6,7 +6,7 @@
 use coracle_storage::{Expect, Write};
 use serde_json::Value;
 
-use super::allocate::Allocation;
+use super::allocation::Allocation;
 use super::write::{Writing, stored_bytes};
 use super::{Registry, Stored, parse};
 use crate::Result;

@@ -12,8 +12,7 @@
 //! | `read.rs`, `watch.rs` | get, list, watch |
 //! | `expiry.rs` | the deletion of Events that were not written for a while |
 //! | `computed.rs` | reads of objects that are computed |
-//! | `allocate.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
-//! | `node_port_range.rs` | the node ports that are taken, as the servers that share a store agree on them |
+//! | `allocation.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `layout/` | names and values of objects in a store that kube-apiserver may share |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `subresource/` | scale, binding, eviction and what else is no object of its own |
@@ -21,7 +20,7 @@
 //! Nothing here knows HTTP: the verbs take what a request asks for and give objects back, `answer` makes bytes of them.
 //! Start at [`Registry`].
 
-mod allocate;
+mod allocation;
 mod apply;
 mod body;
 mod bootstrap;
@@ -34,14 +33,13 @@ mod feed;
 mod index;
 mod layout;
 mod locks;
-mod node_port_range;
 pub mod read;
 mod reconcile;
 mod scale;
 pub mod watch;
 mod write;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_storage::{Key, Store};
@@ -49,12 +47,13 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
 pub use body::Body;
 pub use delete::check_preconditions;
 pub use index::{ObjectIndex, open_store};
 pub use layout::RegistryLayout;
 pub use reconcile::Reconcile;
-pub use write::{fit_namespace, same_uid};
+pub use write::{fit_namespace, same_uid, stored_bytes};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
@@ -71,7 +70,6 @@ use crate::request::info::ResourceRequest;
 use crate::resource_info::{ResourceInfo, SharedResourceTable};
 use crate::schema::{StructId, Type, TypeRef, schema};
 use crate::telemetry::metrics::StoredObjects;
-use crate::validation::ip::Cidr;
 use crate::webhook::{ClientManager, ConversionMetrics};
 use crate::{Error, Result};
 
@@ -98,10 +96,7 @@ pub struct Registry {
     authorizer: Arc<Authorizer>,
     rbac_informer: feed::RbacInformer,
     clock: Clock,
-    /// The addresses and node ports of Services that are about to be stored.
-    reserved: Arc<Mutex<allocate::Reserved>>,
-    /// The block of cluster IPs.
-    service_cidr: Cidr,
+    allocator: Option<Box<dyn Allocator>>,
     /// By namespace; held while an object is charged to its quotas.
     charging: locks::NamedLocks,
     /// By key; held, always before that one, by a write that is made anew because another came first.
@@ -198,8 +193,8 @@ pub struct Config {
     pub webhook_clients: Arc<ClientManager>,
     /// What is counted of conversion webhooks.
     pub conversion_metrics: Arc<ConversionMetrics>,
-    /// The block of cluster IPs.
-    pub service_cidr: Cidr,
+    /// The stock that some objects take from.
+    pub allocator: Option<Box<dyn Allocator>>,
 }
 
 impl Config {
@@ -219,7 +214,7 @@ impl Config {
             chain: AdmissionChain::default(),
             webhook_clients: Arc::default(),
             conversion_metrics: Arc::default(),
-            service_cidr: allocate::SERVICE_CIDR,
+            allocator: None,
         }
     }
 }
@@ -238,8 +233,7 @@ impl Registry {
             store,
             resources,
             clock,
-            reserved: Arc::default(),
-            service_cidr: config.service_cidr.network(),
+            allocator: config.allocator,
             charging: locks::NamedLocks::default(),
             retrying: locks::NamedLocks::default(),
         }

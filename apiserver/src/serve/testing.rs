@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use coracle_apimachinery::allocation::SERVICE_CIDR;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::Request;
@@ -67,7 +68,7 @@ pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
     let authorizer = Arc::new(Authorizer::new(mode));
     let registry =
         Registry::new(registry::Config::new(store, resources, Arc::new(Timestamp::now), authorizer.clone()));
-    registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
+    registry.bootstrap(6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
     (Arc::new(registry), authorizer)
 }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use coracle_apimachinery::allocation::SERVICE_CIDR;
 use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, ResourceInfo, SharedResourceTable};
@@ -12,11 +13,13 @@ use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
 use coracle_apiserver::access::authorize::{Authorizer, Mode};
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::access::tls::Peer;
+use coracle_apiserver::admission::AdmissionChain;
 use coracle_apiserver::admission::webhook::WebhookContext;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_builtin::admission::{PluginContext, PluginSelection, chain};
+use coracle_builtin::allocation::ServiceAllocator;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::{Method, Request, Response, header};
@@ -35,16 +38,21 @@ pub struct TestServer {
     pub api: Api,
     /// The resources that it serves.
     pub resources: Arc<SharedResourceTable>,
+    /// The stock of cluster IPs and node ports.
+    pub allocator: ServiceAllocator,
 }
 
 impl TestServer {
     /// Starts a server of the built-in kinds.
     pub async fn start() -> TestServer {
-        TestServer::with_custom(Vec::new()).await
+        TestServer::with(Vec::new(), |_| {}).await
     }
 
-    /// Starts a server that has custom kinds, too.
-    pub async fn with_custom(custom: Vec<ResourceInfo>) -> TestServer {
+    /// Starts a server that has custom kinds and further admission plugins, too.
+    pub async fn with(
+        custom: Vec<ResourceInfo>,
+        add_plugins: impl FnOnce(&mut AdmissionChain),
+    ) -> TestServer {
         let resources = SharedResourceTable::new(coracle_resources::built_in().with_custom(custom));
         let index = ObjectIndex::new(resources.clone());
         let store =
@@ -55,18 +63,22 @@ impl TestServer {
             WebhookContext { resources: resources.clone(), clients: Arc::default(), metrics: Arc::default() };
         let plugins = PluginContext { authorizer: authorizer.clone(), webhooks };
         let selection = PluginSelection::default();
+        let mut chain = chain(&selection, &FeatureGates::DEFAULT, usize::MAX, &plugins);
+        add_plugins(&mut chain);
+        let allocator = ServiceAllocator::new(SERVICE_CIDR);
         let registry = Registry::new(registry::Config {
-            chain: chain(&selection, &FeatureGates::DEFAULT, usize::MAX, &plugins),
+            chain,
+            allocator: Some(Box::new(allocator.clone())),
             ..registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone())
         });
-        registry.bootstrap(6443, None, &|_| true).await.expect("the first objects");
+        registry.bootstrap(6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
         let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let authenticator = Authenticator::new(Vec::new(), clock);
         let config = Config::new(registry, authenticator, authorizer, signing_key, discovery);
         let api = Api::new(Config { extensions: coracle_builtin::extensions(), ..config });
         let admin = UserInfo::new("admin", &[MASTERS]).authenticated();
-        TestServer { api: api.for_peer(Peer::Known(Arc::new(admin))), resources }
+        TestServer { api: api.for_peer(Peer::Known(Arc::new(admin))), resources, allocator }
     }
 
     /// Sends a request.

@@ -29,7 +29,7 @@ pub fn server() -> &'static Server {
 impl Server {
     fn start() -> Server {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let api = runtime.block_on(TestServer::with_custom(widgets())).api;
+        let api = runtime.block_on(TestServer::with(widgets(), |_| {})).api;
         let server = Server { runtime, api };
         for (path, object) in objects() {
             let request = Request::post(path).header("content-type", "application/json");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use coracle_apimachinery::allocation::SERVICE_CIDR;
 use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::SharedResourceTable;
@@ -35,6 +36,7 @@ use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_apiserver::webhook::ClientManager;
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
+use coracle_builtin::allocation::ServiceAllocator;
 use coracle_builtin::start::{Advertisement, publish_authentication};
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_controller_runtime::supervise::Readiness;
@@ -107,6 +109,7 @@ impl Options {
         let clients = Arc::new(clients);
         let registry_config =
             registry::Config::new(store.clone(), resources.clone(), clock.clone(), authorizer.clone());
+        let service_cidr = self.service_cidr.unwrap_or(SERVICE_CIDR);
         let plugin_context = PluginContext {
             authorizer: authorizer.clone(),
             webhooks: WebhookContext {
@@ -122,7 +125,7 @@ impl Options {
             features: features.clone(),
             webhook_clients: clients,
             conversion_metrics: Arc::new(ConversionMetrics::new(metrics.registry())),
-            service_cidr: self.service_cidr.unwrap_or(registry_config.service_cidr),
+            allocator: Some(Box::new(ServiceAllocator::new(service_cidr))),
             ..registry_config
         }));
         tokens.push(Box::new(ServiceAccountTokens {
@@ -133,7 +136,12 @@ impl Options {
         let selection = self.controllers.clone();
         let is_selected = move |name: &str| controllers::is_selected(&selection, name);
         registry
-            .bootstrap(listener.address().port(), self.default_storage_class.as_deref(), &is_selected)
+            .bootstrap(
+                listener.address().port(),
+                service_cidr,
+                self.default_storage_class.as_deref(),
+                &is_selected,
+            )
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
         publish_authentication(&registry, &certificates.client_ca_pem()?, &front_proxy.ca_pem)

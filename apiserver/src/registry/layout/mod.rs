@@ -17,12 +17,14 @@ use serde_json::Value;
 
 use self::revision::Order;
 use super::built_in_type;
-use super::node_port_range::RANGES;
 use super::write::stored_bytes;
 use crate::codec::{json, protobuf};
 use crate::object_meta::ObjectMeta;
 use crate::resource_info::{Conversion, ResourceInfo, SharedResourceTable};
 use crate::schema::TypeRef;
+
+/// Where kube-apiserver keeps ranges.
+const RANGES: &str = "ranges";
 
 /// The names and values of stored objects in a store that kube-apiserver may share.
 pub struct RegistryLayout {

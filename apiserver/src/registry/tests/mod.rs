@@ -4,7 +4,6 @@ mod contention;
 mod depth;
 mod hostile;
 mod mutating_admission;
-mod slow_admission;
 mod verbs;
 
 use std::sync::Arc;

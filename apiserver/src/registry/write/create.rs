@@ -15,7 +15,7 @@ use crate::field::{Errors, Field};
 use crate::fields::versions::Versions;
 use crate::names::random_suffix;
 use crate::object_meta::ObjectMeta;
-use crate::registry::allocate::Allocation;
+use crate::registry::allocation::Allocation;
 use crate::registry::body::Body;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target};

@@ -26,7 +26,8 @@ pub(super) use admit::Projection;
 pub(super) use managed_fields::track;
 pub(super) use metadata::{dedup_owners, fit_name};
 pub use metadata::{fit_namespace, same_uid};
-pub(super) use stored::{store_failed, stored_bytes};
+pub(super) use stored::store_failed;
+pub use stored::stored_bytes;
 
 use self::metadata::resource_version_of;
 use super::body::Body;

@@ -15,7 +15,7 @@ use crate::{Error, Result, codec};
 const MARK: &str = "@";
 
 /// The bytes to store: Go's order, and an empty place for the revision.
-pub(in crate::registry) fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
+pub fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
     object["kind"] = info.kind.as_ref().into();
     object["apiVersion"] = info.storage.api_version.as_str().into();
     let mut bytes = Vec::with_capacity(1024);

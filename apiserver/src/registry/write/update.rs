@@ -15,7 +15,7 @@ use crate::fields::manage;
 use crate::fields::versions::Versions;
 use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
-use crate::registry::allocate::Allocation;
+use crate::registry::allocation::Allocation;
 use crate::registry::body::Body;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, deletion, parse};

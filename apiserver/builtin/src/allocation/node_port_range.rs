@@ -9,46 +9,43 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::allocation::{Allocate, NODE_PORTS};
+use coracle_apiserver::registry::{Registry, parse};
 use coracle_storage::{Expect, Key, Write};
 use serde_json::Value;
 
-use super::{Registry, parse};
-use crate::Result;
-use crate::allocation::{Allocate, NODE_PORTS};
-
-/// Where kube-apiserver keeps ranges.
-pub(super) const RANGES: &str = "ranges";
+/// The bucket in which kube-apiserver keeps ranges.
+const RANGES: &str = "ranges";
 
 /// The name of the range of node ports.
 const NAME: &str = "servicenodeports";
 
-impl Registry {
-    /// The write that records which node ports are taken once an object is stored or deleted. None where they stay the same,
-    /// or where nobody else writes to the store: then the reservations in memory suffice.
-    pub(super) fn record_node_ports(
-        &self,
-        kind: &dyn Allocate,
-        bucket: &Arc<str>,
-        stored: Option<&Key>,
-        new: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Result<Option<Write>> {
-        let ports = |object: Option<&Value>| -> BTreeSet<i64> {
-            object.into_iter().flat_map(|object| kind.node_ports(object)).collect()
-        };
-        let mut taken = ports(new);
-        if !self.store.is_shared() || taken == ports(old) {
-            return Ok(None);
-        }
-        // The range and the objects are of one moment: if that is over, the commit is in conflict.
-        let snapshot = self.store.snapshot();
-        for other in snapshot.bucket(bucket).iter().filter(|other| Some(&other.key) != stored) {
-            taken.extend(kind.node_ports(&parse(other)?));
-        }
-        let key = Key::new(RANGES, NAME);
-        let expect = snapshot.get(&key).map_or(Expect::Absent, |range| Expect::Revision(range.revision));
-        Ok(Some(Write::put(key, expect, stored_range(&taken))))
+/// The write that records which node ports are taken once an object is stored or deleted. None where they stay the same,
+/// or where nobody else writes to the store: then the reservations in memory suffice.
+pub(super) fn record_node_ports(
+    registry: &Registry,
+    kind: &dyn Allocate,
+    bucket: &Arc<str>,
+    stored: Option<&Key>,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<Option<Write>> {
+    let ports = |object: Option<&Value>| -> BTreeSet<i64> {
+        object.into_iter().flat_map(|object| kind.node_ports(object)).collect()
+    };
+    let mut taken = ports(new);
+    if !registry.store.is_shared() || taken == ports(old) {
+        return Ok(None);
     }
+    // The range and the objects are of one moment: if that is over, the commit is in conflict.
+    let snapshot = registry.store.snapshot();
+    for other in snapshot.bucket(bucket).iter().filter(|other| Some(&other.key) != stored) {
+        taken.extend(kind.node_ports(&parse(other)?));
+    }
+    let key = Key::new(RANGES, NAME);
+    let expect = snapshot.get(&key).map_or(Expect::Absent, |range| Expect::Revision(range.revision));
+    Ok(Some(Write::put(key, expect, stored_range(&taken))))
 }
 
 /// The stored bytes of the range, in which so many ports are taken.

@@ -1,0 +1,134 @@
+//! Things that a write takes from a common stock, such as addresses (and `charge.rs`: quotas).
+//!
+//! A write chooses first; once its object is valid and admitted, which may take long, it reserves what it chose until it is stored, so
+//! that nobody waits for another's write. If another was faster, all is made again.
+
+use coracle_storage::{Commit, Key, Write};
+use serde_json::Value;
+
+use super::locks::NamedGuard;
+use super::write::{Writing, store_failed};
+use super::{ObjectIndex, Registry, Target};
+use crate::resource_info::{Part, ResourceInfo};
+use crate::telemetry::latency::{Phase, measure};
+use crate::{Error, Result};
+
+/// The stock that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour) take from.
+pub trait Allocator: Send + Sync {
+    /// Chooses what a new or changed object needs, and writes it into the object. None: it takes nothing.
+    ///
+    /// # Errors
+    /// The response to a write that needs what it cannot have.
+    fn allocate(
+        &self,
+        registry: &Registry,
+        request: &AllocationRequest<'_>,
+        object: &mut Value,
+    ) -> Result<Option<Allocated>>;
+
+    /// The writes that give back what a deleted object had taken.
+    ///
+    /// # Errors
+    /// A stored object cannot be read.
+    fn release(
+        &self,
+        registry: &Registry,
+        info: &ResourceInfo,
+        key: &Key,
+        object: &Value,
+    ) -> Result<Vec<Write>>;
+}
+
+/// A write that may take something.
+pub struct AllocationRequest<'a> {
+    /// The object.
+    pub target: &'a Target,
+    /// The stored object, if there is one.
+    pub old: Option<&'a Value>,
+    /// Whether nothing is stored in the end.
+    pub dry_run: bool,
+}
+
+/// The choice for a write.
+pub struct Allocated {
+    /// To be committed together with the object.
+    pub writes: Vec<Write>,
+    /// Keeps the choice from others.
+    pub reservation: Box<dyn Reservation>,
+}
+
+/// A choice that can be kept from others, until it is dropped.
+pub trait Reservation: Send {
+    /// Reserves what was chosen, right before it is stored. Returns false if another was faster.
+    ///
+    /// # Errors
+    /// A stored object cannot be read.
+    fn reserve(&mut self, registry: &Registry) -> Result<bool>;
+}
+
+/// Whatever comes with a write.
+#[derive(Default)]
+pub(super) struct Allocation<'a> {
+    /// To be committed together with the object.
+    pub writes: Vec<Write>,
+    reservation: Option<Box<dyn Reservation>>,
+    /// The turn at the namespace's quotas.
+    pub turn: Option<NamedGuard<'a>>,
+}
+
+impl Registry {
+    /// Chooses what a new or changed object needs, and writes it into the object.
+    pub(super) fn allocate(
+        &self,
+        writing: &Writing<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Allocation<'_>> {
+        let takes = writing.target.info.behaviour.allocation.is_some() && writing.part == Part::Main;
+        let Some(allocator) = self.allocator.as_ref().filter(|_| takes) else {
+            return Ok(Allocation::default());
+        };
+        let request = AllocationRequest { target: writing.target, old, dry_run: writing.dry_run() };
+        Ok(match allocator.allocate(self, &request, object)? {
+            Some(Allocated { writes, reservation }) => {
+                Allocation { writes, reservation: Some(reservation), turn: None }
+            }
+            None => Allocation::default(),
+        })
+    }
+
+    /// Reserves what was chosen, right before it is stored. Returns false if another was faster.
+    pub(super) fn reserve(&self, allocation: &mut Allocation<'_>) -> Result<bool> {
+        allocation.reservation.as_mut().map_or(Ok(true), |reservation| reservation.reserve(self))
+    }
+
+    /// Commits an object with what was allocated for it. What was reserved stays so until the store has answered, even if the
+    /// client no longer waits for that.
+    pub(super) async fn commit_allocated(
+        &self,
+        object: Write,
+        allocation: Allocation<'_>,
+    ) -> Result<Commit<ObjectIndex>> {
+        let mut writes = vec![object];
+        writes.extend(allocation.writes);
+        let Some(reservation) = allocation.reservation else {
+            return self.commit(writes).await;
+        };
+        let _timer = measure(Phase::Store);
+        let store = self.store.clone();
+        let commit = tokio::spawn(async move {
+            let commit = store.commit(writes).await;
+            drop(reservation);
+            commit
+        });
+        commit.await.map_err(|error| Error::Internal(error.to_string()))?.map_err(store_failed)
+    }
+
+    /// The writes that give back what an object had taken.
+    pub(super) fn release(&self, info: &ResourceInfo, key: &Key, object: &Value) -> Result<Vec<Write>> {
+        match self.allocator.as_ref().filter(|_| info.behaviour.allocation.is_some()) {
+            Some(allocator) => allocator.release(self, info, key, object),
+            None => Ok(Vec::new()),
+        }
+    }
+}
