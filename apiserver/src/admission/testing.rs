@@ -50,7 +50,7 @@ impl Cluster for World {
 
 /// A request, and everything that its attributes refer to.
 pub struct Request {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// The resource.
     pub resource: GroupResource,

@@ -69,34 +69,34 @@ impl Registry {
     }
 }
 
-/// When Events were last written.
+/// The times at which objects were last written.
 struct Ages {
     ttl: Duration,
     /// Everything up to the revision was written by the time; the first mark is the newest that is older than the time to
     /// live, if any is.
     marks: VecDeque<(Instant, Revision)>,
-    /// Up to here, Events were written by an earlier process.
+    /// Up to here, objects were written by an earlier process.
     loaded_revision: Revision,
     /// When those expire, by name. Empty as soon as all of them have.
     loaded: HashMap<Arc<str>, Instant>,
 }
 
 impl Ages {
-    /// `wall` and `now` are the same moment on two clocks: Events are dated by one, and age by the other, which cannot be set.
-    fn new(ttl: Duration, events: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Instant) -> Ages {
-        let deadline = |event: &Arc<Stored>| {
-            // An Event that claims to be written in the future was written now, at the latest.
-            let written = parse(event).ok().and_then(|event| last_write(&event));
+    /// `wall` and `now` are the same moment on two clocks: objects are dated by one, and age by the other, which cannot be set.
+    fn new(ttl: Duration, objects: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Instant) -> Ages {
+        let deadline = |object: &Arc<Stored>| {
+            // An object that claims to be written in the future was written now, at the latest.
+            let written = parse(object).ok().and_then(|object| last_write(&object));
             let age = written.map_or(Duration::ZERO, |written| {
                 Duration::try_from(wall.duration_since(written)).unwrap_or_default()
             });
-            (event.key.name().clone(), now + ttl.saturating_sub(age))
+            (object.key.name().clone(), now + ttl.saturating_sub(age))
         };
         Ages {
             ttl,
             marks: VecDeque::new(),
-            loaded_revision: events.revision(),
-            loaded: events.iter().map(deadline).collect(),
+            loaded_revision: objects.revision(),
+            loaded: objects.iter().map(deadline).collect(),
         }
     }
 
@@ -113,36 +113,36 @@ impl Ages {
         }
     }
 
-    /// Those of the next few Events that have expired, and at which revision; none after the last Event.
+    /// Those of the next few objects that have expired, and at which revision; none after the last object.
     fn expired(
         &self,
-        events: &BucketSnapshot<ObjectIndex>,
+        objects: &BucketSnapshot<ObjectIndex>,
         next: &mut Option<Arc<str>>,
         now: Instant,
     ) -> Option<Vec<(Key, Revision)>> {
         let from = next.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let page: Vec<_> = events.range(from).take(PAGE).collect();
+        let page: Vec<_> = objects.range(from).take(PAGE).collect();
         *next = Some(page.last()?.key.name().clone());
         let horizon = match self.marks.front() {
             Some((at, revision)) if now.duration_since(*at) >= self.ttl => *revision,
             _ => Revision::ZERO,
         };
-        let is_expired = |event: &Stored| {
-            if event.revision <= self.loaded_revision {
-                self.loaded.get(event.key.name()).is_none_or(|deadline| *deadline <= now)
+        let is_expired = |object: &Stored| {
+            if object.revision <= self.loaded_revision {
+                self.loaded.get(object.key.name()).is_none_or(|deadline| *deadline <= now)
             } else {
-                event.revision <= horizon
+                object.revision <= horizon
             }
         };
-        let expired = page.into_iter().filter(|event| is_expired(event));
-        Some(expired.map(|event| (event.key.clone(), event.revision)).collect())
+        let expired = page.into_iter().filter(|object| is_expired(object));
+        Some(expired.map(|object| (object.key.clone(), object.revision)).collect())
     }
 }
 
 /// The newest of the times that the server stamps into an object when it is written.
-fn last_write(event: &Value) -> Option<Timestamp> {
-    let created = event.meta("creationTimestamp");
-    let managed = event.meta("managedFields").and_then(Value::as_array);
+fn last_write(object: &Value) -> Option<Timestamp> {
+    let created = object.meta("creationTimestamp");
+    let managed = object.meta("managedFields").and_then(Value::as_array);
     let updated = managed.into_iter().flatten().map(|entry| entry.get("time"));
     let times = std::iter::once(created).chain(updated).flatten();
     times.filter_map(|time| time.as_str()?.parse().ok()).max()

@@ -10,12 +10,12 @@
 //! | `write/` | create, update and patch: the pipeline above, and the retry when another write came first |
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
-//! | `expiry.rs` | the deletion of Events that were not written for a while |
+//! | `expiry.rs` | the deletion of objects that were not written for a while, such as Events |
 //! | `computed.rs` | reads of objects that are computed |
 //! | `allocation.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `layout/` | names and values of objects in a store that kube-apiserver may share |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
-//! | `subresource/` | scale, binding, eviction and what else is no object of its own |
+//! | `scale.rs` | the number of replicas as a Scale |
 //!
 //! Nothing here knows HTTP: the verbs take what a request asks for and give objects back, `answer` makes bytes of them.
 //! Start at [`Registry`].
@@ -51,7 +51,7 @@ pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
 pub use body::Body;
 pub use delete::check_preconditions;
 pub use index::{ObjectIndex, open_store};
-pub use layout::RegistryLayout;
+pub use layout::{RANGES, RegistryLayout};
 pub use reconcile::Reconcile;
 pub use write::{fit_namespace, same_uid, stored_bytes};
 
@@ -177,7 +177,7 @@ pub struct Caller<'a> {
 
 /// The parts that a registry is made of.
 pub struct Config {
-    /// Where the objects are.
+    /// The store.
     pub store: Store<ObjectIndex>,
     /// The resources of now.
     pub resources: Arc<SharedResourceTable>,
@@ -191,7 +191,7 @@ pub struct Config {
     pub chain: AdmissionChain,
     /// The clients of webhooks and aggregated API servers.
     pub webhook_clients: Arc<ClientManager>,
-    /// What is counted of conversion webhooks.
+    /// The metrics of conversion webhooks.
     pub conversion_metrics: Arc<ConversionMetrics>,
     /// The stock that some objects take from.
     pub allocator: Option<Box<dyn Allocator>>,

@@ -180,7 +180,7 @@ async fn a_custom_kind_passes_the_pipeline() {
         assert_eq!(refused.0, 422, "{media_type}: {refused:?}");
     }
 
-    // TestServer-side apply, by the schema's types.
+    // Server-side apply, by the schema's types.
     let apply = |manager: &str, size: u32| {
         let query = format!("{WIDGETS}/b?fieldManager={manager}");
         (query, widget("b", json!({"size": size})))

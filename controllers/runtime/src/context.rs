@@ -145,7 +145,9 @@ impl<S> Context<S> {
         let start = || {
             let resources = Arc::new(Discovery::new(self.unrecorded.clone()));
             // Not the context: the caches end with the last one.
-            let (definitions, services) = (self.cache(), self.cache());
+            // Nor does whoever asks first need these caches.
+            let others = self.of_controller();
+            let (definitions, services) = (others.cache(), others.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());
             let start =
                 move || fresh.clone().run(clock.clone(), Arc::clone(&definitions), Arc::clone(&services));

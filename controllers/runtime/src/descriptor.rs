@@ -22,7 +22,7 @@ pub trait Initialize<S>: Controller {
 pub struct ControllerDescriptor<S> {
     /// Its name in kube-controller-manager, or that of the program that does the same in a cluster.
     pub name: &'static str,
-    /// Runs it until the future is dropped; reports when its sources are synced.
+    /// Runs it until the future is dropped; reports when the caches that it asked for are synced.
     pub start: fn(Context<S>, Readiness) -> BoxFuture<'static, ()>,
     /// Whether it can do its work with these settings; one that cannot is not started.
     pub is_possible: fn(&S) -> bool,

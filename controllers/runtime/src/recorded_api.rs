@@ -185,7 +185,7 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
         self.unread(self.status_patch(name, &patch)).await
     }
 
-    /// Deletes an object, if it has the uid and no other condition of these parameters speaks against it.
+    /// Deletes the object of the name, under the preconditions of these parameters.
     ///
     /// # Errors
     /// The request failed. An object that does not exist any more, or is another one of the name, is recorded as deleted all the same.
@@ -197,7 +197,10 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
         let is_gone = match &deleted {
             Ok(()) => true,
             Err(kube::Error::Api(status)) if status.code == 404 => true,
-            Err(kube::Error::Api(status)) if status.code == 409 => is_for_uid_alone(params),
+            // A webhook may answer with this code, too: then the object stays.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                is_for_uid_alone(params) && says_that_the_uid_differs(&status.message)
+            }
             Err(_) => false,
         };
         if is_gone {
@@ -223,7 +226,7 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
         PostParams { field_manager: self.manager.map(str::to_owned), ..PostParams::default() }
     }
 
-    /// An apply takes the fields from other managers: a controller knows no better what to do about a conflict.
+    /// An apply takes the fields from other managers, as the controllers of kube-controller-manager do.
     fn patch_params(&self, patch: &Patch<Value>) -> PatchParams {
         PatchParams {
             field_manager: self.manager.map(str::to_owned),
@@ -258,13 +261,18 @@ fn is_for_uid_alone(params: &DeleteParams) -> bool {
         .is_some_and(|required| required.uid.is_some() && required.resource_version.is_none())
 }
 
+/// Whether a conflict is about the uid, in either of kube-apiserver's words.
+fn says_that_the_uid_differs(message: &str) -> bool {
+    ["the UID in the precondition (", "Precondition failed: UID"].iter().any(|words| message.contains(words))
+}
+
 type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
-/// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces.
+/// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces. Names that clients write into objects
+/// may lack the namespace: then the server finds nothing, as for one that does not exist.
 fn collection<K: Cached>(namespace: &str) -> Request {
     let is_namespaced = TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>();
-    debug_assert!(!is_namespaced || !namespace.is_empty(), "{} are in namespaces", K::plural(&()));
-    Request::new(K::url_path(&(), Some(namespace).filter(|namespace| !namespace.is_empty())))
+    Request::new(K::url_path(&(), is_namespaced.then_some(namespace)))
 }
 
 fn encoded(object: &impl Serialize) -> kube::Result<Vec<u8>> {

@@ -146,8 +146,8 @@ fn answering(code: u16, response: Value) -> Client {
 
 /// Deletes an object, and returns whether the key waits after it until the cache observes that the
 /// object goes.
-async fn waits_after_delete(code: u16, params: &DeleteParams) -> bool {
-    let status = json!({"kind": "Status", "status": "Failure", "code": code});
+async fn waits_after_delete(code: u16, message: &str, params: &DeleteParams) -> bool {
+    let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
     let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let objects = Arc::new(Cache::with([object(1)]));
     let ctx = ReconcileContext::new(answering(code, status));
@@ -165,16 +165,35 @@ async fn waits_after_delete(code: u16, params: &DeleteParams) -> bool {
 #[tokio::test]
 async fn what_a_delete_finds_gone_is_waited_for() {
     let revision = Preconditions { uid: Some("u".to_owned()), resource_version: Some("1".to_owned()) };
-    for (case, code, params, want) in [
-        ("deleted", 200, DeleteParams::default(), true),
-        ("deleted by others before", 404, DeleteParams::default(), true),
-        ("another object of the name", 409, uid_precondition(&object(1)), true),
-        ("a conflict without a condition", 409, DeleteParams::default(), false),
-        ("changed meanwhile", 409, DeleteParams::default().preconditions(revision), false),
-        ("refused", 403, uid_precondition(&object(1)), false),
+    let uid = "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (u) does not match the UID in record (v). The object might have been deleted and then recreated";
+    let this = || uid_precondition(&object(1));
+    for (case, code, message, params, want) in [
+        ("deleted", 200, "", DeleteParams::default(), true),
+        ("deleted by others before", 404, "", DeleteParams::default(), true),
+        ("another object of the name", 409, uid, this(), true),
+        ("a conflict without a condition", 409, uid, DeleteParams::default(), false),
+        ("changed meanwhile", 409, uid, DeleteParams::default().preconditions(revision), false),
+        ("denied by a webhook", 409, "admission webhook \"w\" denied the request", this(), false),
+        ("refused", 403, "", this(), false),
     ] {
-        assert_eq!(waits_after_delete(code, &params).await, want, "{case}");
+        assert_eq!(waits_after_delete(code, message, &params).await, want, "{case}");
     }
+}
+
+#[tokio::test]
+async fn a_name_without_its_namespace_is_asked_for_and_not_found() {
+    let (paths, mut asked) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        paths.send(request.uri().path().to_owned()).unwrap();
+        let status = json!({"kind": "Status", "status": "Failure", "code": 404}).to_string();
+        let response = Response::builder().status(404).body(Body::from(status.into_bytes())).unwrap();
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    let ctx = ReconcileContext::new(Client::new(service, "default"));
+    let objects = Arc::new(Cache::<ConfigMap>::with([]));
+    let found = ctx.api(&objects).get(&NamespacedName::new("", "a")).await;
+    assert!(matches!(found, Ok(None)), "{found:?}");
+    assert_eq!(asked.try_recv().as_deref(), Ok("/api/v1/namespaces//configmaps/a"));
 }
 
 #[tokio::test]

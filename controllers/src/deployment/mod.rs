@@ -2,7 +2,7 @@
 //!
 //! A Deployment is reconciled when it or one of its ReplicaSets changes, when a ReplicaSet without a controller appears that it
 //! selects, and, with the strategy Recreate, when the last of its pods is deleted:
-//! 1. ReplicaSets that match are adopted, those that do not match any more are released (`runtime::controller_ref`);
+//! 1. ReplicaSets that match are adopted, those that do not match any more are released (`coracle_controller_runtime::controller_ref`);
 //! 2. a pause and its end are noted in the conditions;
 //! 3. the new ReplicaSet is the one with the template (`replica_sets.rs`, `template.rs`); its revision and its annotations are
 //!    brought up to date (`revision.rs`, `annotations.rs`);

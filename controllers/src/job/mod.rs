@@ -1,7 +1,7 @@
 //! job-controller: runs pods until enough of them have succeeded, or too many have failed.
 //!
 //! A Job is reconciled when it changes, a moment after its pods do, at its deadline, and when a back-off is over:
-//! 1. pods that match are adopted, with the tracking finalizer, others released (`runtime::controller_ref`);
+//! 1. pods that match are adopted, with the tracking finalizer, others released (`coracle_controller_runtime::controller_ref`);
 //! 2. its pods are looked through ([`census`]): which are active, which have newly finished;
 //! 3. the [`verdict`] is made: whether the Job is to end, and why;
 //! 4. without one, missing pods are created and superfluous ones deleted ([`manage`], [`pods`]); with one, all active ones are deleted;

@@ -119,9 +119,8 @@ impl PodGarbageCollector {
         if let Some(status) = plan::failed(pod, reason, self.clock.now()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
             let patched = pods.patch_status_unread(&NamespacedName::of(pod), Patch::Strategic(patch)).await;
-            if ignore_not_found(patched)?.is_none() {
-                return Ok(());
-            }
+            // One that is gone is deleted all the same, so that the next look waits until that is observed.
+            ignore_not_found(patched)?;
         }
         ignore_not_found(pods.delete(pod, &uid_precondition(pod).grace_period(0)).await).map(|_| ())
     }

@@ -8,7 +8,7 @@
 //! - [`replica_owner`]: the two kinds that want a number of pods and no more
 //! - [`int_or_percent`]: numbers that may be shares of a whole
 //!
-//! Adoption and release are in `runtime::controller_ref`, histories in `coracle_kinds::controller_revision`. Nothing here knows a
+//! Adoption and release are in `coracle_controller_runtime::controller_ref`, histories in `coracle_kinds::controller_revision`. Nothing here knows a
 //! single controller. Expectations are not needed: a key is not reconciled before its own writes are observed.
 
 pub mod controller_revision;

@@ -52,16 +52,18 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         Err(_) => bail!("cannot reach {url}: no answer in {CONNECT_TIMEOUT:?}"),
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
+    // A context of its own, so that the watches of the controllers end before the lease is released.
+    let election = runtime::Context::new(client.clone(), Clock::system(), Metrics::default(), ());
     let context = runtime::Context::new(client, Clock::system(), Metrics::default(), settings);
     let is_selected =
         |name: &str| coracle_control_plane::controllers::is_selected(&flags.options.controllers, name);
     let selected = coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name));
     let selected: Vec<_> = selected.collect();
-    let (work, stop) = (context.clone(), Box::pin(signals.next()));
-    let work = Box::pin(async move { runtime::run_selected(work, selected, Readiness::default()).await });
+    let stop = Box::pin(signals.next());
+    let work = Box::pin(async move { runtime::run_selected(context, selected, Readiness::default()).await });
     if flags.manager.leader_elect {
         let identity = coracle_control_plane::controllers::identity();
-        runtime::leader::run_elected(&context, identity, work, stop).await?;
+        runtime::leader::run_elected(&election, identity, work, stop).await?;
     } else {
         tokio::select! {
             () = work => {}

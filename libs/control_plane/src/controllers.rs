@@ -22,7 +22,7 @@ pub(crate) struct Controllers {
     pub metrics: Metrics,
     pub readiness: Readiness,
     pub settings: Settings,
-    /// How many nodes to simulate.
+    /// The number of nodes to simulate.
     pub nodes: usize,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,

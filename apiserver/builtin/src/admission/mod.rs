@@ -167,9 +167,7 @@ pub fn chain(
     max_pods: usize,
     context: &PluginContext,
 ) -> AdmissionChain {
-    let is_missing =
-        |name: &&str| PLUGINS.iter().any(|plugin| plugin.name == *name && plugin.attach.is_none());
-    for missing in selection.asked_for().filter(is_missing) {
+    for missing in not_implemented(selection) {
         tracing::warn!(plugin = missing, "this admission plugin is not implemented and does nothing");
     }
     let mut chain = AdmissionChain::default();
@@ -182,6 +180,13 @@ pub fn chain(
     }
     chain.add(EscalationCheck { authorizer: context.authorizer.clone() });
     chain
+}
+
+/// The plugins that the operator enabled explicitly, and that do nothing.
+fn not_implemented(selection: &PluginSelection) -> impl Iterator<Item = &'static str> {
+    let is_missing =
+        |name: &&str| PLUGINS.iter().any(|plugin| plugin.name == *name && plugin.attach.is_none());
+    selection.asked_for().filter(is_missing)
 }
 
 #[cfg(test)]
@@ -199,6 +204,12 @@ mod tests {
         let mut declared: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name).collect();
         declared.sort_unstable();
         assert_eq!(&declared, all);
+    }
+
+    #[test]
+    fn a_plugin_that_was_asked_for_and_does_nothing_is_reported() {
+        let selection = PluginSelection::new(&["AlwaysDeny", "Priority"], &[]).expect("known");
+        assert_eq!(not_implemented(&selection).collect::<Vec<_>>(), ["AlwaysDeny"]);
     }
 
     #[test]

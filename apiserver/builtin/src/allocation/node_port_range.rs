@@ -11,12 +11,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_apimachinery::Result;
 use coracle_apimachinery::allocation::{Allocate, NODE_PORTS};
-use coracle_apiserver::registry::{Registry, parse};
+use coracle_apiserver::registry::{RANGES, Registry, parse};
 use coracle_storage::{Expect, Key, Write};
 use serde_json::Value;
-
-/// The bucket in which kube-apiserver keeps ranges.
-const RANGES: &str = "ranges";
 
 /// The name of the range of node ports.
 const NAME: &str = "servicenodeports";

@@ -23,8 +23,8 @@ use crate::object_meta::ObjectMeta;
 use crate::resource_info::{Conversion, ResourceInfo, SharedResourceTable};
 use crate::schema::TypeRef;
 
-/// Where kube-apiserver keeps ranges.
-const RANGES: &str = "ranges";
+/// The bucket in which kube-apiserver keeps ranges, such as that of node ports.
+pub const RANGES: &str = "ranges";
 
 /// The names and values of stored objects in a store that kube-apiserver may share.
 pub struct RegistryLayout {

@@ -2,7 +2,6 @@
 
 mod contention;
 mod depth;
-mod hostile;
 mod mutating_admission;
 mod verbs;
 

@@ -7,7 +7,7 @@
 //! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
 //! - An object that cannot be read is an error, never absent.
 //!
-//! A cache lags behind the server. A controller waits for its own writes by [`Cache::wait_until_observed`]; what must not be decided on an old
+//! A cache lags behind the server. A controller waits for its own writes by [`RecordedApi`](crate::RecordedApi); what must not be decided on an old
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
 mod change;
