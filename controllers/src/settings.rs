@@ -1,4 +1,4 @@
-//! What the controllers of this crate cannot learn from the API.
+//! Settings of the controllers that the API does not provide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 /// The context of the controllers of this crate.
 pub type Context = coracle_controller_runtime::Context<Settings>;
 
-/// What the controllers cannot learn from the API.
+/// Settings of the controllers that the API does not provide.
 #[derive(Clone)]
 pub struct Settings {
     /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,

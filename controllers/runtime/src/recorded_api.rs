@@ -25,8 +25,8 @@ pub struct RecordedApi<'a, K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// An answer to a write, of which only the identity of the object is read: the rest of it would be the largest part of the memory that
-/// a controller of thousands of pods needs, and half of that are field managers.
+/// An answer to a write, of which the identity of the object alone is read. The rest would be the
+/// largest part of the memory of a controller of thousands of pods, and half of it are field managers.
 #[derive(Debug, Deserialize)]
 pub struct Written {
     metadata: WrittenMetadata,

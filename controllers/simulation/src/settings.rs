@@ -1,14 +1,14 @@
-//! What the simulation cannot learn from the API.
+//! Settings of the simulation that the API does not provide.
 
 use coracle_volumes::VolumeSettings;
 
 /// The context of the simulation.
 pub type Context = coracle_controller_runtime::Context<Settings>;
 
-/// What the simulation cannot learn from the API.
+/// Settings of the simulation that the API does not provide.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// How many nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
+    /// The number of nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
     pub nodes: Option<usize>,
     /// Settings that the controllers have, too.
     pub volumes: VolumeSettings,

@@ -1,4 +1,4 @@
-//! Which pods and nodes are simulated, by their annotations and states.
+//! The pods and nodes that are simulated, by their annotations and states.
 
 use coracle_kinds::pods;
 use coracle_object_meta::annotation;

@@ -1,4 +1,4 @@
-//! What a plan and a status of a set follow from.
+//! The state from which the plan and the status of a set follow.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 
-/// What is known of a set.
+/// The observed state of a set.
 pub struct Observed<'a> {
     pub set: &'a DaemonSet,
     /// The pods that it controls.

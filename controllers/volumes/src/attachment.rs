@@ -1,4 +1,4 @@
-//! Which volumes are attached to nodes.
+//! Volumes that are attached to nodes.
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use k8s_openapi::api::core::v1::PersistentVolume;

@@ -1,10 +1,10 @@
-//! Settings of everybody who deals with volumes.
+//! Settings of the controllers and drivers of volumes.
 
 use std::path::PathBuf;
 
 use crate::migration::{HOST_PATH_MIGRATION, Migration};
 
-/// Settings of everybody who deals with volumes.
+/// Settings of the controllers and drivers of volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSettings {
     /// The parent of the directories that stand for volumes (`volumes/`), and of those that pods see of them (`pods/`).

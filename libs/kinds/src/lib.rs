@@ -1,4 +1,4 @@
-//! What objects of the built-in kinds mean, for everybody who reads them by the API: pods, nodes, claims, volumes,
+//! The semantics of objects of the built-in kinds, for all who read them by the API: pods, nodes, claims, volumes,
 //! attachments, ControllerRevisions, certificate requests. The metadata that all kinds have is `coracle-object-meta`.
 //!
 //! Annotations, finalizers, labels and names are Kubernetes' own, letter for letter. There is no I/O

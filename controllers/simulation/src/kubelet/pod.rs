@@ -1,4 +1,4 @@
-//! What a kubelet reads from a pod beside its behavior.
+//! The parts of a pod that a kubelet reads beside its behavior.
 
 use std::time::Duration;
 
