@@ -22,7 +22,7 @@ pub struct Settings {
     pub sign: Option<Sign>,
     /// Issues certificates for CertificateSigningRequests; without it none are.
     pub sign_certificate: Option<SignCertificate>,
-    /// How often each HorizontalPodAutoscaler is reconciled.
+    /// The interval at which each HorizontalPodAutoscaler is reconciled.
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// Whether a feature gate is on, by Kubernetes' name.
     pub is_enabled: IsEnabled,

@@ -2,12 +2,12 @@
 
 use crate::{History, Limits};
 
-/// How a store behaves.
+/// The behaviour of a store.
 #[derive(Default)]
 pub struct Options {
-    /// How much of the past is kept.
+    /// The amount of history that is kept.
     pub history: History,
-    /// How large writes and the store may be.
+    /// The largest size of a write, and of the store.
     pub limits: Limits,
     /// Called with the number of versions loaded so far, now and then and at the end.
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,

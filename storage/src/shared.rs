@@ -33,7 +33,7 @@ pub(crate) struct Shared<I: Index> {
 /// Rebuilding from fewer events than this costs less than remembering the result.
 const CHEAP_REBUILD: usize = 64;
 
-/// How many rebuilt states are remembered. What they hold, history holds as well.
+/// The number of rebuilt states that are remembered. What they hold, history holds as well.
 const REBUILT: usize = 32;
 
 impl<I: Index> Shared<I> {

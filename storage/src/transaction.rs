@@ -9,15 +9,15 @@ use crate::{Event, Index, Key, Object, Revision};
 /// One write of one key.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// What is written.
+    /// The key that is written.
     pub key: Key,
-    /// What must be there.
+    /// The condition.
     pub expect: Expect,
     /// The bytes to store; `None` deletes.
     pub value: Option<Bytes>,
 }
 
-/// What a write demands of what is there.
+/// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// No live object.
@@ -30,7 +30,7 @@ pub enum Expect {
     Any,
 }
 
-/// What became of an atomic write of several keys.
+/// The outcome of an atomic write of several keys.
 pub enum Commit<I: Index> {
     /// All of it is done, at one revision: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
@@ -43,7 +43,7 @@ pub enum Commit<I: Index> {
     },
 }
 
-/// What became of a put.
+/// The outcome of a put.
 pub enum Put<I: Index> {
     /// The new version.
     Stored(Arc<Object<I>>),
@@ -54,7 +54,7 @@ pub enum Put<I: Index> {
     },
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 pub enum Delete<I: Index> {
     /// The object is deleted.
     Deleted {

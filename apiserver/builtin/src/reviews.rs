@@ -20,7 +20,7 @@ use coracle_apiserver::serve::{Action, ActionDeclaration, ActionRequest};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-/// The resources whose POST is a question.
+/// The resources for which a POST is a question.
 pub static ACTIONS: [ActionDeclaration; 6] = [
     review("authorization.k8s.io", "selfsubjectaccessreviews", |request| {
         answer(request, |request, review| {

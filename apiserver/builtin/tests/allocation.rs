@@ -85,7 +85,7 @@ async fn no_address_and_no_port_is_given_twice() {
     assert!(server.allocator.is_idle(), "nothing stays reserved");
 }
 
-/// A client that goes away in the middle of its write leaves nothing reserved, and what it was given is not given again
+/// A client that disconnects in the middle of its write leaves nothing reserved, and what it was given is not given again
 /// before the store has answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writers_that_are_cut_off_leave_no_port_given_twice() {

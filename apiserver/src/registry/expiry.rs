@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::{ObjectIndex, Registry, Stored, parse};
 use crate::object_meta::ObjectMeta;
 
-/// How many times objects are looked over within their time to live: one may live so much longer than it must.
+/// The number of times that objects are looked over within their time to live: one may live so much longer than it must.
 const LOOKS: u32 = 32;
 
 /// At least so often, whatever the time to live.
@@ -31,10 +31,10 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// At most so often.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many objects are looked at before others get their turn.
+/// The number of objects that are looked at before others get their turn.
 const PAGE: usize = 1000;
 
-/// How many objects are deleted at once: enough to share the store's group commits.
+/// The number of objects that are deleted at once: enough to share the store's group commits.
 const AT_ONCE: usize = 64;
 
 impl Registry {
@@ -113,7 +113,7 @@ impl Ages {
         }
     }
 
-    /// Those of the next few objects that have expired, and at which revision; none after the last object.
+    /// The expired ones of the next few objects, with their revisions; none after the last object.
     fn expired(
         &self,
         objects: &BucketSnapshot<ObjectIndex>,

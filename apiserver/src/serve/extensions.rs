@@ -45,7 +45,7 @@ pub struct ActionRequest<'a> {
     pub registry: &'a Registry,
     /// Decides what users may do.
     pub authorizer: &'a Authorizer,
-    /// Finds out whose a token is.
+    /// Finds the user of a token.
     pub authenticator: &'a Authenticator,
     /// Signs the tokens of service accounts.
     pub signing_key: &'a SigningKey,

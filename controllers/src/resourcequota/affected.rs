@@ -6,7 +6,7 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::queue::Queue;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
 
-/// What is deleted together is counted once: with many pods in a namespace a count is not cheap.
+/// Deletions at one time are counted once: with many pods in a namespace a count is not cheap.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The names of what a quota limits.

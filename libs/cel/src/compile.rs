@@ -13,7 +13,7 @@ impl Env {
     /// Parses and checks an expression.
     ///
     /// # Errors
-    /// What is wrong with it, in the words of cel-go.
+    /// The errors in it, in the words of cel-go.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         let (mut expr, nodes) = parser::parse(text, self.binds()).map_err(CompileError::Issues)?;
         names::resolve(&mut expr, self);

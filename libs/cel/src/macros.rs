@@ -9,7 +9,7 @@ use crate::nodes::{Nodes, Stopped};
 
 /// Whether a call was a macro.
 pub enum Expansion {
-    /// What it stands for.
+    /// The expression that it stands for.
     Expanded(Expr),
     /// It was none; here are its parts.
     None {

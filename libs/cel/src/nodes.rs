@@ -3,7 +3,7 @@
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::source::Issue;
 
-/// How deep the tree of an expression may be.
+/// The greatest depth of the tree of an expression.
 pub const MAX_DEPTH: usize = 250;
 /// The number of nodes that the tree of an expression may have where macros copy parts of it.
 const MAX_NODES: usize = 200_000;
@@ -15,7 +15,7 @@ pub struct Stopped;
 /// The factory of nodes, and the issues that were found meanwhile.
 #[derive(Default)]
 pub struct Nodes {
-    /// How many were made.
+    /// The number that were made.
     pub count: usize,
     pub issues: Vec<Issue>,
 }

@@ -14,7 +14,7 @@ use crate::options::form::{AtMost, File, List, Parsed};
 use crate::options::{SERVE, options};
 use crate::range;
 
-/// Where Events are stored.
+/// The bucket in which Events are stored.
 pub(crate) const EVENTS: &str = "events";
 
 options! {

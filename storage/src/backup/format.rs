@@ -4,7 +4,7 @@ use crate::limits::MAX_STORED_BYTES;
 
 pub(super) const MAGIC: &[u8] = b"coracle backup 1\n";
 
-/// What all versions of the format begin with.
+/// The beginning of all versions of the format.
 pub(super) const MAGIC_PREFIX: &[u8] = b"coracle backup ";
 
 pub(super) const HEADER: u8 = b'H';

@@ -28,7 +28,7 @@ pub fn after(store: &Store<Marked>, bucket_name: &str, asked: u64) -> String {
     render_events(&store.watch(&bucket(bucket_name), Revision(asked)).unwrap().try_next().unwrap())
 }
 
-/// What another writer proposes to create.
+/// The object that another writer proposes to create.
 pub fn creation(name: &str) -> Proposal {
     Proposal { key: key(name), previous: None, change: Change::Put { created: None, stored: "@".into() } }
 }

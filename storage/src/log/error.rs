@@ -11,12 +11,12 @@ pub enum LogError {
         /// The place of the log.
         location: Location,
     },
-    /// What is there is not what was written; nothing was changed.
+    /// The data is not as it was written; nothing was changed.
     #[error("the store in {location} is damaged: {reason}")]
     Damaged {
         /// The place of the log.
         location: Location,
-        /// What is wrong, in one line.
+        /// The fault, in one line.
         reason: String,
     },
     /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
@@ -34,7 +34,7 @@ pub enum LogError {
     /// An operation failed; of the changes that were being appended some may be durable.
     #[error("{action} in {location}")]
     Failed {
-        /// What was tried, such as `cannot write`.
+        /// The attempted operation, such as `cannot write`.
         action: &'static str,
         /// The place of the log.
         location: Location,

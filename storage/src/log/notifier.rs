@@ -1,4 +1,4 @@
-//! What a log reports by itself to its store.
+//! Reports of a log to its store.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::error::LogError;
 #[derive(Clone)]
 pub struct Notifier(Arc<dyn Fn(Notification) + Send + Sync>);
 
-/// What a log reports through its [`Notifier`].
+/// A report of a log through its [`Notifier`].
 #[derive(Debug)]
 pub enum Notification {
     /// Another writer's changes can be read from the tail.

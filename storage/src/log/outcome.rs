@@ -1,8 +1,8 @@
-//! What becomes of a transaction that is appended to a log.
+//! The outcome of a transaction that is appended to a log.
 
 use crate::Revision;
 
-/// What became of one transaction.
+/// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All its changes are in the log, at this revision.

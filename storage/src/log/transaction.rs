@@ -18,7 +18,7 @@ pub struct Proposal {
     pub change: Change,
 }
 
-/// What becomes of an object.
+/// The change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It has a new version.
@@ -35,7 +35,7 @@ pub enum Change {
 /// A change as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it is in the log.
+    /// Its place in the log.
     pub id: EntryId,
     /// What was written.
     pub key: Key,
@@ -43,7 +43,7 @@ pub struct Entry {
     pub change: Change,
 }
 
-/// What a log reads back.
+/// A record that a log reads back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A change.
@@ -55,7 +55,7 @@ pub enum Record {
 /// An entry of another writer that cannot be decoded, or has a value that the index cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableEntry {
-    /// Where it is in the log.
+    /// Its place in the log.
     pub id: EntryId,
     /// What was written.
     pub key: Key,

@@ -97,7 +97,7 @@ const GROUP: usize = 512;
 /// Bytes in a group, give or take one transaction: bounds the same, and how many superseded bytes a group can leave.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// How often the log is asked whether its full disk has space again.
+/// The interval at which the log is asked whether its full disk has space again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How many versions are loaded between two reports of progress.

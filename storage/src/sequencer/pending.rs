@@ -13,7 +13,7 @@ use crate::{
     view::State,
 };
 
-/// Where the result of a request is sent.
+/// The receiver of the result of a request.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// Writes that are done together or not at all.

@@ -146,7 +146,7 @@ fn node_of(registry: &Registry, pod: &Value) -> Result<Option<(String, String)>>
     Ok(Some((name.to_owned(), node.map(|n| n.uid().to_owned()).unwrap_or_default())))
 }
 
-/// What the body says of the account must be what the path says.
+/// Checks that the body names the account of the path.
 fn fit(request: &Value, target: &Target, kind: &GroupKind) -> Result<()> {
     let metadata = Field::root(request).get("metadata");
     for (member, same, noun) in

@@ -56,7 +56,7 @@ impl<K: Resource> Change<K> {
     }
 }
 
-/// What a subscriber of a cache receives.
+/// The changes that a subscriber of a cache receives.
 pub struct Changes<K> {
     receiver: mpsc::UnboundedReceiver<Change<dyn Object>>,
     kind: PhantomData<fn() -> K>,

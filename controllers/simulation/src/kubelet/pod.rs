@@ -47,7 +47,7 @@ pub fn is_restarted(pod: &Pod, spec: &Spec, code: i32) -> bool {
     }
 }
 
-/// How long the containers of a pod may take to exit.
+/// The time that the containers of a pod may take to exit.
 pub fn grace_period(pod: &Pod) -> Duration {
     let of_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
     let seconds = pod.metadata.deletion_grace_period_seconds.or(of_spec).unwrap_or(30);

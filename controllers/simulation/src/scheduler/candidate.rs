@@ -11,9 +11,9 @@ pub struct Candidate<'a> {
     pub pod: &'a Pod,
     pub spec: &'a PodSpec,
     pub requests: ResourceList,
-    /// What it requests of CPU and memory.
+    /// Its requests of CPU and memory.
     pub requested: CpuAndMemory,
-    /// What it is taken to use of them.
+    /// Its assumed use of them.
     pub non_zero_requested: CpuAndMemory,
     pub claims: Claims,
 }

@@ -13,12 +13,12 @@ use super::affinity_terms::{has_affinity, required_anti_affinity_terms};
 pub struct CpuAndMemory(pub [i64; 2]);
 
 impl CpuAndMemory {
-    /// Those in a list of resources.
+    /// The amounts in a list of resources.
     pub fn of(list: &ResourceList) -> CpuAndMemory {
         CpuAndMemory([amount(list, "cpu").milli_value(), amount(list, "memory").value()])
     }
 
-    /// What a pod with these requests is taken to use: a container without a request uses something too.
+    /// The assumed use of a pod with these requests: a container without a request uses something too.
     pub fn with_defaults(self, spec: &PodSpec) -> CpuAndMemory {
         const DEFAULT: [i64; 2] = [100, 200 << 20];
         let lacking = |resource: &str| {
@@ -55,14 +55,14 @@ pub struct NodeInfo {
     pub used: ResourceList,
     /// Its CPU and memory, in the units of the scores.
     pub capacity: CpuAndMemory,
-    /// What its pods request of them.
+    /// The requests of its pods.
     pub requested: CpuAndMemory,
-    /// What its pods are taken to use of them.
+    /// The assumed use of its pods.
     pub non_zero_requested: CpuAndMemory,
     pub pods: Vec<Arc<Pod>>,
-    /// Those of the pods that do not want to be with certain others.
+    /// The pods that do not want to be with certain others.
     pub pods_with_anti_affinity: Vec<Arc<Pod>>,
-    /// Those that are drawn to certain others, or prefer to keep away from them.
+    /// The pods that are drawn to certain others, or prefer to keep away from them.
     pub pods_with_affinity: Vec<Arc<Pod>>,
 }
 

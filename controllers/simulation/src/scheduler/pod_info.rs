@@ -1,4 +1,4 @@
-//! What the scheduler reads from a pod.
+//! The parts of a pod that the scheduler reads.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     pods
 }
 
-/// What the place of a pod depends on; a status is no part of it.
+/// The parts of a pod that its place depends on; a status is no part of it.
 pub fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
     (pod.metadata.generation, pod.metadata.labels.as_ref())
 }

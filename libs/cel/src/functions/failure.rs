@@ -5,7 +5,7 @@ use crate::value::Value;
 
 pub type Result<T> = std::result::Result<T, EvalError>;
 
-/// What a function gives for arguments that it has no overload for.
+/// The result of a function for arguments that it has no overload for.
 pub fn no_overload<'a>() -> Result<Value<'a>> {
     Err(EvalError::NoSuchOverload)
 }

@@ -34,7 +34,7 @@ pub struct Overload {
     pub result: Type,
 }
 
-/// What a call means: the function, and which of its overloads fit the types of the arguments.
+/// The meaning of a call: the function, and which of its overloads fit the types of the arguments.
 #[derive(Clone, Debug)]
 pub struct CallRef {
     pub function: &'static Function,

@@ -16,7 +16,7 @@ use crate::meter::Meter;
 use crate::plan::{Call, Step};
 use crate::value::{Key, Value};
 
-/// What an evaluation gave, and what it cost.
+/// The result of an evaluation, and its cost.
 #[derive(Debug)]
 pub struct Outcome<'a> {
     /// The value, or why there is none.

@@ -93,7 +93,7 @@ impl NamedFormat {
         self.facts().1
     }
 
-    /// What is wrong with a text; None if nothing is.
+    /// The error in a text; None if there is none.
     pub fn validate(self, text: &str) -> Option<Vec<String>> {
         let mut errors = Errors(Vec::new());
         match self {
@@ -128,7 +128,7 @@ impl NamedFormat {
     }
 }
 
-/// What is wrong with a text.
+/// The error in a text.
 struct Errors(Vec<String>);
 
 impl Errors {

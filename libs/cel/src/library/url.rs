@@ -1,6 +1,6 @@
 //! URLs.
 
-/// What the errors of URLs begin with.
+/// The beginning of the errors of URLs.
 pub const URL_CONTEXT: &str = "URL parse error during conversion from string: ";
 
 /// A URL as Go splits it: nothing is normalized.

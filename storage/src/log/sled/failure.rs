@@ -1,4 +1,4 @@
-//! What the errors of files and of sled mean to the store.
+//! The meaning of errors of files and of sled for the store.
 
 use std::{
     io,

@@ -42,7 +42,7 @@ pub struct SledLog {
     newest: Revision,
     reserved: Revision,
     unread: Vec<Record>,
-    /// What may not be on disk yet.
+    /// The writes that may not be on disk yet.
     pub(super) unsynced: Unsynced,
     notifier: Option<Notifier>,
     /// The bytes of the rows, about: what a write that failed has left is not counted.
@@ -51,7 +51,7 @@ pub struct SledLog {
     can_shrink: bool,
 }
 
-/// How many revisions are reserved at a time: each reservation costs a flush, each crash wastes those that are left.
+/// The number of revisions that are reserved at a time: each reservation costs a flush, each crash wastes those that are left.
 const RESERVATION: u64 = 100_000;
 
 impl SledLog {

@@ -39,7 +39,7 @@ pub(super) const RESERVED: &[u8] = b"meta/reserved";
 /// sled's page cache: rows are not read again after loading, so it only has to hold the pages being written.
 const CACHE: u64 = 4 << 20;
 
-/// How long to wait for sled's own threads to close its files.
+/// The time to wait for sled's own threads to close its files.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Tree {
