@@ -73,14 +73,24 @@ const CRATES: [(&str, &[&str]); 4] = [
     ),
     (
         "builtin/src",
-        &["pod_spec", "quota", "rbac", "admission", "allocation", "pods", "reviews", "tokens", "start"],
+        &[
+            "pod_spec",
+            "quota",
+            "rbac",
+            "authorization",
+            "admission",
+            "allocation",
+            "pods",
+            "reviews",
+            "tokens",
+            "start",
+        ],
     ),
     (
         "src",
         &[
             // Who asks, what the server measures of itself.
             "access",
-            "bootstrap",
             "telemetry",
             "audit",
             "flow_control",
