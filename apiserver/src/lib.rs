@@ -11,7 +11,6 @@ pub mod answer;
 pub mod apiextensions;
 pub mod audit;
 pub mod background;
-pub mod bootstrap;
 pub mod discovery;
 pub mod fields;
 pub mod flow_control;

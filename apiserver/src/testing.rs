@@ -1,8 +1,12 @@
 //! What the API of a fresh Kubernetes v1.36.2 control plane looks like, for tests that compare ours with it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
+
+use crate::access::UserInfo;
+use crate::access::authorize::{Authorizer, Decision, RequestAttributes, RuleResolver, UserRules};
 
 /// A document in `testdata/`: discovery, resource lists and metrics as the real server gives them, or the schemas of its
 /// OpenAPI documents without descriptions.
@@ -18,4 +22,19 @@ pub mod arbitrary;
 
 pub fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
+}
+
+/// An authorizer that allows nothing but to the members of `system:masters`.
+pub fn always_deny() -> Authorizer {
+    struct NoRules;
+    impl RuleResolver for NoRules {
+        fn authorize(&self, _: &UserInfo, _: &RequestAttributes<'_>, _: bool) -> Decision {
+            Decision::default()
+        }
+
+        fn rules_for(&self, _: &UserInfo, _: &str, _: usize) -> UserRules {
+            UserRules::default()
+        }
+    }
+    Authorizer::new(Arc::new(NoRules))
 }

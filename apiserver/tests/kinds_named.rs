@@ -138,53 +138,6 @@ const ALLOWED: &[Allowed] = &[
         reason: "the texts for members of all objects, which are taken from a type that has them",
         files: &[("src/discovery/openapi/custom.rs", &["Pod"])],
     },
-    // To be moved: what follows has no reason to stay.
-    Allowed {
-        reason: "RBAC decides in the generic server",
-        files: &[(
-            "src/access/rbac.rs",
-            &[
-                "ClusterRole",
-                "ClusterRoleBinding",
-                "Role",
-                "RoleBinding",
-                "ServiceAccount",
-                "clusterrolebindings",
-                "clusterroles",
-                "rbac.authorization.k8s.io",
-                "rolebindings",
-                "roles",
-            ],
-        )],
-    },
-    Allowed {
-        reason: "the generic server restores the objects of the start",
-        files: &[
-            (
-                "src/bootstrap/reconcile.rs",
-                &[
-                    "ClusterRole",
-                    "ClusterRoleBinding",
-                    "FlowSchema",
-                    "PriorityLevelConfiguration",
-                    "Role",
-                    "RoleBinding",
-                ],
-            ),
-            (
-                "src/registry/bootstrap.rs",
-                &[
-                    "ClusterRole",
-                    "Namespace",
-                    "Service",
-                    "ServiceCIDR",
-                    "StorageClass",
-                    "flowcontrol.apiserver.k8s.io",
-                    "storage.k8s.io",
-                ],
-            ),
-        ],
-    },
 ];
 
 /// The names of built-in kinds, resources and groups.

@@ -7,10 +7,11 @@
 
 pub mod admission;
 pub mod allocation;
+pub mod authorization;
 mod pod_spec;
 mod pods;
 mod quota;
-mod rbac;
+pub mod rbac;
 mod reviews;
 pub mod services;
 pub mod start;
@@ -20,7 +21,8 @@ use coracle_apiserver::serve::{ActionDeclaration, Extensions};
 
 static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, &tokens::ACTIONS];
 
-/// The answers to requests that the generic server leaves to those who know the kinds.
+/// The parts of a server that the generic one leaves to those who know the kinds.
 pub fn extensions() -> Extensions {
-    Extensions { actions: &ACTIONS, connect: Some(pods::connect) }
+    // Rules are compared with all that their author may do.
+    Extensions { actions: &ACTIONS, connect: Some(pods::connect), large_groups: &[rbac::GROUP] }
 }

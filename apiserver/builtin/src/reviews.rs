@@ -11,14 +11,15 @@ use coracle_apimachinery::validation::content::{label_value, qualified_name};
 use coracle_apimachinery::{Error, Result, codec};
 use coracle_apiserver::access::authenticate::{Authenticator, UserInfo};
 use coracle_apiserver::access::authorize::{
-    Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found,
+    Authorizer, Decision, RequestAttributes, ResourceTarget, Target, UserRules,
 };
-use coracle_apiserver::access::rules::strings;
 use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{Outcome, Payload, fit_namespace};
 use coracle_apiserver::serve::{Action, ActionDeclaration, ActionRequest};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
+
+use crate::rbac::rules::strings;
 
 /// The resources for which a POST is a question.
 pub static ACTIONS: [ActionDeclaration; 6] = [
@@ -121,31 +122,29 @@ fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &
     if namespace.is_empty() {
         return Err(Error::bad_request("no namespace on request"));
     }
-    let (rules, unresolved) = authorizer.rules_for(user, namespace);
+    let UserRules { rules, is_truncated, evaluation_error } =
+        authorizer.rules_for(user, namespace, MAX_RULES);
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    let (mut size, mut problems) = (0, Vec::new());
-    for rule in rules.iter().flat_map(|rules| rules.iter()) {
-        size += rule.size();
-        if size > MAX_RULES {
-            problems.push("there are too many rules to list them all".to_owned());
-            break;
-        }
-        let whole = rule.to_value();
+    for rule in &rules {
         let pick = |names: &[&str]| {
-            let members = names.iter().filter_map(|n| Some(((*n).to_owned(), whole.get(*n)?.clone())));
+            let members = names.iter().filter_map(|n| Some(((*n).to_owned(), rule.get(*n)?.clone())));
             Value::Object(members.collect())
         };
-        if !rule.resources.is_empty() {
+        if rule.get("resources").is_some() {
             resources.push(pick(&["verbs", "apiGroups", "resources", "resourceNames"]));
         }
-        if !rule.non_resource_urls.is_empty() {
+        if rule.get("nonResourceURLs").is_some() {
             paths.push(pick(&["verbs", "nonResourceURLs"]));
         }
     }
-    let incomplete = !problems.is_empty();
-    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": incomplete});
-    if !unresolved.is_empty() {
-        problems.push(not_found(&unresolved));
+    let mut status =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": is_truncated});
+    let mut problems = Vec::new();
+    if is_truncated {
+        problems.push("there are too many rules to list them all".to_owned());
+    }
+    if !evaluation_error.is_empty() {
+        problems.push(evaluation_error);
     }
     if !problems.is_empty() {
         status["evaluationError"] = problems.join(", ").into();
@@ -363,43 +362,41 @@ fn selector_problem(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use coracle_apimachinery::names::GroupResource;
-    use coracle_apiserver::access::authorize::Mode;
-    use coracle_apiserver::access::rbac;
+    use std::sync::Arc;
 
-    fn authorizer() -> Authorizer {
-        let authorizer = Authorizer::new(Mode::Rbac);
-        let feed = |resource: &str, object: Value| {
-            authorizer.upsert(&GroupResource::new(rbac::GROUP, resource), &object);
-        };
-        feed(
-            "roles",
-            json!({"metadata": {"name": "reader", "namespace": "ns"},
+    use super::*;
+    use crate::rbac::testing::World;
+
+    fn authorizer() -> Arc<Authorizer> {
+        let roles = World::of([
+            (
+                "roles",
+                json!({"metadata": {"name": "reader", "namespace": "ns"},
             "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
-        );
-        feed(
-            "rolebindings",
-            json!({"metadata": {"name": "read", "namespace": "ns"},
+            ),
+            (
+                "rolebindings",
+                json!({"metadata": {"name": "read", "namespace": "ns"},
             "roleRef": {"kind": "Role", "name": "reader"}, "subjects": [{"kind": "User", "name": "carol"}]}),
-        );
-        feed(
-            "clusterroles",
-            json!({"metadata": {"name": "paths"},
+            ),
+            (
+                "clusterroles",
+                json!({"metadata": {"name": "paths"},
             "rules": [{"verbs": ["get"], "nonResourceURLs": ["/api"]}]}),
-        );
-        feed(
-            "clusterrolebindings",
-            json!({"metadata": {"name": "all"},
+            ),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": "all"},
             "roleRef": {"kind": "ClusterRole", "name": "paths"},
             "subjects": [{"kind": "Group", "name": "system:authenticated"}]}),
-        );
-        feed(
-            "rolebindings",
-            json!({"metadata": {"name": "dangling", "namespace": "other"},
+            ),
+            (
+                "rolebindings",
+                json!({"metadata": {"name": "dangling", "namespace": "other"},
             "roleRef": {"kind": "Role", "name": "gone"}, "subjects": [{"kind": "User", "name": "carol"}]}),
-        );
-        authorizer
+            ),
+        ]);
+        roles.authorizer()
     }
 
     #[test]
@@ -523,17 +520,14 @@ mod tests {
 
     #[test]
     fn too_many_rules_are_not_all_listed() {
-        let authorizer = Authorizer::new(Mode::Rbac);
-        let feed = |resource: &str, object: Value| {
-            authorizer.upsert(&GroupResource::new(rbac::GROUP, resource), &object);
-        };
+        let roles = World::default();
         let names: Vec<String> = (0..100_000).map(|i| format!("name-{i}")).collect();
         let rules =
             json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names}]);
-        feed("clusterroles", json!({"metadata": {"name": "wide"}, "rules": rules}));
+        roles.put("clusterroles", json!({"metadata": {"name": "wide"}, "rules": rules}));
         // Each binding adds its rules again.
         for i in 0..100 {
-            feed(
+            roles.put(
                 "clusterrolebindings",
                 json!({"metadata": {"name": format!("b{i}")},
                        "roleRef": {"kind": "ClusterRole", "name": "wide"}, "subjects": [{"kind": "User", "name": "carol"}]}),
@@ -541,7 +535,7 @@ mod tests {
         }
         let carol = UserInfo::new("carol", &[]);
         let review = json!({"spec": {"namespace": "ns"}});
-        let answer = self_subject_rules_review(&authorizer, &carol, &review).expect("an answer");
+        let answer = self_subject_rules_review(&roles.authorizer(), &carol, &review).expect("an answer");
         assert_eq!(answer["status"]["resourceRules"].as_array().map(Vec::len), Some(3));
         assert_eq!(answer["status"]["incomplete"], true);
         assert_eq!(answer["status"]["evaluationError"], "there are too many rules to list them all");

@@ -1,18 +1,15 @@
 //! Authorization: whether a user may perform a request.
 //!
-//! Members of `system:masters` bypass RBAC. For all other users [`super::rbac`] decides, by the RBAC objects that the
-//! registry has reported.
+//! Members of `system:masters` may do everything. For all other users a [`RuleResolver`] decides.
 //!
 //! Start at [`Authorizer::check`]; [`Authorizer::decide`] also returns the reason.
 
 use std::collections::HashSet;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::authenticate::{MASTERS, UserInfo};
-use super::rbac::{Kind, PolicyRules, RbacIndex, RbacObject, RoleRef};
-use super::rules::PolicyRule;
 use crate::error::Error;
 use crate::field::quote;
 use crate::names::GroupResource;
@@ -88,122 +85,81 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// `--authorization-mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// `RBAC`.
-    Rbac,
-    /// `AlwaysAllow`.
-    AlwaysAllow,
+/// The rules of all users in a namespace or in the cluster.
+///
+/// Source: `Authorizer` and `RuleResolver` in k8s.io/apiserver's `pkg/authorization/authorizer`.
+pub trait RuleResolver: Send + Sync {
+    /// Decides about a request by all that was written before the call. A denial has its reason; a permission has one if it
+    /// `is_explained`.
+    fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision;
+
+    /// The rules that apply to a user in a namespace, as far as their text fits into `max_bytes`.
+    fn rules_for(&self, user: &UserInfo, namespace: &str, max_bytes: usize) -> UserRules;
 }
 
-/// Authorizes requests by RBAC rules that change while requests are served.
+/// The rules that apply to a user in a namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UserRules {
+    /// The rules with the members `verbs`, `apiGroups`, `resources`, `resourceNames` and `nonResourceURLs`, of which none is
+    /// empty.
+    pub rules: Vec<Value>,
+    /// Whether there are more rules.
+    pub is_truncated: bool,
+    /// The errors of rules that cannot be resolved; empty if there are none.
+    pub evaluation_error: String,
+}
+
+/// Authorizes requests by rules that change while requests are served.
 pub struct Authorizer {
-    mode: Mode,
-    index: RwLock<RbacIndex>,
+    /// None: everything is allowed.
+    resolver: Option<Arc<dyn RuleResolver>>,
 }
 
 impl Authorizer {
-    /// An authorizer that knows no RBAC objects yet.
-    pub fn new(mode: Mode) -> Authorizer {
-        Authorizer { mode, index: RwLock::default() }
+    /// An authorizer that asks `resolver` about all users but the members of `system:masters`.
+    pub fn new(resolver: Arc<dyn RuleResolver>) -> Authorizer {
+        Authorizer { resolver: Some(resolver) }
     }
 
-    /// Whether objects of this resource must be reported with [`Authorizer::upsert`] and [`Authorizer::remove`].
-    pub fn watches(resource: &GroupResource) -> bool {
-        Kind::of(resource).is_some()
+    /// An authorizer that allows everything.
+    pub fn always_allow() -> Authorizer {
+        Authorizer { resolver: None }
     }
 
-    /// Records a written RBAC object; other objects are ignored.
-    pub fn upsert(&self, resource: &GroupResource, object: &Value) {
-        if let Some(kind) = Kind::of(resource) {
-            // Parsed before the lock is taken.
-            let entry = RbacObject::of(kind, object);
-            self.change().upsert(entry);
+    fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision {
+        match &self.resolver {
+            Some(resolver) if !user.is_in(MASTERS) => resolver.authorize(user, request, is_explained),
+            _ => Decision { allowed: true, reason: String::new() },
         }
-    }
-
-    /// Records the deletion of an RBAC object; other objects are ignored.
-    pub fn remove(&self, resource: &GroupResource, namespace: &str, name: &str) {
-        if let Some(kind) = Kind::of(resource) {
-            self.change().remove(kind, namespace, name);
-        }
-    }
-
-    /// Replaces the whole index with these RBAC objects, atomically; other objects are ignored.
-    pub fn replace<'a>(&self, objects: impl IntoIterator<Item = (&'a GroupResource, Value)>) {
-        let mut index = RbacIndex::default();
-        for (resource, object) in objects {
-            if let Some(kind) = Kind::of(resource) {
-                index.upsert(RbacObject::of(kind, &object));
-            }
-        }
-        let old = std::mem::replace(&mut *self.change(), index);
-        drop(old);
-    }
-
-    fn is_privileged(&self, user: &UserInfo) -> bool {
-        self.mode == Mode::AlwaysAllow || user.is_in(MASTERS)
     }
 
     /// # Errors
     /// [`Error::Forbidden`] with the real server's message, if the user is not allowed.
     pub fn check(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Result<(), Error> {
-        if self.is_privileged(user) {
-            return Ok(());
-        }
-        let index = self.rules();
-        match index.find(user, request) {
-            Ok(_) => Ok(()),
-            Err(unresolved) => Err(forbidden(user, request, &denial(&unresolved))),
+        match self.authorize(user, request, false) {
+            Decision { allowed: true, .. } => Ok(()),
+            Decision { reason, .. } => Err(forbidden(user, request, &reason)),
         }
     }
 
     /// Decides about a request, with the reason.
     pub fn decide(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Decision {
-        if self.is_privileged(user) {
-            return Decision { allowed: true, reason: String::new() };
-        }
-        match self.rules().find(user, request) {
-            Ok(grant) => Decision { allowed: true, reason: format!("RBAC: allowed by {grant}") },
-            Err(unresolved) => Decision { allowed: false, reason: denial(&unresolved) },
-        }
+        self.authorize(user, request, true)
     }
 
-    /// The rules of each binding that applies to the user in a namespace, and the bound roles that do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRules>, Vec<RoleRef>) {
-        match self.mode {
-            Mode::AlwaysAllow => {
-                (vec![PolicyRules::from([PolicyRule::all_resources(), PolicyRule::all_paths()])], Vec::new())
-            }
-            Mode::Rbac => self.rules().rules_for(user, namespace),
+    /// The rules that apply to a user in a namespace, as far as their text fits into `max_bytes`.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str, max_bytes: usize) -> UserRules {
+        match &self.resolver {
+            Some(resolver) => resolver.rules_for(user, namespace, max_bytes),
+            None => UserRules {
+                rules: vec![
+                    json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
+                    json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
+                ],
+                ..UserRules::default()
+            },
         }
     }
-
-    /// The rules of a role; for a `Role`, of the one in `namespace`.
-    pub fn rules_of_role(&self, kind: Kind, namespace: &str, name: &str) -> Option<PolicyRules> {
-        self.rules().rules_of_role(kind, namespace, name).cloned()
-    }
-
-    // After a panic elsewhere that held the lock the entries are still whole: each change is one map operation at a
-    // time.
-    fn rules(&self) -> RwLockReadGuard<'_, RbacIndex> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self) -> RwLockWriteGuard<'_, RbacIndex> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The reason of a denial, as far as the user may see it.
-fn denial(unresolved: &[RoleRef]) -> String {
-    if unresolved.is_empty() { String::new() } else { format!("RBAC: {}", not_found(unresolved)) }
-}
-
-/// The errors of bound roles that do not exist.
-pub fn not_found(unresolved: &[RoleRef]) -> String {
-    aggregate(&unresolved.iter().map(RoleRef::not_found).collect::<Vec<_>>())
 }
 
 /// Several errors as one text: one as it is, several as `[a, b]`, each once.
@@ -247,6 +203,7 @@ pub fn forbidden(user: &UserInfo, request: &RequestAttributes<'_>, reason: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
     fn denials_have_the_real_servers_messages() {
@@ -290,12 +247,11 @@ mod tests {
     #[test]
     fn system_masters_and_always_allow_need_no_rules() {
         let request = RequestAttributes { verb: "get", target: Target::Path("/x") };
-        for (case, mode, groups, want) in [
-            ("masters", Mode::Rbac, vec![MASTERS], true),
-            ("nobody", Mode::Rbac, vec![], false),
-            ("always", Mode::AlwaysAllow, vec![], true),
+        for (case, authorizer, groups, want) in [
+            ("masters", testing::always_deny(), vec![MASTERS], true),
+            ("nobody", testing::always_deny(), vec![], false),
+            ("always", Authorizer::always_allow(), vec![], true),
         ] {
-            let authorizer = Authorizer::new(mode);
             let user = UserInfo::new("x", &groups);
             let decision = Decision { allowed: want, reason: String::new() };
             assert_eq!(authorizer.decide(&user, &request), decision, "{case}");

@@ -1,8 +1,8 @@
+use coracle_apimachinery::bootstrap::{self, Parameters};
 use serde_json::json;
 
 use super::*;
 use crate::access::authorize::{ResourceTarget, Target};
-use crate::bootstrap::Parameters;
 use crate::telemetry::metrics::Metrics;
 
 const PARAMETERS: Parameters<'_> = Parameters {
@@ -24,7 +24,7 @@ impl ConfigurationSource for Bootstrapped {
 
 fn bootstrapped() -> Arc<Bootstrapped> {
     let of = |kind: &str| -> Vec<Value> {
-        crate::bootstrap::objects(&PARAMETERS)
+        bootstrap::objects(&PARAMETERS)
             .into_iter()
             .filter(|object| object["kind"] == kind)
             .map(|mut object| {

@@ -157,7 +157,7 @@ mod tests {
     use coracle_storage::log::{EphemeralLog, MemoryLog};
     use serde_json::json;
 
-    use crate::access::authorize::{Authorizer, Mode};
+    use crate::access::authorize::Authorizer;
     use crate::clock::Clock;
     use crate::registry::Config;
     use crate::resource_info::SharedResourceTable;
@@ -169,7 +169,7 @@ mod tests {
         let wall = wall.clone();
         let clock: Clock = Arc::new(move || *wall.lock().expect("a time"));
         let resources = SharedResourceTable::new(coracle_resources::built_in());
-        let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
+        let authorizer = Arc::new(Authorizer::always_allow());
         Arc::new(Registry::new(Config::new(store.clone(), resources, clock, authorizer)))
     }
 

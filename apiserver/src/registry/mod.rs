@@ -14,6 +14,7 @@
 //! | `computed.rs` | reads of objects that are computed |
 //! | `allocation.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `layout/` | names and values of objects in a store that kube-apiserver may share |
+//! | `bootstrap.rs` | objects that a server writes on its own account |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `scale.rs` | the number of replicas as a Scale |
 //!
@@ -29,7 +30,6 @@ mod computed;
 mod delete;
 pub mod deletion;
 mod expiry;
-mod feed;
 mod index;
 mod layout;
 mod locks;
@@ -49,6 +49,7 @@ use serde_json::{Value, json};
 
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
 pub use body::Body;
+pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;
 pub use index::{ObjectIndex, open_store};
 pub use layout::{RANGES, RegistryLayout};
@@ -94,7 +95,6 @@ pub struct Registry {
     conversion_metrics: Arc<ConversionMetrics>,
     features: Arc<FeatureGates>,
     authorizer: Arc<Authorizer>,
-    rbac_informer: feed::RbacInformer,
     clock: Clock,
     allocator: Option<Box<dyn Allocator>>,
     /// By namespace; held while an object is charged to its quotas.
@@ -183,7 +183,7 @@ pub struct Config {
     pub resources: Arc<SharedResourceTable>,
     /// The time.
     pub clock: Clock,
-    /// Gets every change to what it decides by.
+    /// Decides whether an update may create.
     pub authorizer: Arc<Authorizer>,
     /// The feature gates.
     pub features: Arc<FeatureGates>,
@@ -224,7 +224,6 @@ impl Registry {
     pub fn new(config: Config) -> Registry {
         let Config { store, resources, clock, authorizer, features, chain, .. } = config;
         Registry {
-            rbac_informer: feed::RbacInformer::new(&resources.load(), &authorizer),
             chain,
             webhook_clients: config.webhook_clients,
             conversion_metrics: config.conversion_metrics,
@@ -247,11 +246,6 @@ impl Registry {
     /// The clients of webhooks and aggregated API servers.
     pub fn webhook_clients(&self) -> &Arc<ClientManager> {
         &self.webhook_clients
-    }
-
-    /// Lets the authorizer know all that has been written so far.
-    pub fn feed_authorizer(&self) {
-        self.rbac_informer.pull(&self.store);
     }
 
     /// The resource at a path, as it is now.

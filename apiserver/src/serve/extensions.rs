@@ -19,6 +19,8 @@ pub struct Extensions {
     pub actions: &'static [&'static [ActionDeclaration]],
     /// Answers requests for connections. None: there are no subresources for these.
     pub connect: Option<Connect>,
+    /// API groups whose requests take long whatever their size: they take turns with the large ones.
+    pub large_groups: &'static [&'static str],
 }
 
 /// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a request for a token.

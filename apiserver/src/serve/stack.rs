@@ -81,13 +81,15 @@ pub fn stack<'a, B: Incoming + 'a>(
         // By the user who authenticated, and before authorization: a response that denies a request shows its flow.
         .layer(filter(Classify { flow_controller: &shared.flow_controller }))
         // Before anything that costs more than looking at the head; 403 comes before 404, 400 and 429.
-        .layer(filter(Authorize { registry, authorizer, impersonator }))
+        .layer(filter(Authorize { authorizer, impersonator }))
         // Bounds all waiting that follows.
         .layer(filter(SetDeadline))
         // A slow client holds nothing yet but its share.
         .layer(layer_fn(|inner| ReadBody::new(&shared.shares, inner)))
         // Their size is known with the body. While large requests wait for each other they hold no seat.
-        .layer(layer_fn(|inner| LargeTurn::new(registry, &shared.large, inner)))
+        .layer(layer_fn(|inner| {
+            LargeTurn::new(registry, shared.extensions.large_groups, &shared.large, inner)
+        }))
         // Held while the request executes, and not longer.
         .layer(layer_fn(take_seats))
         // Starts with the seat; the deadline ends it, in the background too.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use coracle_apimachinery::allocation::SERVICE_CIDR;
+use coracle_apimachinery::bootstrap::{Parameters, objects};
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::Request;
@@ -14,9 +14,9 @@ use super::exchange::{AuthorizedRequest, ReceivedRequest};
 use crate::Error;
 use crate::access::UserInfo;
 use crate::access::authenticate::Authenticator;
-use crate::access::authorize::{self, Authorizer, Mode};
+use crate::access::authorize::{self, Authorizer};
 use crate::flow_control::{FlowControlMetrics, FlowController};
-use crate::registry::{self, ObjectIndex, Registry};
+use crate::registry::{self, CreateOnly, ObjectIndex, Registry};
 use crate::resource_info::SharedResourceTable;
 use crate::telemetry::metrics::Metrics;
 
@@ -56,20 +56,22 @@ pub fn authenticator() -> Authenticator {
 
 /// A registry with the first objects of a cluster.
 pub async fn registry() -> Arc<Registry> {
-    registry_with(Mode::AlwaysAllow).await.0
-}
-
-/// A registry with the first objects of a cluster, and the authorizer that knows its roles.
-pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
     let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());
     let store =
         Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
-    let authorizer = Arc::new(Authorizer::new(mode));
+    let authorizer = Arc::new(Authorizer::always_allow());
     let registry =
-        Registry::new(registry::Config::new(store, resources, Arc::new(Timestamp::now), authorizer.clone()));
-    registry.bootstrap(6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
-    (Arc::new(registry), authorizer)
+        Registry::new(registry::Config::new(store, resources, Arc::new(Timestamp::now), authorizer));
+    let objects = objects(&Parameters {
+        now: "2026-01-02T03:04:05Z",
+        secure_port: 6443,
+        service_cidr: "10.0.0.0/24",
+        kubernetes_ip: "10.0.0.1",
+        is_selected: &|_| true,
+    });
+    registry.bootstrap(&objects, &CreateOnly).await.expect("the first objects");
+    Arc::new(registry)
 }
 
 /// Flow control by the FlowSchemas in a registry.

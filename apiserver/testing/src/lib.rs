@@ -10,7 +10,7 @@ use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, ResourceInfo, SharedResourceTable};
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
-use coracle_apiserver::access::authorize::{Authorizer, Mode};
+use coracle_apiserver::access::authorize::Authorizer;
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::admission::AdmissionChain;
@@ -21,7 +21,9 @@ use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_apiserver::webhook::ClientManager;
 use coracle_builtin::admission::{PluginContext, PluginSelection, chain};
 use coracle_builtin::allocation::ServiceAllocator;
+use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
+use coracle_builtin::start::bootstrap;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::{Method, Request, Response, header};
@@ -42,6 +44,8 @@ pub struct TestServer {
     pub resources: Arc<SharedResourceTable>,
     /// The stock of cluster IPs and node ports.
     pub allocator: ServiceAllocator,
+    /// Decides what others than its client may do.
+    pub authorizer: Arc<Authorizer>,
 }
 
 impl TestServer {
@@ -60,14 +64,15 @@ impl TestServer {
         let store =
             Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
         let clock: Clock = Arc::new(jiff::Timestamp::now);
-        let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
+        let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
+        let authorizer = Arc::new(Authorizer::new(rbac.clone()));
         let clients = Arc::new(ClientManager::new(EndpointServiceResolver::default()));
         let webhooks = WebhookContext {
             resources: resources.clone(),
             clients: clients.clone(),
             metrics: Arc::default(),
         };
-        let plugins = PluginContext { authorizer: authorizer.clone(), webhooks };
+        let plugins = PluginContext { authorizer: authorizer.clone(), rbac, webhooks };
         let selection = PluginSelection::default();
         let mut chain = chain(&selection, &FeatureGates::DEFAULT, usize::MAX, &plugins);
         add_plugins(&mut chain);
@@ -78,14 +83,14 @@ impl TestServer {
             allocator: Some(Box::new(allocator.clone())),
             ..registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone())
         });
-        registry.bootstrap(6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
+        bootstrap(&registry, 6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
         let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let authenticator = Authenticator::new(Vec::new(), clock);
-        let config = Config::new(registry, authenticator, authorizer, signing_key, discovery);
+        let config = Config::new(registry, authenticator, authorizer.clone(), signing_key, discovery);
         let api = Api::new(Config { extensions: coracle_builtin::extensions(), ..config });
         let admin = UserInfo::new("admin", &[MASTERS]).authenticated();
-        TestServer { api: api.for_peer(Peer::Known(Arc::new(admin))), resources, allocator }
+        TestServer { api: api.for_peer(Peer::Known(Arc::new(admin))), resources, allocator, authorizer }
     }
 
     /// Sends a request.

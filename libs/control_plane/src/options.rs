@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_apimachinery::validation::ip::Cidr;
-use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::serve::GoawayChance;
 use coracle_builtin::admission::{PluginError, PluginSelection};
+use coracle_builtin::authorization::Mode;
 use coracle_builtin::services::ServiceUrl;
 use coracle_storage::log::Durability;
 

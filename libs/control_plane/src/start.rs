@@ -10,7 +10,6 @@ use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::authenticate::{Authenticator, TokenAuthenticator};
-use coracle_apiserver::access::authorize::Authorizer;
 use coracle_apiserver::access::certificate_signer::CertificateSigner;
 use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::access::front_proxy::FrontProxy;
@@ -37,8 +36,9 @@ use coracle_apiserver::webhook::ClientManager;
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
 use coracle_builtin::allocation::ServiceAllocator;
+use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
-use coracle_builtin::start::{Advertisement, publish_authentication};
+use coracle_builtin::start::{Advertisement, bootstrap, publish_authentication};
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
@@ -97,7 +97,8 @@ impl Options {
         let store = self.open_store(resources.clone()).await?;
         let certificates = self.certificates()?;
         let tls = Arc::new(certificates.tls()?);
-        let authorizer = Arc::new(Authorizer::new(self.mode));
+        let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
+        let authorizer = Arc::new(self.mode.authorizer(&rbac));
         let signing_key = Arc::new(self.signing_key()?);
         let audiences = signing_key.issuers().to_vec();
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
@@ -114,6 +115,7 @@ impl Options {
         let service_cidr = self.service_cidr.unwrap_or(SERVICE_CIDR);
         let plugin_context = PluginContext {
             authorizer: authorizer.clone(),
+            rbac,
             webhooks: WebhookContext {
                 resources: resources.clone(),
                 clients: clients.clone(),
@@ -137,13 +139,8 @@ impl Options {
         }));
         let selection = self.controllers.clone();
         let is_selected = move |name: &str| controllers::is_selected(&selection, name);
-        registry
-            .bootstrap(
-                listener.address().port(),
-                service_cidr,
-                self.default_storage_class.as_deref(),
-                &is_selected,
-            )
+        let (port, class) = (listener.address().port(), self.default_storage_class.as_deref());
+        bootstrap(&registry, port, service_cidr, class, &is_selected)
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
         publish_authentication(&registry, &certificates.client_ca_pem()?, &front_proxy.ca_pem)

@@ -102,31 +102,28 @@ fn may(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use coracle_apimachinery::names::GroupResource;
     use coracle_apiserver::access::UserInfo;
-    use coracle_apiserver::access::authorize::Mode;
-    use coracle_apiserver::access::rbac;
     use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
+    use super::*;
+    use crate::rbac;
+
     fn authorizer() -> Arc<Authorizer> {
-        let authorizer = Authorizer::new(Mode::Rbac);
-        let feed = |resource: &str, object: Value| {
-            authorizer.upsert(&GroupResource::new(rbac::GROUP, resource), &object)
-        };
-        feed(
-            "clusterroles",
-            json!({"metadata": {"name": "r"}, "rules": [
+        let roles = rbac::testing::World::of([
+            (
+                "clusterroles",
+                json!({"metadata": {"name": "r"}, "rules": [
             {"verbs": ["approve"], "apiGroups": [GROUP], "resources": ["signers"], "resourceNames": ["a.io/x"]},
             {"verbs": ["sign"], "apiGroups": [GROUP], "resources": ["signers"], "resourceNames": ["a.io/*"]}]}),
-        );
-        feed(
-            "clusterrolebindings",
-            json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
+            ),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
             "subjects": [{"kind": "User", "name": "alice"}]}),
-        );
-        Arc::new(authorizer)
+            ),
+        ]);
+        roles.authorizer()
     }
 
     #[test]

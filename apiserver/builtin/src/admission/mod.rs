@@ -32,6 +32,7 @@ use coracle_apiserver::admission::webhook::{
 use coracle_apiserver::admission::{AdmissionChain, NamespaceLifecycle};
 
 use crate::quota::ResourceQuota;
+use crate::rbac::RbacAuthorizer;
 use crate::rbac::escalation::EscalationCheck;
 
 pub use selection::{PluginError, PluginSelection};
@@ -40,6 +41,8 @@ pub use selection::{PluginError, PluginSelection};
 pub struct PluginContext {
     /// Asked by plugins that allow only what a user may do otherwise.
     pub authorizer: Arc<Authorizer>,
+    /// The roles and bindings.
+    pub rbac: Arc<RbacAuthorizer>,
     /// The clients of webhooks, the resources, and the metrics.
     pub webhooks: WebhookContext,
 }
@@ -178,7 +181,7 @@ pub fn chain(
     for attach in PLUGINS.iter().filter(is_on).filter_map(|plugin| plugin.attach) {
         attach(context, &mut chain);
     }
-    chain.add(EscalationCheck { authorizer: context.authorizer.clone() });
+    chain.add(EscalationCheck { authorizer: context.authorizer.clone(), rbac: context.rbac.clone() });
     chain
 }
 

@@ -14,14 +14,17 @@ use coracle_apiserver::access::authenticate::MASTERS;
 use coracle_apiserver::access::authorize::{
     Authorizer, RequestAttributes, ResourceTarget, Target, aggregate,
 };
-use coracle_apiserver::access::coverage::{CoverageLimits, TooManySteps, missing};
-use coracle_apiserver::access::rbac::{GROUP, Kind};
-use coracle_apiserver::access::rules::{PolicyRule, quoted};
 use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, Operation};
 use serde_json::Value;
 
+use super::authorizer::RbacAuthorizer;
+use super::coverage::{CoverageLimits, TooManySteps, missing};
+use super::index::{GROUP, Kind};
+use super::rules::{PolicyRule, quoted};
+
 pub struct EscalationCheck {
     pub authorizer: Arc<Authorizer>,
+    pub rbac: Arc<RbacAuthorizer>,
 }
 
 impl AdmissionPlugin for EscalationCheck {
@@ -69,7 +72,7 @@ impl EscalationCheck {
         if self.may(attributes, "bind", text("apiGroup"), &resource, name) {
             return Ok(());
         }
-        match self.authorizer.rules_of_role(role, attributes.namespace, name) {
+        match self.rbac.rules_of_role(role, attributes.namespace, name) {
             Some(rules) => self.holds(attributes, &rules),
             // The real server names the resource that is being written, not the role's.
             None => Err(Error::not_found(attributes.resource, name)),
@@ -92,7 +95,7 @@ impl EscalationCheck {
 
     fn holds(&self, attributes: &AdmissionAttributes<'_>, rules: &[PolicyRule]) -> Result<()> {
         let user = attributes.user;
-        let (owned, unresolved) = self.authorizer.rules_for(user, attributes.namespace);
+        let (owned, unresolved) = self.rbac.bound_rules(user, attributes.namespace);
         // A role that is bound many times counts once.
         let mut seen = HashSet::new();
         let owned = owned.iter().filter(|rules| seen.insert(Arc::as_ptr(rules).cast::<PolicyRule>()));
@@ -138,35 +141,35 @@ fn is_only_mutating_gc_fields(attributes: &AdmissionAttributes<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use coracle_apimachinery::names::GroupResource;
     use coracle_apiserver::access::UserInfo;
-    use coracle_apiserver::access::authorize::Mode;
     use coracle_apiserver::admission::testing::{Request, World};
     use serde_json::json;
 
+    use super::*;
+    use crate::rbac;
+
     fn check(rules: Value, resource: &str, object: Value, old: Option<Value>) -> Result<()> {
-        let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-        let feed =
-            |resource: &str, object: Value| authorizer.upsert(&GroupResource::new(GROUP, resource), &object);
         let metadata = |name: &str| json!({"name": name, "namespace": "ns"});
-        feed("roles", json!({"metadata": metadata("own"), "rules": rules}));
-        feed(
-            "roles",
-            json!({"metadata": metadata("secrets"),
-            "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]}]}),
-        );
-        feed(
-            "rolebindings",
-            json!({"metadata": metadata("b"), "roleRef": {"kind": "Role", "name": "own"},
-            "subjects": [{"kind": "User", "name": "alice"}]}),
-        );
+        let stored = rbac::testing::World::of([
+            ("roles", json!({"metadata": metadata("own"), "rules": rules})),
+            (
+                "roles",
+                json!({"metadata": metadata("secrets"),
+                "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]}]}),
+            ),
+            (
+                "rolebindings",
+                json!({"metadata": metadata("b"), "roleRef": {"kind": "Role", "name": "own"},
+                "subjects": [{"kind": "User", "name": "alice"}]}),
+            ),
+        ]);
         let mut request = Request::new(GROUP, resource, "ns", object);
         request.user = UserInfo::new("alice", &["devs", "system:authenticated"]);
         if let Some(old) = old {
             request = request.update(old);
         }
-        request.admit(&EscalationCheck { authorizer }, &World::default())
+        let check = EscalationCheck { authorizer: stored.authorizer(), rbac: stored.rbac.clone() };
+        request.admit(&check, &World::default())
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Objects that a server writes about itself when it starts.
+//! Objects that a server writes on its own account when it starts: those of every cluster, and those about itself.
 
 mod advertisement;
 mod authentication;
+mod bootstrap;
+mod strategy;
 
 pub use advertisement::Advertisement;
 pub use authentication::publish_authentication;
+pub use bootstrap::bootstrap;

@@ -6,17 +6,17 @@ use futures::executor::block_on;
 use serde_json::{Value, json};
 
 use super::{MutatingAdmissionPolicy, PolicyContext, ValidatingAdmissionPolicy};
-use crate::access::authorize::{Authorizer, Mode};
 use crate::admission::AsyncAdmissionPlugin;
 use crate::admission::testing::{Request, World};
 use crate::resource_info::SharedResourceTable;
+use crate::testing::always_deny;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
 fn context() -> PolicyContext {
     PolicyContext {
         resources: SharedResourceTable::new(coracle_resources::built_in()),
-        authorizer: Arc::new(Authorizer::new(Mode::Rbac)),
+        authorizer: Arc::new(always_deny()),
         metrics: Arc::default(),
     }
 }

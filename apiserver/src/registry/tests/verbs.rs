@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use crate::Result;
-use crate::access::authorize::Mode;
 use crate::audit::AuditContext;
 use crate::object_meta::ObjectMeta;
 use crate::request::Format;
@@ -32,7 +31,7 @@ impl Fixture {
         )
         .expect("a store");
         let clock: Clock = Arc::new(|| NOW.parse().expect("a time"));
-        let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
+        let authorizer = Arc::new(Authorizer::always_allow());
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let registry = Registry::new(Config::new(store, resources, clock, authorizer));
         let fixture = Fixture {

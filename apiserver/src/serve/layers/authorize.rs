@@ -5,15 +5,12 @@ use crate::Error;
 use crate::access::UserInfo;
 use crate::access::authorize::{self, Authorizer};
 use crate::access::impersonate::Impersonator;
-use crate::registry::Registry;
 use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestContext, RequestRefusal};
 
 /// Authorizes requests. An impersonated user, if the request has one and its user may impersonate it, takes the place of the
 /// user.
 #[derive(Clone, Copy)]
 pub struct Authorize<'a> {
-    /// Where the authorizer's rules are stored.
-    pub registry: &'a Registry,
     pub authorizer: &'a Authorizer,
     pub impersonator: &'a Impersonator,
 }
@@ -40,7 +37,6 @@ impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
 
     fn request(&self, request: ClassifiedRequest<B>) -> Result<(AuthorizedRequest<B>, ()), RequestRefusal> {
         let ClassifiedRequest { context, user, flow, body } = request;
-        self.registry.feed_authorizer();
         let attributes = context.attributes();
         let headers = &context.parts.headers;
         let impersonated = self.impersonator.impersonate(headers, &user, &attributes, self.authorizer);
@@ -67,15 +63,15 @@ mod tests {
 
     use super::*;
     use crate::access::authenticate::MASTERS;
-    use crate::access::authorize::Mode;
     use crate::serve::Body;
     use crate::serve::exchange::ReceivedRequest;
     use crate::serve::layers::filter;
     use crate::serve::testing;
+    use crate::testing::always_deny;
 
     #[tokio::test]
     async fn requests_are_made_for_the_impersonated_user_or_denied() {
-        let (registry, authorizer) = testing::registry_with(Mode::Rbac).await;
+        let authorizer = always_deny();
         let impersonator = Impersonator::default();
         let as_bob = [("impersonate-user", "bob")];
         let as_root = [("impersonate-user", "root"), ("impersonate-group", MASTERS)];
@@ -88,8 +84,7 @@ mod tests {
             ("a stranger as a master", "devs", &as_root, Err(403)),
             ("as a group of nobody", MASTERS, &nobody, Err(400)),
         ] {
-            let authorize =
-                Authorize { registry: &registry, authorizer: &authorizer, impersonator: &impersonator };
+            let authorize = Authorize { authorizer: &authorizer, impersonator: &impersonator };
             let stack =
                 ServiceBuilder::new().layer(filter(authorize)).service_fn(|request: AuthorizedRequest<_>| {
                     let mut response = Response::new(Body::empty());

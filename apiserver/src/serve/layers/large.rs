@@ -7,7 +7,6 @@ use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, Response};
 use tower::{Service, ServiceExt};
 
-use crate::access::rbac;
 use crate::flow_control::{QueueLimits, QueueSet};
 use crate::registry::Registry;
 use crate::request::Verb;
@@ -27,9 +26,8 @@ const GROWTH: usize = 16;
 const NODE: usize = 16;
 /// In protobuf nodes cannot be counted without decoding, and have fewer bytes: such bodies count so many times.
 const PROTOBUF: usize = 4;
-/// The groups whose objects take long whatever their size: rules are compared with all that their author may do, expressions and
-/// patterns are compiled.
-const COMPUTED: [&str; 3] = [rbac::GROUP, "admissionregistration.k8s.io", "apiextensions.k8s.io"];
+/// The groups whose objects take long whatever their size: expressions and patterns are compiled. Extensions name others.
+const COMPILED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
 /// others wait for the store, or for admission webhooks.
 pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
@@ -38,6 +36,7 @@ pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 
 #[derive(Clone)]
 pub struct LargeTurn<'a, S> {
     registry: &'a Registry,
+    groups: &'static [&'static str],
     turns: &'a Arc<QueueSet>,
     inner: S,
 }
@@ -46,9 +45,15 @@ impl<'a, S> LargeTurn<'a, S> {
     /// Holds back the large requests to a service.
     ///
     /// - `registry`: where the objects are that requests change.
+    /// - `groups`: whose objects take long whatever their size.
     /// - `turns`: by users.
-    pub fn new(registry: &'a Registry, turns: &'a Arc<QueueSet>, inner: S) -> LargeTurn<'a, S> {
-        LargeTurn { registry, turns, inner }
+    pub fn new(
+        registry: &'a Registry,
+        groups: &'static [&'static str],
+        turns: &'a Arc<QueueSet>,
+        inner: S,
+    ) -> LargeTurn<'a, S> {
+        LargeTurn { registry, groups, turns, inner }
     }
 }
 
@@ -73,7 +78,7 @@ where
             (Some(request), Some(body)) => {
                 let body = body.as_ref().map_or(&[][..], |body| &body[..]);
                 let changed = || if request.named { self.registry.size_of(request) } else { 0 };
-                is_large(request, &context.parts.headers, body, changed)
+                is_large(request, self.groups, &context.parts.headers, body, changed)
             }
             _ => false,
         };
@@ -92,14 +97,16 @@ where
     }
 }
 
-/// Whether a request with a body takes long: by its body, and by the size of the object that it changes.
+/// Whether a request with a body takes long: by its group, its body, and the size of the object that it changes.
 fn is_large(
     request: &ResourceRequest,
+    groups: &[&str],
     headers: &HeaderMap,
     body: &[u8],
     changed: impl FnOnce() -> usize,
 ) -> bool {
-    if COMPUTED.contains(&request.group.as_str()) {
+    let group = request.group.as_str();
+    if COMPILED.contains(&group) || groups.contains(&group) {
         return true;
     }
     // The format by which the body is decoded later; a body of another one is not decoded.
@@ -129,6 +136,9 @@ mod tests {
     use crate::access::UserInfo;
     use crate::serve::deadline::Deadline;
     use crate::serve::testing;
+
+    /// Of extensions.
+    const GROUPS: [&str; 1] = ["rbac.authorization.k8s.io"];
 
     #[test]
     fn size_and_growth_make_a_request_large() {
@@ -168,7 +178,8 @@ mod tests {
             let context = testing::received(method, uri, &[("content-type", content_type)]).context;
             let request = context.resource().expect("a resource");
             let body = vec![b' '; body_size];
-            assert_eq!(is_large(request, &context.parts.headers, &body, || changed), want, "{case}");
+            let got = is_large(request, &GROUPS, &context.parts.headers, &body, || changed);
+            assert_eq!(got, want, "{case}");
         }
     }
 
@@ -179,7 +190,11 @@ mod tests {
             let context = testing::received("POST", "/api/v1/namespaces/n/pods", &[]).context;
             let request = context.resource().expect("a resource");
             let body = "{},".repeat(objects);
-            assert_eq!(is_large(request, &context.parts.headers, body.as_bytes(), || 0), want, "{objects}");
+            assert_eq!(
+                is_large(request, &GROUPS, &context.parts.headers, body.as_bytes(), || 0),
+                want,
+                "{objects}"
+            );
         }
     }
 
@@ -198,7 +213,7 @@ mod tests {
             let user = Arc::new(UserInfo::new("alice", &[]));
             let body = Some(Ok(Bytes::from(vec![b' '; size])));
             let request = BufferedRequest { context, user, flow: None, deadline: Deadline::default(), body };
-            let response = LargeTurn::new(&registry, &turns, inner).oneshot(request).await;
+            let response = LargeTurn::new(&registry, &GROUPS, &turns, inner).oneshot(request).await;
             response.map(|response| response.status().as_u16()).map_err(|_| "rejected")
         };
         assert_eq!(send(LARGE).await, Ok(202));

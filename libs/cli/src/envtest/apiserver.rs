@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use coracle_apimachinery::validation::ip::Cidr;
-use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_builtin::admission::PluginSelection;
+use coracle_builtin::authorization::Mode;
 use coracle_control_plane::options::{self, AdmissionFlags, AuditFlags, Declared};
 use coracle_control_plane::{ControlPlane, Kinds, Options};
 

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use coracle_apimachinery::features;
-use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::serve::GoawayChance;
+use coracle_builtin::authorization::Mode;
 use coracle_storage::log::Durability;
 
 use super::Values;

@@ -1,23 +1,69 @@
-//! Bootstrap: creates the [`objects`] that kube-apiserver creates at start.
+//! Bootstrap: creates the objects that kube-apiserver creates at start.
 //!
-//! Missing objects are created at every start; existing ones are compared by [`reconcile`].
+//! Missing objects are created at every start; existing ones are reconciled by [`StartStrategy`].
 
-mod reconcile;
+use coracle_apimachinery::Result;
+use coracle_apimachinery::bootstrap::{Parameters, objects};
+use coracle_apimachinery::validation::ip::Cidr;
+use coracle_apiserver::registry::Registry;
+use coracle_apiserver::registry::deletion::rfc3339;
+use serde_json::{Value, json};
 
-pub use coracle_apimachinery::bootstrap::{Parameters, objects};
-pub use reconcile::{ReconcileAction, reconcile};
+use super::strategy::StartStrategy;
+
+/// Creates the objects of the start that are missing, and restores what must be as it was.
+///
+/// - `service_cidr`: the block of cluster IPs;
+/// - `default_storage_class`: the name of the default class of the simulated CSI driver, if there are its classes;
+/// - `is_selected`: whether a controller runs, by its name; what it adds to these objects is there from the start.
+///
+/// # Errors
+/// The errors of the store.
+pub async fn bootstrap(
+    registry: &Registry,
+    secure_port: u16,
+    service_cidr: Cidr,
+    default_storage_class: Option<&str>,
+    is_selected: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<()> {
+    let mut objects = objects(&Parameters {
+        now: &rfc3339(registry.now()),
+        secure_port,
+        service_cidr: &service_cidr.network().to_string(),
+        kubernetes_ip: &service_cidr.network().first_host().to_string(),
+        is_selected,
+    });
+    objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
+    registry.bootstrap(&objects, &StartStrategy).await
+}
+
+/// The classes of the simulated CSI driver: the default one, and one that waits for a pod.
+fn storage_classes(name: &str) -> [Value; 2] {
+    let class = |metadata: Value, mode: &str| {
+        json!({
+            "kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": metadata,
+            "provisioner": "coracle.csi", "reclaimPolicy": "Delete", "volumeBindingMode": mode,
+            "allowVolumeExpansion": true,
+        })
+    };
+    let is_default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    let waiting = json!({"name": format!("{name}-wait")});
+    [
+        class(json!({"name": name, "annotations": is_default}), "Immediate"),
+        class(waiting, "WaitForFirstConsumer"),
+    ]
+}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::Value;
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
-    use crate::access::UserInfo;
-    use crate::access::authorize::{Authorizer, Mode, RequestAttributes, ResourceTarget, Target};
-    use crate::access::rbac::GROUP;
-    use crate::names::GroupResource;
+    use coracle_apiserver::access::UserInfo;
+    use coracle_apiserver::access::authorize::{RequestAttributes, ResourceTarget, Target};
+
+    use super::*;
+    use crate::rbac::GROUP;
+    use crate::rbac::testing::World;
 
     const PARAMETERS: Parameters<'_> = Parameters {
         now: "2026-01-02T03:04:05Z",
@@ -90,13 +136,14 @@ mod tests {
 
     #[test]
     fn the_default_roles_allow_their_purpose() {
-        let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
+        let roles = World::default();
         for object in objects(&PARAMETERS) {
             if object["apiVersion"].as_str().is_some_and(|v| v.starts_with(GROUP)) {
                 let plural = format!("{}s", object["kind"].as_str().expect("a kind").to_lowercase());
-                authorizer.upsert(&GroupResource::new(GROUP, &plural), &object);
+                roles.put(&plural, object);
             }
         }
+        let authorizer = roles.authorizer();
         let resource = |group: &'static str, resource: &'static str, namespace: &'static str| {
             Target::Resource(ResourceTarget { group, resource, namespace, ..ResourceTarget::default() })
         };

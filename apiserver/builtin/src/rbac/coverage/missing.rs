@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::access::rules::{PolicyRule, Values, quoted};
+use crate::rbac::rules::{PolicyRule, Values, quoted};
 
 /// The target of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,49 +1,27 @@
-//! Reconciliation: what is restored of a bootstrap object when the server starts again.
+//! Reconciliation: what is restored of a default role or binding when the server starts again.
 //!
 //! Operators may extend the default roles and bindings, and may opt out with the annotation
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"`; otherwise missing rules and subjects, and those that
-//! upgrades add, are restored. The specs of the default flow control objects are restored as long as their annotation
-//! requests it. Everything else is left unchanged.
+//! upgrades add, are restored.
 
+use coracle_apiserver::registry::ReconcileAction;
 use serde_json::{Map, Value};
 
-use crate::access::coverage::{CoverageLimits, missing};
-use crate::access::rules::PolicyRule;
+use super::coverage::{CoverageLimits, missing};
+use super::rules::PolicyRule;
 
-const RBAC_AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-const FLOW_AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// What to do with a stored object.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ReconcileAction {
-    /// Leave the stored object unchanged.
-    Keep,
-    /// Store this object instead.
-    Update(Value),
-    /// Delete the stored object and create this one: a binding cannot change its role.
-    Recreate(Value),
-}
-
-/// Compares a bootstrap object with the stored one of its name.
+/// Compares a default role or binding with the stored one of its name.
 pub fn reconcile(wanted: &Value, stored: &Value) -> ReconcileAction {
-    let annotation = |name: &str| stored["metadata"]["annotations"][name].as_str().unwrap_or("");
+    if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return ReconcileAction::Keep;
+    }
     let restored = match wanted["kind"].as_str().unwrap_or("") {
-        "ClusterRole" | "Role" | "ClusterRoleBinding" | "RoleBinding"
-            if annotation(RBAC_AUTOUPDATE) == "false" =>
-        {
-            return ReconcileAction::Keep;
-        }
         "ClusterRole" | "Role" => role(wanted, stored),
-        "ClusterRoleBinding" | "RoleBinding" if wanted["roleRef"] != stored["roleRef"] => {
-            return ReconcileAction::Recreate(wanted.clone());
-        }
-        "ClusterRoleBinding" | "RoleBinding" => {
-            with_metadata(wanted, added(stored, "subjects", items(&wanted["subjects"])))
-        }
-        "FlowSchema" | "PriorityLevelConfiguration" if annotation(FLOW_AUTOUPDATE) == "true" => {
-            with(stored, "spec", wanted["spec"].clone())
-        }
-        _ => return ReconcileAction::Keep,
+        // A binding cannot change its role.
+        _ if wanted["roleRef"] != stored["roleRef"] => return ReconcileAction::Recreate(wanted.clone()),
+        _ => with_metadata(wanted, added(stored, "subjects", items(&wanted["subjects"]))),
     };
     if restored == *stored { ReconcileAction::Keep } else { ReconcileAction::Update(restored) }
 }
@@ -107,8 +85,9 @@ fn items(list: &Value) -> &[Value] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn missing_rules_are_restored() {
@@ -117,7 +96,7 @@ mod tests {
         let list = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
         let role = |metadata: Value, rules: Value| json!({"kind": "ClusterRole", "metadata": metadata, "rules": rules});
         let labels = json!({"labels": {"a": "b"}});
-        let own = json!({"annotations": {RBAC_AUTOUPDATE: "false"}});
+        let own = json!({"annotations": {AUTOUPDATE: "false"}});
         for (case, stored, want) in [
             ("as it was", role(labels.clone(), json!([both])), ReconcileAction::Keep),
             (
@@ -150,26 +129,5 @@ mod tests {
         let want = aggregated(json!([{"matchLabels": {"c": "d"}}, {"matchLabels": {"a": "b"}}]), json!([]));
         assert_eq!(reconcile(&wanted, &stored), ReconcileAction::Update(want.clone()));
         assert_eq!(reconcile(&wanted, &want), ReconcileAction::Keep);
-    }
-
-    #[test]
-    fn bindings_and_flow_control_are_restored() {
-        let binding = |role: &str, subjects: Value| json!({"kind": "RoleBinding", "metadata": {}, "roleRef": {"name": role}, "subjects": subjects});
-        let flow = |annotation: &str, precedence: i64| json!({"kind": "FlowSchema", "metadata": {"annotations": {FLOW_AUTOUPDATE: annotation}}, "spec": {"matchingPrecedence": precedence}});
-        let wanted = binding("r", json!([{"name": "a"}]));
-        for (wanted, stored, want) in [
-            (
-                &wanted,
-                binding("r", json!([{"name": "b"}])),
-                ReconcileAction::Update(binding("r", json!([{"name": "b"}, {"name": "a"}]))),
-            ),
-            (&wanted, binding("r", json!([{"name": "a"}, {"name": "b"}])), ReconcileAction::Keep),
-            (&wanted, binding("x", json!([{"name": "a"}])), ReconcileAction::Recreate(wanted.clone())),
-            (&flow("true", 1), flow("true", 2), ReconcileAction::Update(flow("true", 1))),
-            (&flow("true", 1), flow("false", 2), ReconcileAction::Keep),
-            (&json!({"kind": "Namespace"}), json!({"kind": "Namespace", "spec": {}}), ReconcileAction::Keep),
-        ] {
-            assert_eq!(reconcile(wanted, &stored), want);
-        }
     }
 }

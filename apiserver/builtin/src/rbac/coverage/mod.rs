@@ -18,7 +18,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::rules::{ALL, PolicyRule, Values, url_prefix};
+use crate::rbac::rules::{ALL, PolicyRule, Values, url_prefix};
 use bits::Bits;
 pub use missing::Missing;
 use missing::RightTarget;

@@ -1,9 +1,8 @@
 //! Rules: what one RBAC rule allows.
 
+use coracle_apimachinery::field::quote;
+use coracle_apiserver::access::authorize::{RequestAttributes, Target};
 use serde_json::{Map, Value};
-
-use super::authorize::{RequestAttributes, Target};
-use crate::field::quote;
 
 /// A `PolicyRule`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,7 +176,7 @@ pub fn url_prefix(rule: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::authorize::ResourceTarget;
+    use coracle_apiserver::access::authorize::ResourceTarget;
     use serde_json::json;
 
     fn resource<'a>(
