@@ -89,8 +89,8 @@ pub struct Decision {
 ///
 /// Source: `Authorizer` and `RuleResolver` in k8s.io/apiserver's `pkg/authorization/authorizer`.
 pub trait RuleResolver: Send + Sync {
-    /// Decides about a request by all that was written before the call. A denial has its reason; a permission has one if it
-    /// `is_explained`.
+    /// Decides about a request by all that was written before the call. A denial has its reason; a
+    /// permission has one if it `is_explained`.
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision;
 
     /// The rules that apply to a user in a namespace, as far as their text fits into `max_bytes`.
@@ -100,8 +100,8 @@ pub trait RuleResolver: Send + Sync {
 /// The rules that apply to a user in a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserRules {
-    /// The rules with the members `verbs`, `apiGroups`, `resources`, `resourceNames` and `nonResourceURLs`, of which none is
-    /// empty.
+    /// The rules as objects with the members `verbs`, `apiGroups`, `resources`, `resourceNames` and
+    /// `nonResourceURLs`; empty ones are left out.
     pub rules: Vec<Value>,
     /// Whether there are more rules.
     pub is_truncated: bool,

@@ -25,7 +25,8 @@ pub trait BootstrapStrategy: Sync {
         "kube-apiserver"
     }
 
-    /// The object without the fields that nobody manages, because the server or a controller decides them.
+    /// The object without the fields that have no manager, because the server or a controller
+    /// decides them.
     fn managed(&self, object: &Value) -> Value {
         object.clone()
     }

@@ -22,7 +22,8 @@ impl RbacAuthorizer {
         RbacAuthorizer { informer: RbacInformer::new(store, table) }
     }
 
-    /// The rules of each binding that applies to the user in a namespace, and the bound roles that do not exist.
+    /// The rules of each binding that applies to the user in a namespace, and the bound roles that
+    /// do not exist.
     pub(super) fn bound_rules(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRules>, Vec<RoleRef>) {
         self.informer.index().rules_for(user, namespace)
     }

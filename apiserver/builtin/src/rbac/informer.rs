@@ -1,8 +1,9 @@
-//! The informer: roles and bindings are stored like anything else, and must be known before the next decision.
+//! The informer: an index of the stored roles and bindings, as new as the store.
 //!
-//! Nobody is notified when one changes; whoever reads the index first brings it up to date. That costs a comparison of revisions
-//! when nothing was written since. Where history no longer reaches back to what was seen last, deletions may be among what is
-//! missing, so everything is read anew and replaces all that was known.
+//! No write notifies it; each read of the index first brings it up to date. That costs a comparison
+//! of revisions when nothing was written since. Where history no longer reaches back to the last
+//! event that was read, deletions may be among the missing events, so everything is read anew and
+//! replaces the index.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Reconciliation: what is restored of a default role or binding when the server starts again.
+//! Reconciliation of the default roles and bindings at each start.
 //!
-//! Operators may extend the default roles and bindings, and may opt out with the annotation
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"`; otherwise missing rules and subjects, and those that
-//! upgrades add, are restored.
+//! Operators may extend them, and may opt out with the annotation
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"`; otherwise missing rules and subjects,
+//! and those that upgrades add, are restored.
 
 use coracle_apiserver::registry::ReconcileAction;
 use serde_json::{Map, Value};

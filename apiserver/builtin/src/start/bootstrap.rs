@@ -14,8 +14,10 @@ use super::strategy::StartStrategy;
 /// Creates the objects of the start that are missing, and restores what must be as it was.
 ///
 /// - `service_cidr`: the block of cluster IPs;
-/// - `default_storage_class`: the name of the default class of the simulated CSI driver, if there are its classes;
-/// - `is_selected`: whether a controller runs, by its name; what it adds to these objects is there from the start.
+/// - `default_storage_class`: the name of the default class of the simulated CSI driver; None: the
+///   driver has no classes;
+/// - `is_selected`: whether a controller runs, by its name; what it adds to these objects is there
+///   from the start.
 ///
 /// # Errors
 /// The errors of the store.

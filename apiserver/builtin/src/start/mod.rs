@@ -1,4 +1,5 @@
-//! Objects that a server writes on its own account when it starts: those of every cluster, and those about itself.
+//! Objects that a server writes on its own account when it starts: those of every cluster, and
+//! those about itself.
 
 mod advertisement;
 mod authentication;

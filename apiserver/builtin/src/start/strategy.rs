@@ -1,7 +1,7 @@
-//! Strategy: who manages the objects of the start, and what is restored of them when the server starts again.
+//! The strategy for the objects of the start: their field managers, and their reconciliation.
 //!
-//! Default roles and bindings are restored by [`rbac`]. The specs of the default flow control objects are restored as long as
-//! their annotation requests it. Everything else is left unchanged.
+//! Default roles and bindings are restored by [`rbac`]. The specs of the default flow control
+//! objects are restored as long as their annotation requests it. Everything else is left unchanged.
 
 use coracle_apiserver::registry::{BootstrapStrategy, ReconcileAction};
 use serde_json::Value;

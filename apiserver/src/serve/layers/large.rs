@@ -26,7 +26,8 @@ const GROWTH: usize = 16;
 const NODE: usize = 16;
 /// In protobuf nodes cannot be counted without decoding, and have fewer bytes: such bodies count so many times.
 const PROTOBUF: usize = 4;
-/// The groups whose objects take long whatever their size: expressions and patterns are compiled. Extensions name others.
+/// The groups whose objects take long whatever their size: expressions and patterns are compiled.
+/// Extensions name others.
 const COMPILED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
 /// others wait for the store, or for admission webhooks.
