@@ -15,7 +15,6 @@ const CRATES: [(&str, &[&str]); 4] = [
             "schema",
             "annotations",
             "features",
-            "clock",
             "bootstrap",
             "user",
             "object_meta",

@@ -2,7 +2,6 @@
 //!
 //! Writes of every kind, conflicts, compaction, reopening, exact older states and watches, over each log.
 //! `PROPTEST_CASES` says how many histories to try.
-
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
 

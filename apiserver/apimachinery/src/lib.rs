@@ -9,7 +9,6 @@
 pub mod allocation;
 pub mod annotations;
 pub mod bootstrap;
-pub mod clock;
 pub mod cluster;
 pub mod codec;
 pub mod conditions;

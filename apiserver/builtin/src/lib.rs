@@ -13,6 +13,7 @@ mod quota;
 mod rbac;
 mod reviews;
 pub mod start;
+pub mod timers;
 pub mod tokens;
 
 use coracle_apiserver::serve::{ActionDeclaration, Extensions};

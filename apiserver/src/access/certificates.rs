@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use coracle_clock::Clock;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
@@ -33,7 +34,7 @@ use super::certificate_signer::CertificateSigner;
 use super::file;
 use super::serving::ServingCertificate;
 use super::tls::Tls;
-use super::validity::{Validity, WallClock, unix_seconds};
+use super::validity::{Validity, unix_seconds};
 
 /// The user of the kubeconfig.
 pub const ADMIN: &str = "coracle-admin";
@@ -132,8 +133,8 @@ pub enum CertificateError {
 
 impl Certificates {
     /// A new authority and its certificates, in memory only. `names` are additional names and addresses of the server.
-    pub fn ephemeral(names: &[String], clock: &WallClock) -> Result<Certificates, CertificateError> {
-        let now = clock();
+    pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
+        let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::new(now)?;
         let leaf = Leaf::server(names);
         let server = authority.issue(&leaf, now)?;
@@ -145,9 +146,9 @@ impl Certificates {
     pub fn in_folder(
         folder: &Path,
         names: &[String],
-        clock: &WallClock,
+        clock: &Clock,
     ) -> Result<Certificates, CertificateError> {
-        let now = clock();
+        let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::in_folder(folder, now)?;
         let kept = |leaf: &Leaf| match leaf.read(folder) {
             Some(pair) if authority.is_current(&pair, leaf, now) => Ok(pair),
@@ -169,7 +170,7 @@ impl Certificates {
         leaf: Leaf,
         admin: Pair,
         folder: Option<PathBuf>,
-        clock: &WallClock,
+        clock: &Clock,
     ) -> Result<Certificates, CertificateError> {
         let (issued, authority_pem) = (server.clone(), authority.certificate_pem.clone());
         // The file of the authority may hold more than its certificate, too.
@@ -497,11 +498,11 @@ mod tests {
     use crate::access::validity::RENEWAL;
 
     fn now() -> SystemTime {
-        SystemTime::now()
+        Clock::system().now().into()
     }
 
-    fn at(time: SystemTime) -> WallClock {
-        Arc::new(move || time)
+    fn at(time: SystemTime) -> Clock {
+        Clock::mock(time.try_into().expect("a time")).0
     }
 
     fn open(folder: &Path, names: &[&str], now: SystemTime) -> Result<Certificates, CertificateError> {

@@ -11,12 +11,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use coracle_clock::Clock;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::metrics::AuditMetrics;
 use super::rotation::{RotatingFile, Rotation};
-use crate::clock::Clock;
 
 /// The most events that wait to be written: kube-apiserver's `--audit-log-batch-buffer-size`.
 const MAX_EVENTS: usize = 10_000;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_apimachinery::allocation::SERVICE_CIDR;
+use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::Request;
 use http_body_util::Full;
-use jiff::Timestamp;
 
 use super::exchange::{AuthorizedRequest, ReceivedRequest};
 use crate::Error;
@@ -51,7 +51,7 @@ pub fn forbidden(user: &str) -> Error {
 
 /// An authenticator that knows no token.
 pub fn authenticator() -> Authenticator {
-    Authenticator::new(Vec::new(), Arc::new(|| Timestamp::UNIX_EPOCH))
+    Authenticator::new(Vec::new(), Clock::mock(jiff::Timestamp::UNIX_EPOCH).0)
 }
 
 /// A registry with the first objects of a cluster.
@@ -67,7 +67,7 @@ pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
         Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::new(mode));
     let registry =
-        Registry::new(registry::Config::new(store, resources, Arc::new(Timestamp::now), authorizer.clone()));
+        Registry::new(registry::Config::new(store, resources, Clock::system(), authorizer.clone()));
     registry.bootstrap(6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
     (Arc::new(registry), authorizer)
 }

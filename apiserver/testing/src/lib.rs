@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_apimachinery::allocation::SERVICE_CIDR;
-use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, ResourceInfo, SharedResourceTable};
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
@@ -20,6 +19,7 @@ use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_builtin::admission::{PluginContext, PluginSelection, chain};
 use coracle_builtin::allocation::ServiceAllocator;
+use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::{Method, Request, Response, header};
@@ -57,7 +57,7 @@ impl TestServer {
         let index = ObjectIndex::new(resources.clone());
         let store =
             Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
-        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let clock = Clock::system();
         let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
         let webhooks =
             WebhookContext { resources: resources.clone(), clients: Arc::default(), metrics: Arc::default() };

@@ -16,7 +16,6 @@
 
 pub mod batch;
 pub mod cache;
-pub mod clock;
 mod context;
 mod controller;
 pub mod controller_ref;
@@ -34,6 +33,7 @@ mod sources;
 pub mod supervise;
 #[cfg(test)]
 mod tests;
+pub mod timers;
 
 pub use context::Context;
 pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};

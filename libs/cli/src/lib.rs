@@ -1,5 +1,4 @@
 //! The command line of `coracle`: its subcommands and flags, and the programs of envtest.
-
 #![warn(missing_docs)]
 
 mod backup;

@@ -7,7 +7,6 @@
 //! are; OpenTelemetry's own crates are ten more, most of which nothing here would use.
 //!
 //! Source: OTLP 1.x, "OTLP/gRPC"; the bounds are those of OpenTelemetry's batch span processor.
-
 #![warn(missing_docs)]
 
 pub mod proto;
