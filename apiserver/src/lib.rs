@@ -3,6 +3,7 @@
 //! The modules below it are those of `coracle-apimachinery`, under the same names.
 
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod access;
 pub mod admission;

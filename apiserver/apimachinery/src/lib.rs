@@ -5,6 +5,7 @@
 //! Start at [`resource_info`], everything about a resource, and [`strategy`], the rules of a kind.
 
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod allocation;
 pub mod annotations;

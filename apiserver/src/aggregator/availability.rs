@@ -1,6 +1,7 @@
 //! The condition `Available` of APIServices that have a service.
 //!
 //! Source: kube-aggregator's `remote_available_controller.go`, which has the reasons and texts.
+#![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::sync::Arc;
 use std::time::Duration;

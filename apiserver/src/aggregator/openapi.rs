@@ -4,6 +4,7 @@
 //! was known. Nothing waits for them: discovery merges what is there.
 //!
 //! Source: kube-aggregator's `openapiv3/aggregator` and `openapi/aggregator`.
+#![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::collections::HashMap;
 use std::sync::Arc;

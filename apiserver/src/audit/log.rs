@@ -2,6 +2,7 @@
 //!
 //! What waits to be written is bounded: a disk that is full, or does not answer, costs events, which are counted, but stalls no
 //! request.
+#![expect(clippy::disallowed_methods, reason = "a request waits for the log for a bounded time")]
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -392,6 +392,7 @@ impl Cluster for Registry {
         }))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a request waits for a bounded time")]
     fn wait_for<'a>(
         &'a self,
         resource: &'a GroupResource,

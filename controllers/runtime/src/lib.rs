@@ -13,6 +13,7 @@
 //! table of tests, and more files only where they are needed. After an error the key is queued again with backoff; a panic
 //! restarts the controller ([`supervise`]). A [`ControllerDescriptor`] names a controller and starts it.
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod batch;
 pub mod cache;

@@ -4,6 +4,7 @@
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
 //! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is ours: a key
 //! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once.
+#![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{Debug, Display};

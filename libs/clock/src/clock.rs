@@ -1,4 +1,5 @@
 //! The clock: the machine's time, or one that is advanced.
+#![expect(clippy::disallowed_methods, reason = "the one clock, which everything else reads the time from")]
 
 use std::fmt;
 use std::sync::Arc;

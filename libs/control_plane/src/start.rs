@@ -241,6 +241,7 @@ impl Options {
             own_kubeconfig: None.into(),
         };
         // If this takes too long, `/readyz` continues to report what is missing.
+        #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
         let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
         Ok(control_plane)
     }
@@ -352,6 +353,7 @@ fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
 }
 
 /// The options of a store that reports on standard error when loading takes long.
+#[expect(clippy::disallowed_methods, reason = "the time that loading takes is measured")]
 fn store_options() -> coracle_storage::Options {
     const QUIET: Duration = Duration::from_secs(1);
     let started = std::time::Instant::now();
