@@ -15,6 +15,7 @@ use crate::fields::apply::ApplyTo;
 use crate::fields::entry;
 use crate::fields::manage::FieldManager;
 use crate::fields::versions::Versions;
+use crate::flow_control::{FLOW_SCHEMAS, GROUP, PRIORITY_LEVELS};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
@@ -22,9 +23,6 @@ use crate::registry::{Reconcile, Registry, Target, parse};
 use crate::timers::FLOW_SCHEMA_RETRY;
 use crate::{Error, Result};
 
-const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-const FLOW_SCHEMAS: &str = "flowschemas";
-const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 
 /// The wait before the next try after a failure.

@@ -1,5 +1,5 @@
 //! The parts that a server of Kubernetes' built-in kinds attaches to the generic API server:
-//! admission plugins, quotas, allocation, subresources of pods, reviews, tokens. The counterpart
+//! admission plugins, quotas, allocation, addresses of Services, subresources of pods, reviews, tokens. The counterpart
 //! of k8s.io/kubernetes' `plugin` and `pkg/registry` over k8s.io/apiserver.
 //!
 //! The rules of single kinds are in `coracle-resources`; neither crate depends on the other.
@@ -12,6 +12,7 @@ mod pods;
 mod quota;
 mod rbac;
 mod reviews;
+pub mod services;
 pub mod start;
 pub mod timers;
 pub mod tokens;

@@ -116,7 +116,9 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
             .name(NameRule::Label)
             .generation(),
         ("apps", "DaemonSet") => {
-            Behaviour::of(apps::DaemonSetStrategy).columns(printers::apps::DAEMON_SET).generation()
+            let printer = Printer::of_columns(printers::apps::DAEMON_SET)
+                .without_annotation(apps::DEPRECATED_TEMPLATE_GENERATION);
+            Behaviour::of(apps::DaemonSetStrategy).printer(printer).generation()
         }
         ("apps", "ControllerRevision") => Behaviour::of(apps::ControllerRevisionStrategy)
             .columns(printers::apps::CONTROLLER_REVISION)

@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::certificates::CertificateAuthority;
+use super::authority::CertificateAuthority;
 use super::der;
 
 /// Why a request is not signed.

@@ -2,12 +2,13 @@
 //!
 //! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`]
 //! may replace it by another one; [`authorize`] decides with [`rbac`] whether that user may perform the request.
-//! [`certificates`] is the cluster's certificate authority,
-//! [`tls`] the listener's use of it, [`kubeconfig`] the administrator's.
+//! [`certificates`] has those of the cluster's certificate authority (`authority.rs`),
+//! [`tls`] is the listener's use of them, [`kubeconfig`] the administrator's.
 //!
 //! Nothing here reads the store: the registry reports the RBAC objects it writes to [`authorize::Authorizer`].
 
 pub mod authenticate;
+mod authority;
 pub mod authorize;
 pub mod certificate_signer;
 pub mod certificates;

@@ -16,7 +16,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::certificates::{CertificateAuthority, CertificateError, Leaf, Pair};
+use super::authority::{CertificateAuthority, CertificateError, Leaf, Pair};
 use super::validity::{Validity, unix_seconds};
 
 /// The certificate that the listener presents.

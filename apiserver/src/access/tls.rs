@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use coracle_apimachinery::user::{CREDENTIAL_ID, UserInfo};
 use coracle_pki::Subject;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
@@ -16,7 +17,6 @@ use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authenticate::{CREDENTIAL_ID, UserInfo};
 use super::validity::{Validity, unix_seconds};
 
 /// The user id's attribute in a certificate's subject: 1.3.6.1.4.1.57683.2 (KEP-5018).

@@ -20,7 +20,7 @@ use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Target};
 use crate::timers::{API_SERVICE_CHECK, API_SERVICE_RETRY};
-use crate::webhook::{HttpClient, TransportError, is_slice_of};
+use crate::webhook::{HttpClient, ServiceReference, TransportError};
 use crate::{Error, Result, conditions};
 
 /// How often all are checked while all are available, and while one is not.
@@ -107,21 +107,10 @@ impl AvailabilityController {
 
     async fn check(&self, api: &RemoteApi) -> Outcome {
         let service = &api.service;
-        let what = format!("service/{} in {}", service.name, quote(&service.namespace));
         let clients = self.registry.webhook_clients();
         let client = match clients.service_client(service, &api.tls, &*self.registry) {
             Ok(client) => client,
-            Err(TransportError::ServiceNotFound(_)) => {
-                return Outcome::failed("ServiceNotFound", format!("{what} is not present"));
-            }
-            Err(TransportError::NoServicePort { port, .. }) => {
-                return Outcome::failed(
-                    "ServicePortError",
-                    format!("{what} is not listening on port {port}"),
-                );
-            }
-            Err(TransportError::NoEndpoints(_)) => return self.missing_endpoints(api),
-            Err(error) => return Outcome::failed("FailedDiscoveryCheck", error.to_string()),
+            Err(error) => return unresolved(service, &error),
         };
         let url =
             format!("https://{}.{}.svc:{}{}", service.name, service.namespace, service.port, api.path());
@@ -144,27 +133,6 @@ impl AvailabilityController {
         }
     }
 
-    /// The outcome for a service without addresses. One without selectors may have no EndpointSlices either.
-    fn missing_endpoints(&self, api: &RemoteApi) -> Outcome {
-        let service = &api.service;
-        let what = format!("service/{} in {}", service.name, quote(&service.namespace));
-        let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
-        let slices = Cluster::list(&*self.registry, &slices, &service.namespace).unwrap_or_default();
-        if !slices.iter().any(|slice| is_slice_of(slice, &service.name)) {
-            return Outcome::failed("EndpointsNotFound", format!("cannot find endpointslices for {what}"));
-        }
-        let services = GroupResource::new("", "services");
-        let stored = Cluster::get(&*self.registry, &services, &service.namespace, &service.name);
-        let stored = stored.ok().flatten();
-        let ports = stored.as_ref().and_then(|stored| stored["spec"]["ports"].as_array());
-        let port =
-            ports.into_iter().flatten().find(|port| port["port"].as_u64() == Some(u64::from(service.port)));
-        let name = port.and_then(|port| port["name"].as_str()).unwrap_or_default();
-        let name = quote(name);
-        let message = format!("endpointslices for {what} have no addresses with port name {name}");
-        Outcome::failed("MissingEndpoints", message)
-    }
-
     /// Stores the condition, if it is another one.
     async fn store(&self, api: &RemoteApi, outcome: &Outcome) -> Result<()> {
         let resource = GroupResource::new(GROUP, PLURAL);
@@ -182,6 +150,29 @@ impl AvailabilityController {
         let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
         let target = Target { info, namespace: String::new(), name: api.name.clone() };
         self.registry.rewrite(&target, false, |stored| Ok(changed(stored))).await
+    }
+}
+
+/// The outcome for a service that leads to no server.
+fn unresolved(service: &ServiceReference, error: &TransportError) -> Outcome {
+    let what = format!("service/{} in {}", service.name, quote(&service.namespace));
+    match error {
+        TransportError::ServiceNotFound(_) => {
+            Outcome::failed("ServiceNotFound", format!("{what} is not present"))
+        }
+        TransportError::NoServicePort { port, .. } => {
+            Outcome::failed("ServicePortError", format!("{what} is not listening on port {port}"))
+        }
+        // A service without selectors may have no EndpointSlices.
+        TransportError::NoEndpoints { port_name: None, .. } => {
+            Outcome::failed("EndpointsNotFound", format!("cannot find endpointslices for {what}"))
+        }
+        TransportError::NoEndpoints { port_name: Some(name), .. } => {
+            let name = quote(name);
+            let message = format!("endpointslices for {what} have no addresses with port name {name}");
+            Outcome::failed("MissingEndpoints", message)
+        }
+        error => Outcome::failed("FailedDiscoveryCheck", error.to_string()),
     }
 }
 

@@ -115,7 +115,7 @@ impl Form {
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {
-                let partial = render::partial_metadata(item.requested, version);
+                let partial = render::partial_metadata(item.requested, &info.behaviour.printer, version);
                 Ok(self.encode_meta("PartialObjectMetadata", &partial))
             }
             Transform::PartialObjectList(_) => {
@@ -170,8 +170,9 @@ impl Form {
                     .encode_meta("Table", &table::table(&info.behaviour.printer, items, metadata, &options)))
             }
             Transform::PartialObjectList(version) => {
-                let list =
-                    render::partial_metadata_list(shown.iter().map(Shown::requested), metadata, version);
+                let objects = shown.iter().map(Shown::requested);
+                let printer = &info.behaviour.printer;
+                let list = render::partial_metadata_list(objects, metadata, printer, version);
                 Ok(self.encode_meta("PartialObjectMetadataList", &list))
             }
             Transform::PartialObject(_) => {

@@ -19,8 +19,7 @@ impl Form {
     /// The version of PartialObjectMetadata that this form is, if it can be copied from stored bytes.
     pub(super) fn partial_copy(&self, info: &ResourceInfo) -> Option<MetaVersion> {
         let is_json = self.accept.format == Format::Json && !self.accept.pretty;
-        // Of its annotations one is not shown.
-        let is_as_stored = info.shows_stored_bytes() && info.group_kind.kind != "DaemonSet";
+        let is_as_stored = info.shows_stored_bytes() && info.behaviour.printer.hidden_annotation().is_none();
         match self.accept.transform {
             Transform::PartialObject(version) if is_json && is_as_stored => Some(version),
             _ => None,
@@ -45,6 +44,7 @@ pub(super) fn copy(object: &[u8], version: MetaVersion) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::render::partial_metadata;
+    use crate::render::table::Printer;
     use crate::schema::schema;
     use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ mod tests {
                 "kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"containers": []}, "status": {},
             });
             for version in [MetaVersion::V1, MetaVersion::V1beta1] {
-                let made = bytes(&partial_metadata(&object, version), partial());
+                let made = bytes(&partial_metadata(&object, &Printer::default(), version), partial());
                 let copied = copy(&bytes(&object, pod()), version);
                 assert_eq!(copied.as_deref(), Some(made.as_ref()), "{metadata}");
             }

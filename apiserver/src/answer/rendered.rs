@@ -179,7 +179,9 @@ impl Renderer {
                 let options = self.form.table_options(version, false);
                 self.info.behaviour.printer.row(item(&shown), &options)
             }
-            Transform::PartialObjectList(version) => render::partial_metadata(shown.requested(), version),
+            Transform::PartialObjectList(version) => {
+                render::partial_metadata(shown.requested(), &self.info.behaviour.printer, version)
+            }
             Transform::None | Transform::PartialObject(_) => as_item(&self.info, shown.into_requested()),
         })
     }
@@ -204,7 +206,7 @@ pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option
             (document, meta_type("Table")?, "rows", meta_type("TableRow")?)
         }
         Transform::PartialObjectList(version) => {
-            let mut document = render::partial_metadata_list([], metadata, version);
+            let mut document = render::partial_metadata_list([], metadata, &info.behaviour.printer, version);
             document["items"] = json!([]);
             (document, meta_type("PartialObjectMetadataList")?, "items", meta_type("PartialObjectMetadata")?)
         }

@@ -78,8 +78,10 @@ impl Frames {
                     &table::table_of_one(&info.behaviour.printer, item(&shown), &options),
                 )
             }
-            Transform::PartialObject(version) | Transform::PartialObjectList(version) => form
-                .encode_meta("PartialObjectMetadata", &render::partial_metadata(shown.requested(), version)),
+            Transform::PartialObject(version) | Transform::PartialObjectList(version) => {
+                let partial = render::partial_metadata(shown.requested(), &info.behaviour.printer, version);
+                form.encode_meta("PartialObjectMetadata", &partial)
+            }
         };
         self.delimit(kind, &bytes)
     }

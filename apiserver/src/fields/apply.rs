@@ -68,7 +68,7 @@ impl ApplyTo<'_> {
         let is_kubectl = applier.manager == last_applied::KUBECTL;
         let applied = match merge(force) {
             Err(Refusal::Conflicts(conflicts)) if is_kubectl => {
-                match last_applied::remaining(&conflicts, self, live) {
+                match last_applied::remaining(&conflicts, live, self.type_ref) {
                     Some(remaining) if remaining.is_empty() => merge(true),
                     Some(remaining) => Err(Refusal::Conflicts(remaining)),
                     None => Err(Refusal::Conflicts(conflicts)),

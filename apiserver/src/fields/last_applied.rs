@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::FieldPathSet;
-use super::apply::ApplyTo;
 use super::conflict::Conflicts;
 use super::typed::{self, Duplicates};
 use super::walk::{self, fields};
 use crate::codec::json::write_untyped;
 use crate::object_meta::ObjectMeta;
+use crate::schema::TypeRef;
 
 /// The manager that kubectl applies as. Others do not share the annotation's history.
 pub const KUBECTL: &str = "kubectl";
@@ -18,8 +18,8 @@ const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// The conflicts that remain when kubectl takes over what it applied by itself before, and nobody has changed since. None if
 /// there is nothing to take over.
-pub fn remaining(conflicts: &Conflicts, to: &ApplyTo<'_>, live: &Value) -> Option<Conflicts> {
-    let allowed = unchanged_since_last_apply(to, live)?;
+pub fn remaining(conflicts: &Conflicts, live: &Value, type_ref: &TypeRef) -> Option<Conflicts> {
+    let allowed = unchanged_since_last_apply(live, type_ref)?;
     let remaining = conflicts.iter().cloned().filter_map(|mut conflict| {
         conflict.fields.difference_with(&allowed);
         (!conflict.fields.is_empty()).then_some(conflict)
@@ -27,15 +27,15 @@ pub fn remaining(conflicts: &Conflicts, to: &ApplyTo<'_>, live: &Value) -> Optio
     Some(remaining.collect())
 }
 
-fn unchanged_since_last_apply(to: &ApplyTo<'_>, live: &Value) -> Option<FieldPathSet> {
+fn unchanged_since_last_apply(live: &Value, type_ref: &TypeRef) -> Option<FieldPathSet> {
     let annotation = annotation(live)?;
     let last: Value = crate::codec::json::decode_value(annotation.as_bytes()).ok()?.value;
     if last.get("apiVersion") != live.get("apiVersion") {
         return None;
     }
-    typed::check(&last, to.type_ref, Duplicates::Refused).ok()?;
-    let comparison = walk::compare(Some(&last), live, to.type_ref);
-    let mut unchanged = fields(&last, to.type_ref);
+    typed::check(&last, type_ref, Duplicates::Refused).ok()?;
+    let comparison = walk::compare(Some(&last), live, type_ref);
+    let mut unchanged = fields(&last, type_ref);
     unchanged.difference_with(&comparison.written);
     unchanged.difference_with(&comparison.removed);
     Some(unchanged)

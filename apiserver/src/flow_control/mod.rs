@@ -41,6 +41,13 @@ pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 /// `--max-mutating-requests-inflight` (200).
 pub const SERVER_CONCURRENCY_LIMIT: usize = 600;
 
+/// The group of the configuration.
+pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+/// The resource of FlowSchemas.
+pub(crate) const FLOW_SCHEMAS: &str = "flowschemas";
+/// The resource of PriorityLevelConfigurations.
+pub(crate) const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
+
 /// The maximum age of the configuration by which requests are classified.
 const REFRESH: Duration = Duration::from_secs(1);
 

@@ -424,11 +424,11 @@ impl flow_control::ConfigurationSource for Registry {
         let snapshot = self.store.snapshot();
         // One that cannot be read is left out.
         let list = |resource: &str| {
-            let resource = GroupResource::new("flowcontrol.apiserver.k8s.io", resource);
+            let resource = GroupResource::new(flow_control::GROUP, resource);
             let bucket = self.by_resource(&resource).map(|info| snapshot.bucket(&info.storage.bucket));
             bucket.iter().flat_map(|bucket| bucket.iter()).filter_map(|object| parse(object).ok()).collect()
         };
-        (list("flowschemas"), list("prioritylevelconfigurations"))
+        (list(flow_control::FLOW_SCHEMAS), list(flow_control::PRIORITY_LEVELS))
     }
 }
 

@@ -1,23 +1,15 @@
-//! Api: the service, and what its requests share. What happens to a request is in [`super::stack`].
+//! Api: the service, and what its requests share. What happens to a request is in `stack.rs`.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::{Request, Response};
 use tokio::sync::{Semaphore, watch};
-use tower::ServiceExt;
 
-use super::Body;
 use super::connections::Connection;
 use super::extensions::Extensions;
 use super::layers::LARGE_LIMITS;
 use super::order::Clients;
 use super::shares::Shares;
-use super::stack::stack;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::impersonate::Impersonator;
@@ -196,24 +188,5 @@ impl Api {
     /// Ends every watch, and refuses new ones: the server shuts down.
     pub fn close(&self) {
         self.shared.close.send_replace(true);
-    }
-}
-
-impl<B> tower::Service<Request<B>> for Api
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let api = self.clone();
-        Box::pin(async move { stack(&api).oneshot(request).await })
     }
 }

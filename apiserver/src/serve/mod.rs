@@ -5,7 +5,7 @@
 //! listener.rs   stack.rs  router.rs verbs.rs respond.rs body.rs
 //! ```
 //!
-//! `route.rs` decides which verb a path and a method name.
+//! `route.rs` decides which verb the path and the method of a `call.rs` name.
 //!
 //! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It serves connections of the
 //! [`listener`], and embedders and controllers in the same process without any socket. Start at `stack.rs`, which has all layers
@@ -30,6 +30,7 @@
 mod api;
 mod backup;
 mod body;
+mod call;
 mod connections;
 mod control_frames;
 mod deadline;

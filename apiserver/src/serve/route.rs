@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::verbs::Call;
+use super::call::Call;
 use crate::request::Verb;
 use crate::resource_info::{Connection, Endpoint, ResourceInfo, Subresource};
 use crate::{Error, Result};

@@ -8,9 +8,9 @@ use http::{Method, Response};
 
 use super::api::Shared;
 use super::backup::{BACKUP_PATH, backup};
+use super::call::Call;
 use super::exchange::{MeasuredRequest, RequestContext};
 use super::layers::labels;
-use super::verbs::Call;
 use super::{Body, proxy, respond};
 use crate::aggregator::RemoteApi;
 use crate::background::in_background;

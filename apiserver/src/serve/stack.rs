@@ -9,10 +9,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use tower::layer::layer_fn;
-use tower::{Service, ServiceBuilder};
+use tower::{Service, ServiceBuilder, ServiceExt};
 
 use super::api::{Api, Shared};
 use super::exchange::ReceivedRequest;
@@ -90,4 +93,23 @@ pub fn stack<'a, B: Incoming + 'a>(
         // Starts with the seat; the deadline ends it, in the background too.
         .layer(layer_fn(|inner| Execute::new(&shared.large_turns, &shared.evaluations, on_socket, inner)))
         .service_fn(move |request| router::respond(shared, remote, request))
+}
+
+impl<B> Service<Request<B>> for Api
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.clone();
+        Box::pin(async move { stack(&api).oneshot(request).await })
+    }
 }

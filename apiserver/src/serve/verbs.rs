@@ -1,52 +1,29 @@
 //! The verbs on resources: which one a request means, and the call of the registry that carries it out.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{Method, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::api::Shared;
+use super::call::Call;
 use super::event_stream::EventStream;
 use super::extensions::{ActionRequest, ConnectRequest, Connected};
 use super::route::Route;
 use super::{Body as AnswerBody, respond};
-use crate::access::UserInfo;
 use crate::answer::Form;
 use crate::answer::watch::Frames;
-use crate::audit::AuditContext;
 use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::read::Filter;
 use crate::registry::{Body, Caller, Outcome, Payload, Target};
-use crate::request::info::ResourceRequest;
+use crate::request::Verb;
 use crate::request::negotiate::{Accept, Format, Offered, media_type};
-use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
-use crate::request::{Verb, Warnings};
+use crate::request::options::{DeleteOptions, ListOptions, WriteKind, WriteOptions};
 use crate::resource_info::{Connection, Endpoint, Part, ResourceInfo, Subresource};
 use crate::schema::{TypeRef, schema};
-use crate::telemetry::metrics::GaugeGuard;
 use crate::validation::content;
 use crate::{Error, Result};
-
-/// One request for a resource, on its way.
-pub(super) struct Call<'a> {
-    pub shared: &'a Arc<Shared>,
-    pub user: &'a UserInfo,
-    pub request: &'a ResourceRequest,
-    pub method: &'a Method,
-    pub headers: &'a HeaderMap,
-    pub query: &'a Query,
-    pub warnings: &'a Warnings,
-    pub audit: &'a AuditContext,
-    /// The address of the client, where there is a socket.
-    pub remote: Option<IpAddr>,
-    /// Counts a watch for as long as it lasts.
-    pub lasting: Option<GaugeGuard>,
-    /// The request's body, or why it could not be read: that matters where the body does.
-    pub body: Result<Bytes>,
-}
 
 impl Call<'_> {
     pub async fn answer(self) -> Result<Response<AnswerBody>> {

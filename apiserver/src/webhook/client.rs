@@ -1,9 +1,9 @@
 //! The clients, one for each server, which keep their connections; and the call of a webhook.
 #![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::error::Error as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,14 +15,12 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-use super::config::{ClientConfig, ServiceReference, Target, TlsConfig, target_of};
+use super::config::{ClientConfig, ServiceReference, Target, TlsConfig};
 use super::dial::Dialer;
 use super::error::{CallError, ConfigError, TransportError};
-use super::service::{Destination, ServiceUrl, check_host, resolve};
-use super::simulated::SimulatedNetwork;
+use super::resolver::{Destination, ServiceResolver};
 use super::verify::GoVerifier;
 use crate::cluster::Cluster;
-use crate::names::GroupResource;
 use crate::telemetry::trace_context;
 
 /// A client of one server.
@@ -30,8 +28,6 @@ pub type HttpClient = Client<Dialer, Full<Bytes>>;
 
 /// How many clients are kept; above that all are dropped, with their idle connections.
 const MAX_CLIENTS: usize = 256;
-/// How many resolved services are kept.
-const MAX_RESOLVED: usize = 1024;
 /// How many idle connections to a server are kept, and how long: those of Go's default transport are 25 and 90 s.
 const MAX_IDLE: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -47,14 +43,11 @@ const USER_AGENT: &str = "kube-apiserver-admission";
 /// The clients of all servers that were called.
 #[derive(Default)]
 pub struct ClientManager {
-    /// By namespace and name.
-    service_urls: BTreeMap<(String, String), String>,
+    /// Without one there are no services.
+    resolver: Option<Box<dyn ServiceResolver>>,
     /// The certificate that the front proxy presents to aggregated API servers.
     front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     clients: Mutex<HashMap<ClientKey, HttpClient>>,
-    resolved: Mutex<Resolved>,
-    /// As of a change of the nodes.
-    simulated: Mutex<Option<(u64, Arc<SimulatedNetwork>)>>,
 }
 
 /// What makes clients different.
@@ -63,13 +56,6 @@ struct ClientKey {
     destination: Destination,
     host: String,
     tls: TlsConfig,
-}
-
-/// The services that were resolved since the last change of a Service or an EndpointSlice.
-#[derive(Default)]
-struct Resolved {
-    revisions: [Option<u64>; 2],
-    destinations: HashMap<ServiceReference, Result<Destination, TransportError>>,
 }
 
 /// A call.
@@ -87,10 +73,9 @@ pub struct Post<'a> {
 }
 
 impl ClientManager {
-    /// With the URLs of services that cannot be reached by their EndpointSlices.
-    pub fn new(service_urls: impl IntoIterator<Item = ServiceUrl>) -> ClientManager {
-        let service_urls = service_urls.into_iter().map(|url| ((url.namespace, url.name), url.url)).collect();
-        ClientManager { service_urls, ..ClientManager::default() }
+    /// Clients that also reach services.
+    pub fn new(resolver: impl ServiceResolver + 'static) -> ClientManager {
+        ClientManager { resolver: Some(Box::new(resolver)), ..ClientManager::default() }
     }
 
     /// With the certificate chain and key that the front proxy presents.
@@ -188,52 +173,20 @@ impl ClientManager {
         service: &ServiceReference,
         cluster: &dyn Cluster,
     ) -> Result<Destination, TransportError> {
-        let revisions = [("", "services"), ("discovery.k8s.io", "endpointslices")]
-            .map(|(group, resource)| cluster.last_change(&GroupResource::new(group, resource)));
-        {
-            let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_known = revisions.iter().all(Option::is_some);
-            if resolved.revisions != revisions || !is_known || resolved.destinations.len() >= MAX_RESOLVED {
-                *resolved = Resolved { revisions, destinations: HashMap::new() };
-            }
-            if let Some(known) = resolved.destinations.get(service) {
-                return known.clone();
-            }
+        match &self.resolver {
+            Some(resolver) => resolver.resolve(service, cluster),
+            None => Err(TransportError::ServiceNotFound(service.name.clone())),
         }
-        let configured = self.service_urls.get(&(service.namespace.clone(), service.name.clone()));
-        let network = self.simulated_network(cluster)?;
-        let found = resolve(service, configured.map(String::as_str), &network, cluster);
-        let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
-        // That pods are simulated may change with their annotations.
-        if resolved.revisions == revisions && !matches!(found, Err(TransportError::SimulatedPods { .. })) {
-            resolved.destinations.insert(service.clone(), found.clone());
-        }
-        found
     }
 
-    /// Refuses a URL whose host is the address of a simulated pod or node.
+    /// Refuses a URL whose host is an address at which no server can listen.
     fn check_target(&self, target: &Target, cluster: &dyn Cluster) -> Result<(), TransportError> {
-        match target.host.parse::<IpAddr>() {
-            Ok(address) if !address.is_loopback() => {
-                check_host(&target.host, target.port, &*self.simulated_network(cluster)?)
+        match (&self.resolver, target.host.parse::<IpAddr>()) {
+            (Some(resolver), Ok(address)) => {
+                resolver.check_address(SocketAddr::new(address, target.port), cluster)
             }
             _ => Ok(()),
         }
-    }
-
-    fn simulated_network(&self, cluster: &dyn Cluster) -> Result<Arc<SimulatedNetwork>, TransportError> {
-        let revision = cluster.last_change(&GroupResource::new("", "nodes"));
-        let lock = || self.simulated.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().clone().filter(|(known, _)| Some(*known) == revision);
-        if let Some((_, network)) = known {
-            return Ok(network);
-        }
-        let network = SimulatedNetwork::load(cluster);
-        let network = Arc::new(network.map_err(|error| TransportError::Connection(error.to_string()))?);
-        if let Some(revision) = revision {
-            *lock() = Some((revision, network.clone()));
-        }
-        Ok(network)
     }
 
     fn connect_with(&self, key: &ClientKey) -> Result<HttpClient, ConfigError> {
@@ -265,13 +218,6 @@ impl ClientManager {
             .pool_max_idle_per_host(MAX_IDLE)
             .http1_max_buf_size(READ_BUFFER)
             .build(dialer))
-    }
-
-    /// Whether a URL is configured for a service.
-    pub fn has_service_url(&self, namespace: &str, name: &str) -> bool {
-        self.service_urls
-            .get(&(namespace.to_owned(), name.to_owned()))
-            .is_some_and(|url| target_of(url).is_some())
     }
 }
 

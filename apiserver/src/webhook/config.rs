@@ -100,7 +100,12 @@ pub(crate) fn ca_bundle(config: &Value) -> Option<Arc<[u8]>> {
     Some(STANDARD.decode(encoded).unwrap_or_default().into())
 }
 
-pub(super) fn target_of(url: &str) -> Option<Target> {
+/// The host and port of a URL. None: it is none.
+pub fn host_and_port(url: &str) -> Option<(String, u16)> {
+    target_of(url).map(|target| (target.host, target.port))
+}
+
+fn target_of(url: &str) -> Option<Target> {
     let uri: Uri = url.parse().ok()?;
     let authority = uri.authority()?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();

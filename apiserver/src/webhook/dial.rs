@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::TransportError;
-use super::service::Destination;
+use super::resolver::Destination;
 
 /// How long the addresses of a service are tried before the URL that is configured for it.
 const BEFORE_FALLBACK: Duration = Duration::from_millis(250);

@@ -32,26 +32,17 @@ pub enum TransportError {
         /// The port of the reference.
         port: u16,
     },
-    /// Nothing is behind the service.
-    #[error("no endpoints available for service {}", quote(.0))]
-    NoEndpoints(String),
-    /// All that is behind the service is simulated.
-    #[error(
-        "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \
-         start the server with --webhook-service-url {namespace}/{name}=https://HOST:PORT, or annotate the Service with \
-         {annotation}: https://HOST:PORT", quote(.name)
-    )]
-    SimulatedPods {
-        /// The namespace of the service.
-        namespace: String,
+    /// No endpoint of the service is ready.
+    #[error("no endpoints available for service {}", quote(.service))]
+    NoEndpoints {
         /// The name of the service.
-        name: String,
-        /// The annotation of a Service with its URL.
-        annotation: &'static str,
+        service: String,
+        /// The name of the port at which there is none; None if there are no EndpointSlices at all.
+        port_name: Option<String>,
     },
-    /// The host is the address of a simulated pod or node.
-    #[error("dial tcp {0}: the address is that of a simulated pod or node, where no process listens")]
-    SimulatedAddress(String),
+    /// No server can listen at the addresses that were found, for the reason in the text.
+    #[error("{0}")]
+    Unreachable(String),
     /// The name cannot be resolved.
     #[error("dial tcp: lookup {0}: no such host")]
     Lookup(String),

@@ -3,8 +3,7 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `config.rs` | a client configuration: a URL or a service, and a CA bundle |
-//! | `service.rs` | which addresses a service reference leads to |
-//! | `simulated.rs` | which addresses are those of simulated nodes and pods, which are never dialled |
+//! | `resolver.rs` | the trait of what finds the addresses of a service; those who know Services implement it |
 //! | `verify.rs` | whether a server's certificate is trusted, as Go decides it |
 //! | `dial.rs` | connections |
 //! | `client.rs` | the clients, which keep their connections, and a call of a webhook |
@@ -23,17 +22,15 @@ mod config;
 mod dial;
 mod error;
 mod metrics;
-mod service;
-mod simulated;
+mod resolver;
 mod verify;
 
 pub(crate) use client::client_error;
 pub use client::{ClientManager, HttpClient, Post};
 pub(crate) use config::ca_bundle;
-pub use config::{ClientConfig, ServiceReference, TlsConfig, port_or};
+pub use config::{ClientConfig, ServiceReference, TlsConfig, host_and_port, port_or};
 pub(crate) use dial::keep_alive;
 pub(crate) use error::excerpt;
 pub use error::{CallError, ConfigError, TransportError};
 pub use metrics::{ConversionFailure, ConversionMetrics};
-pub(crate) use service::is_slice_of;
-pub use service::{ServiceUrl, ServiceUrlError};
+pub use resolver::{Destination, ServiceResolver};

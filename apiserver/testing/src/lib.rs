@@ -17,8 +17,10 @@ use coracle_apiserver::admission::webhook::WebhookContext;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::serve::{Api, Body, Config};
+use coracle_apiserver::webhook::ClientManager;
 use coracle_builtin::admission::{PluginContext, PluginSelection, chain};
 use coracle_builtin::allocation::ServiceAllocator;
+use coracle_builtin::services::EndpointServiceResolver;
 use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
@@ -59,8 +61,12 @@ impl TestServer {
             Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
         let clock = Clock::system();
         let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-        let webhooks =
-            WebhookContext { resources: resources.clone(), clients: Arc::default(), metrics: Arc::default() };
+        let clients = Arc::new(ClientManager::new(EndpointServiceResolver::default()));
+        let webhooks = WebhookContext {
+            resources: resources.clone(),
+            clients: clients.clone(),
+            metrics: Arc::default(),
+        };
         let plugins = PluginContext { authorizer: authorizer.clone(), webhooks };
         let selection = PluginSelection::default();
         let mut chain = chain(&selection, &FeatureGates::DEFAULT, usize::MAX, &plugins);
@@ -68,6 +74,7 @@ impl TestServer {
         let allocator = ServiceAllocator::new(SERVICE_CIDR);
         let registry = Registry::new(registry::Config {
             chain,
+            webhook_clients: clients,
             allocator: Some(Box::new(allocator.clone())),
             ..registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone())
         });

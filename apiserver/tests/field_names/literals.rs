@@ -9,6 +9,8 @@ use syn::{
     Signature, Type,
 };
 
+use super::sources::is_test;
+
 /// Names that lead from a value to a value inside it: `spec.get("template")["spec"]` has two.
 pub struct Literal {
     /// The line.
@@ -408,12 +410,4 @@ fn names(path: &str) -> Vec<String> {
         None if path.contains('/') => vec![path.to_owned()],
         None => path.split('.').map(str::to_owned).collect(),
     }
-}
-
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("test")
-            || matches!(&attribute.meta, syn::Meta::List(list)
-                if list.path.is_ident("cfg") && list.tokens.to_string() == "test")
-    })
 }

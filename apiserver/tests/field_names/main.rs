@@ -6,19 +6,17 @@
 //! types of the kind that the file is about, or against all types.
 
 mod literals;
+#[path = "../sources/mod.rs"]
+mod sources;
 mod types;
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use literals::{Accessors, Literal};
+use sources::{Source, sources};
 use types::Scope;
 
 const CRATES: [&str; 4] = ["apimachinery/src", "builtin/src", "resources/src", "src"];
-
-/// Modules of tests that have no `tests` in their path.
-const TESTS: [&str; 5] = ["testing", "tests", "answers", "corpus", "metadata_tests"];
 
 /// Names of something else, by the beginning of the paths of their files.
 const OTHER: &[(&str, &[&str])] = &[
@@ -165,39 +163,6 @@ const OTHER: &[(&str, &[&str])] = &[
     ("src/access/", &["alg", "crv", "e", "keys", "kid", "kty", "n", "use", "x", "y"]),
 ];
 
-struct Source {
-    path: String,
-    file: syn::File,
-}
-
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut paths = Vec::new();
-    CRATES.iter().for_each(|directory| rust_files(&root.join(directory), &mut paths));
-    paths
-        .into_iter()
-        .map(|path| (path.strip_prefix(root).expect("below the root").display().to_string(), path))
-        .filter(|(name, _)| {
-            !name.split(['/', '.']).any(|segment| segment.ends_with("tests") || TESTS.contains(&segment))
-        })
-        .map(|(name, path)| {
-            let text = fs::read_to_string(path).expect("a readable file");
-            Source { file: syn::parse_file(&text).expect("Rust"), path: name }
-        })
-        .collect()
-}
-
-fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).expect("a readable directory") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// For each file the functions that take names of members.
 fn accessors(sources: &[Source]) -> Vec<Accessors> {
     let mut known = vec![Accessors::default(); sources.len()];
@@ -271,7 +236,7 @@ fn unknown(file: &syn::File, scope: &Scope, accessors: &Accessors) -> Vec<(usize
 
 #[test]
 fn every_literal_names_a_field() {
-    let sources = sources();
+    let sources = sources(&CRATES);
     let mut used = HashSet::new();
     let mut wrong = Vec::new();
     for (source, accessors) in sources.iter().zip(accessors(&sources)) {

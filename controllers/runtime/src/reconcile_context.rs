@@ -18,11 +18,14 @@ use super::cache::{self, Cache, Cached, Indexer, NamespacedName, Write};
 /// again before the caches have observed them.
 pub struct ReconcileContext {
     /// The client of what is recorded.
-    pub(super) client: Client,
+    client: Client,
     writes: Mutex<Vec<OwnWrite>>,
 }
 
 type GroupResource = (Cow<'static, str>, Cow<'static, str>);
+
+/// A request, or why it could not be built.
+pub(super) type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// The kind of what was written, and the end of the wait for it.
 type OwnWrite = (GroupResource, BoxFuture<'static, ()>);
@@ -31,6 +34,12 @@ impl ReconcileContext {
     /// A reconciliation that has written nothing yet.
     pub fn new(client: Client) -> ReconcileContext {
         ReconcileContext { client, writes: Mutex::default() }
+    }
+
+    /// Sends a request, and returns the text of the answer. Boxed, so that it is compiled here, and not once for each kind that is
+    /// written.
+    pub(super) fn send(&self, request: BuiltRequest) -> BoxFuture<'_, kube::Result<String>> {
+        async move { self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await }.boxed()
     }
 
     /// Has the key wait for an object that was found on the server and not in the cache, as for a

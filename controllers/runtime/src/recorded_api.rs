@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cache::{self, Cache, Cached, Indexer, NamespacedName};
-use super::reconcile_context::ReconcileContext;
+use super::reconcile_context::{BuiltRequest, ReconcileContext};
 use super::requests;
 
 /// The objects of a kind on the server, for one reconciliation. Each successful write is recorded, so that the key is not reconciled
@@ -81,7 +81,8 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
     /// The request failed.
     pub async fn get(&self, name: &NamespacedName) -> kube::Result<Option<K>> {
         let request = collection::<K>(&name.namespace).get(&name.name, &Default::default());
-        requests::ignore_not_found(self.request(request).await)
+        let found = requests::ignore_not_found(self.ctx.send(request).await)?;
+        found.map(|text| decoded(&text)).transpose()
     }
 
     /// Creates an object.
@@ -129,7 +130,8 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
     {
         let name = NamespacedName::of(object);
         let dry_run = PostParams { dry_run: true, ..self.post() };
-        self.request(collection::<K>(&name.namespace).replace(&name.name, &dry_run, encoded(object)?)).await
+        let request = collection::<K>(&name.namespace).replace(&name.name, &dry_run, encoded(object)?);
+        decoded(&self.ctx.send(request).await?)
     }
 
     /// Replaces the status of an object.
@@ -192,8 +194,7 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
     pub async fn delete(&self, object: &K, params: &DeleteParams) -> kube::Result<()> {
         let name = NamespacedName::of(object);
         let request = collection::<K>(&name.namespace).delete(&name.name, params);
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        let deleted = self.ctx.client.request_text(request).await.map(drop);
+        let deleted = self.ctx.send(request).await.map(drop);
         let is_gone = match &deleted {
             Ok(()) => true,
             Err(kube::Error::Api(status)) if status.code == 404 => true,
@@ -236,20 +237,16 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
     }
 
     async fn written(&self, request: BuiltRequest) -> kube::Result<K> {
-        let written: K = self.request(request).await?;
+        let written: K = decoded(&self.ctx.send(request).await?)?;
         self.ctx.record_revision::<K>(self.indexer, cache::revision(&written));
         Ok(written)
     }
 
     async fn unread(&self, request: BuiltRequest) -> kube::Result<Written> {
-        let written: Written = self.request(request).await?;
+        let written: Written = decoded(&self.ctx.send(request).await?)?;
         let revision = written.metadata.resource_version.parse().unwrap_or(0);
         self.ctx.record_revision::<K>(self.indexer, revision);
         Ok(written)
-    }
-
-    async fn request<T: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<T> {
-        self.ctx.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 }
 
@@ -266,13 +263,15 @@ fn says_that_the_uid_differs(message: &str) -> bool {
     ["the UID in the precondition (", "Precondition failed: UID"].iter().any(|words| message.contains(words))
 }
 
-type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
-
 /// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces. Names that clients write into objects
 /// may lack the namespace: then the server finds nothing, as for one that does not exist.
 fn collection<K: Cached>(namespace: &str) -> Request {
     let is_namespaced = TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>();
     Request::new(K::url_path(&(), is_namespaced.then_some(namespace)))
+}
+
+fn decoded<T: DeserializeOwned>(text: &str) -> kube::Result<T> {
+    serde_json::from_str(text).map_err(kube::Error::SerdeError)
 }
 
 fn encoded(object: &impl Serialize) -> kube::Result<Vec<u8>> {

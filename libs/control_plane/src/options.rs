@@ -20,8 +20,8 @@ use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::serve::GoawayChance;
-use coracle_apiserver::webhook::ServiceUrl;
 use coracle_builtin::admission::{PluginError, PluginSelection};
+use coracle_builtin::services::ServiceUrl;
 use coracle_storage::log::Durability;
 
 use crate::{ControlPlane, Etcd, range};

@@ -35,6 +35,7 @@ use coracle_apiserver::webhook::ClientManager;
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
 use coracle_builtin::allocation::ServiceAllocator;
+use coracle_builtin::services::EndpointServiceResolver;
 use coracle_builtin::start::{Advertisement, publish_authentication};
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
@@ -105,8 +106,9 @@ impl Options {
             tokens.push(Box::new(file.with_audiences(audiences.clone())));
         }
         let front_proxy = FrontProxy::generate(real_time.now().into())?;
-        let clients = ClientManager::new(self.webhook_service_urls.iter().cloned())
-            .with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
+        let services = EndpointServiceResolver::new(self.webhook_service_urls.iter().cloned());
+        let clients =
+            ClientManager::new(services).with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
         let clients = Arc::new(clients);
         let registry_config =
             registry::Config::new(store.clone(), resources.clone(), clock.clone(), authorizer.clone());

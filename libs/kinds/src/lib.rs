@@ -7,6 +7,7 @@
 
 pub mod certificate_request;
 pub mod controller_revision;
+pub mod decoders;
 pub mod jobs;
 pub mod node_affinity;
 pub mod nodes;

@@ -11,15 +11,16 @@ pub mod table;
 
 use serde_json::{Value, json};
 
-use crate::annotations::DEPRECATED_TEMPLATE_GENERATION;
 use crate::request::negotiate::MetaVersion;
 
-/// An object's metadata alone.
-pub fn partial_metadata(object: &Value, version: MetaVersion) -> Value {
+use table::Printer;
+
+/// An object's metadata alone, as its kind shows them.
+pub fn partial_metadata(object: &Value, printer: &Printer, version: MetaVersion) -> Value {
     let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
-        && object["kind"] == "DaemonSet"
-        && annotations.remove(DEPRECATED_TEMPLATE_GENERATION).is_some()
+    if let Some(hidden) = printer.hidden_annotation()
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+        && annotations.remove(hidden).is_some()
         && annotations.is_empty()
         && let Some(metadata) = metadata.as_object_mut()
     {
@@ -32,9 +33,11 @@ pub fn partial_metadata(object: &Value, version: MetaVersion) -> Value {
 pub fn partial_metadata_list<'a>(
     objects: impl IntoIterator<Item = &'a Value>,
     metadata: Value,
+    printer: &Printer,
     version: MetaVersion,
 ) -> Value {
-    let items: Vec<Value> = objects.into_iter().map(|object| partial_metadata(object, version)).collect();
+    let items: Vec<Value> =
+        objects.into_iter().map(|object| partial_metadata(object, printer, version)).collect();
     // The real server does not allocate a list without items.
     let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({

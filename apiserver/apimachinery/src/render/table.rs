@@ -77,12 +77,13 @@ pub type RowConditions = fn(&Value) -> Option<Value>;
 /// The key by which rows are sorted.
 pub type SortKey = fn(&Value) -> (i64, String);
 
-/// The columns of a kind, and the order of its rows.
+/// The columns of a kind, the order of its rows, and the annotation that it does not show.
 #[derive(Clone, Default)]
 pub struct Printer {
     columns: Columns,
     sort_key: Option<SortKey>,
     row_conditions: Option<RowConditions>,
+    hidden_annotation: Option<&'static str>,
 }
 
 #[derive(Clone, Default)]
@@ -110,9 +111,20 @@ impl Printer {
         Printer { row_conditions: Some(conditions), ..self }
     }
 
+    /// Without an annotation in the metadata that stand alone. The real server makes these of its internal objects, in which it
+    /// keeps the value of that annotation elsewhere.
+    pub fn without_annotation(self, name: &'static str) -> Printer {
+        Printer { hidden_annotation: Some(name), ..self }
+    }
+
     /// The printer of a custom resource with these `additionalPrinterColumns` (a list, or absent).
     pub fn of_custom_resource(columns: Option<&Value>) -> Printer {
         Printer { columns: Columns::Custom(CustomColumn::read(columns).into()), ..Printer::default() }
+    }
+
+    /// The annotation that metadata alone do not have, if there is one.
+    pub fn hidden_annotation(&self) -> Option<&'static str> {
+        self.hidden_annotation
     }
 
     /// The sort key of rows, if it is not the order of the list.
@@ -148,7 +160,7 @@ impl Printer {
         }
         let object = match options.include_object {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => partial_metadata(item.requested, options.version),
+            IncludeObject::Metadata => partial_metadata(item.requested, self, options.version),
             IncludeObject::Object => item.requested.clone(),
         };
         row.insert("object".into(), object);

@@ -4,7 +4,6 @@
 
 use std::num::IntErrorKind;
 
-use coracle_apimachinery::annotations::DEPRECATED_TEMPLATE_GENERATION;
 use coracle_apimachinery::field::{Errors, Field, quote};
 use coracle_apimachinery::selector::LabelSelector;
 use coracle_apimachinery::strategy::defaulting::{Object, fill, member, object_at};
@@ -17,6 +16,9 @@ use serde_json::{Value, json};
 
 use super::workload;
 use crate::pod_spec;
+
+/// The annotation with the generation of the template. The real server has it as an annotation in the versioned form only.
+pub const DEPRECATED_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The strategy of DaemonSet.
 pub struct DaemonSetStrategy;

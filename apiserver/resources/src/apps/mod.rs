@@ -8,7 +8,7 @@ pub mod stateful_set;
 pub mod workload;
 
 pub use controller_revision::ControllerRevisionStrategy;
-pub use daemon_set::DaemonSetStrategy;
+pub use daemon_set::{DEPRECATED_TEMPLATE_GENERATION, DaemonSetStrategy};
 pub use deployment::DeploymentStrategy;
 pub use replica_set::ReplicaSetStrategy;
 pub use stateful_set::StatefulSetStrategy;

@@ -91,7 +91,7 @@ fn rows_include_the_requested_object() {
     let table = table_of_one(&printer, Item::of(&object), &v1beta1);
     assert_eq!(table["apiVersion"], "meta.k8s.io/v1beta1");
     assert_eq!(table["rows"][0]["object"]["apiVersion"], "meta.k8s.io/v1beta1");
-    let list = partial_metadata_list([&object], json!({"resourceVersion": "9"}), MetaVersion::V1);
+    let list = partial_metadata_list([&object], json!({"resourceVersion": "9"}), &printer, MetaVersion::V1);
     assert_eq!(list["items"], json!([partial]));
     assert_eq!(list["metadata"], json!({"resourceVersion": "9"}));
 }
@@ -105,7 +105,7 @@ fn spec_members_kept_in_annotations_are_not_metadata() {
         ("Deployment", json!({GENERATION: "1"}), json!({GENERATION: "1"})),
     ] {
         let object = json!({"kind": kind, "metadata": {"annotations": annotations}});
-        let partial = partial_metadata(&object, MetaVersion::V1);
+        let partial = partial_metadata(&object, &of_kind("apps", kind), MetaVersion::V1);
         assert_eq!(partial["metadata"]["annotations"], want, "{kind} {annotations}");
     }
 }

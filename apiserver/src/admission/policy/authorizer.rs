@@ -7,6 +7,7 @@ use std::sync::Arc;
 use coracle_cel::{EvalError, Host, Value};
 
 use crate::access::UserInfo;
+use crate::access::authenticate::{service_account_groups, service_account_username};
 use crate::access::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target};
 
 #[derive(Clone)]
@@ -99,12 +100,11 @@ impl Host for Check {
                 Check::Group(caller.clone(), (*group).to_owned())
             }
             (Check::Authorizer(caller), "serviceAccount", [namespace, name]) => {
-                let groups = [
-                    "system:serviceaccounts",
-                    &format!("system:serviceaccounts:{namespace}"),
-                    "system:authenticated",
-                ];
-                let user = UserInfo::new(&format!("system:serviceaccount:{namespace}:{name}"), &groups);
+                let user = UserInfo {
+                    groups: service_account_groups(namespace),
+                    ..UserInfo::new(&service_account_username(namespace, name), &[])
+                };
+                let user = user.authenticated();
                 Check::Authorizer(Caller { authorizer: caller.authorizer.clone(), user: Arc::new(user) })
             }
             (Check::Group(caller, group), "resource", [resource]) => {

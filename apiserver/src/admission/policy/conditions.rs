@@ -7,7 +7,7 @@ use coracle_cel::{Activation, EvalError, Meter, Value as CelValue};
 use serde_json::Value;
 
 use super::CONDITIONS_BUDGET;
-use super::definition::Expression;
+use super::expression::Expression;
 use crate::admission::json::items;
 
 /// The `matchConditions` of a webhook or policy.

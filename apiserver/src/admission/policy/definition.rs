@@ -1,26 +1,13 @@
 //! Policies and bindings as they are stored, with their expressions compiled.
 
 use coracle_apimachinery::validation::expressions::PolicyEnv;
-use coracle_cel::{Program, Type};
+use coracle_cel::Type;
 use serde_json::Value;
 
+use super::expression::Expression;
 use super::{Compiled, MatchConditions};
 use crate::admission::generic::MatchCriteria;
 use crate::admission::json::{items, text};
-
-/// An expression, and the program that it is; what does not compile fails when it is evaluated.
-pub struct Expression {
-    /// As it is written.
-    pub text: String,
-    pub program: Result<Program, String>,
-}
-
-impl Expression {
-    pub fn read(text: &Value, env: &PolicyEnv) -> Option<Expression> {
-        let text = text.as_str().filter(|text| !text.trim().is_empty())?;
-        Some(Expression { text: text.to_owned(), program: env.compile(text, &[]) })
-    }
-}
 
 /// What policies of both kinds have.
 pub struct Policy {

@@ -3,6 +3,7 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `definition.rs` | a stored policy with its expressions, and a stored binding |
+//! | `expression.rs` | one compiled expression |
 //! | `compiled.rs` | when expressions are compiled |
 //! | `variables.rs` | the variables of an expression: the request, its objects, parameters, composed variables |
 //! | `authorizer.rs` | the variable `authorizer` |
@@ -17,6 +18,7 @@ mod authorizer;
 mod compiled;
 mod conditions;
 mod definition;
+mod expression;
 mod mutating;
 mod params;
 mod validating;

@@ -10,7 +10,8 @@ use coracle_cel::{Meter, Value as CelValue};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::definition::{Binding, Expression, Expressions, Policy, Validation};
+use super::definition::{Binding, Expressions, Policy, Validation};
+use super::expression::Expression;
 use super::variables::PolicyVariables;
 use super::{BINDING_BUDGET, CALL_LIMIT, PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};

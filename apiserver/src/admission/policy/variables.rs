@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::CALL_LIMIT;
 use super::authorizer::{self, ResourceCheck};
-use super::definition::Expression;
+use super::expression::Expression;
 use crate::access::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::AdmissionAttributes;

@@ -1,29 +1,15 @@
-//! Which addresses a service reference leads to.
-//!
-//! There is no network of pods: most pods are simulated and their addresses lead nowhere. So a service reference resolves to
-//!
-//! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this process,
-//! 2. else the URL that was configured for the service: by `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation
-//!    `coracle.dev/service-url` of the Service.
-//!
-//! Addresses of simulated pods and nodes are left out ([`simulated`](super::simulated)): a network may well answer there, with a
-//! server that is not theirs. Where a URL is configured, all endpoints that are pods are left out.
-//!
-//! The path stays that of the reference; the server's certificate may be for the service (`NAME.NAMESPACE.svc`) or for the URL's
-//! host.
+//! The addresses that a Service, its EndpointSlices and its annotations lead to.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::webhook::{Destination, ServiceReference, TransportError, host_and_port};
 use serde_json::Value;
 
-use super::config::{ServiceReference, target_of};
-use super::error::TransportError;
 use super::simulated::{SimulatedNetwork, is_simulated_pod};
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
 
 /// The annotation of a Service with the URL at which it can be reached.
 const SERVICE_URL: &str = "coracle.dev/service-url";
@@ -31,52 +17,6 @@ const SERVICE_URL: &str = "coracle.dev/service-url";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// How many addresses of a service are tried.
 const MAX_ADDRESSES: usize = 8;
-
-/// A service and the URL at which it can be reached: `NAMESPACE/NAME=https://HOST:PORT`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceUrl {
-    /// The namespace of the service.
-    pub namespace: String,
-    /// The name of the service.
-    pub name: String,
-    /// The URL; only its host and port count.
-    pub url: String,
-}
-
-/// A `NAMESPACE/NAME=URL` that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not of the form NAMESPACE/NAME=https://HOST:PORT")]
-pub struct ServiceUrlError(String);
-
-impl FromStr for ServiceUrl {
-    type Err = ServiceUrlError;
-
-    fn from_str(text: &str) -> std::result::Result<ServiceUrl, ServiceUrlError> {
-        let wrong = || ServiceUrlError(text.to_owned());
-        let (service, url) = text.split_once('=').ok_or_else(wrong)?;
-        let (namespace, name) = service.split_once('/').ok_or_else(wrong)?;
-        let is_https = url.starts_with("https://") && target_of(url).is_some();
-        if namespace.is_empty() || name.is_empty() || !is_https {
-            return Err(wrong());
-        }
-        Ok(ServiceUrl { namespace: namespace.to_owned(), name: name.to_owned(), url: url.to_owned() })
-    }
-}
-
-impl fmt::Display for ServiceUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}={}", self.namespace, self.name, self.url)
-    }
-}
-
-/// Where a connection may lead.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Destination {
-    /// Addresses, which are tried at once.
-    pub addresses: Vec<SocketAddr>,
-    /// A host and port, if none of those can be reached.
-    pub fallback: Option<(String, u16)>,
-}
 
 /// Resolves a reference.
 ///
@@ -91,12 +31,12 @@ pub(super) fn resolve(
     cluster: &dyn Cluster,
 ) -> Result<Destination, TransportError> {
     let ServiceReference { namespace, name, port, .. } = reference;
-    let failed = |error: crate::Error| TransportError::Connection(error.to_string());
+    let failed = |error: Error| TransportError::Connection(error.to_string());
     let service = cluster.get(&GroupResource::new("", "services"), namespace, name).map_err(failed)?;
     let annotated = service.as_ref().and_then(|service| {
         service.pointer("/metadata/annotations").and_then(|a| a.get(SERVICE_URL)).and_then(Value::as_str)
     });
-    let fallback = configured.or(annotated).and_then(target_of).map(|target| (target.host, target.port));
+    let fallback = configured.or(annotated).and_then(host_and_port);
     let Some(service) = service else {
         return match fallback {
             Some(_) => Ok(Destination { addresses: Vec::new(), fallback }),
@@ -105,18 +45,22 @@ pub(super) fn resolve(
     };
     if service["spec"]["type"] == "ExternalName" && fallback.is_none() {
         let host = service["spec"]["externalName"].as_str().unwrap_or_default().to_owned();
-        check_host(&host, *port, network)?;
+        if let Ok(address) = host.parse::<IpAddr>() {
+            network.check(SocketAddr::new(address, *port))?;
+        }
         return Ok(Destination { addresses: Vec::new(), fallback: Some((host, *port)) });
     }
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let service_port = ports.into_iter().find(|known| known["port"].as_u64() == Some(u64::from(*port)));
-    let mut left_out = false;
+    let (mut left_out, mut missing) = (false, None);
     let addresses = match service_port {
         Some(service_port) => {
             let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
             let slices = cluster.list(&slices, namespace).map_err(failed)?;
+            let slices: Vec<&Value> = slices.iter().filter(|slice| is_slice_of(slice, name)).collect();
             let port_name = service_port["name"].as_str().unwrap_or_default();
-            let mut endpoints = endpoints(&slices, name, port_name);
+            missing = (!slices.is_empty()).then(|| port_name.to_owned());
+            let mut endpoints = endpoints(&slices, port_name);
             endpoints.retain(|endpoint| fallback.is_none() || endpoint.pod.is_none());
             let mut addresses = Vec::new();
             for endpoint in endpoints {
@@ -134,26 +78,22 @@ pub(super) fn resolve(
         None => Vec::new(),
     };
     if addresses.is_empty() && fallback.is_none() {
-        let (namespace, name) = (namespace.clone(), name.clone());
         return Err(match left_out {
-            true => TransportError::SimulatedPods { namespace, name, annotation: SERVICE_URL },
-            false => TransportError::NoEndpoints(name),
+            true => simulated_pods(namespace, name),
+            false => TransportError::NoEndpoints { service: name.clone(), port_name: missing },
         });
     }
     Ok(Destination { addresses, fallback })
 }
 
-/// Refuses a host that is the address of a simulated pod or node.
-///
-/// # Errors
-/// [`TransportError::SimulatedAddress`]
-pub(super) fn check_host(host: &str, port: u16, network: &SimulatedNetwork) -> Result<(), TransportError> {
-    match host.parse::<IpAddr>() {
-        Ok(address) if network.contains(address) => {
-            Err(TransportError::SimulatedAddress(SocketAddr::new(address, port).to_string()))
-        }
-        _ => Ok(()),
-    }
+/// The error for a service of which all endpoints are simulated.
+fn simulated_pods(namespace: &str, name: &str) -> TransportError {
+    TransportError::Unreachable(format!(
+        "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \
+         start the server with --webhook-service-url {namespace}/{name}=https://HOST:PORT, or annotate the Service with \
+         {SERVICE_URL}: https://HOST:PORT",
+        quote(name)
+    ))
 }
 
 /// A ready endpoint of a service.
@@ -184,15 +124,15 @@ impl Endpoint {
 }
 
 /// Whether an EndpointSlice is one of a service.
-pub(crate) fn is_slice_of(slice: &Value, service: &str) -> bool {
+fn is_slice_of(slice: &Value, service: &str) -> bool {
     slice["metadata"]["labels"][SERVICE_NAME] == service
 }
 
-/// The ready endpoints of a service at a port of that name, in the order of the slices.
-fn endpoints(slices: &[Value], service: &str, port_name: &str) -> Vec<Endpoint> {
+/// The ready endpoints at a port of that name, in the order of the slices.
+fn endpoints(slices: &[&Value], port_name: &str) -> Vec<Endpoint> {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
-    for slice in slices.iter().filter(|slice| is_slice_of(slice, service)) {
+    for slice in slices {
         let ports = items(&slice["ports"]);
         let port = ports.iter().find(|port| port["name"].as_str().unwrap_or_default() == port_name);
         let number = port.and_then(|port| port["port"].as_u64()).and_then(|port| u16::try_from(port).ok());
@@ -215,16 +155,8 @@ fn endpoints(slices: &[Value], service: &str, port_name: &str) -> Vec<Endpoint> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::World;
+    use coracle_apiserver::admission::testing::World;
     use serde_json::json;
-
-    #[test]
-    fn service_urls_are_parsed() {
-        assert!("ns/s=https://127.0.0.1:9443".parse::<ServiceUrl>().is_ok());
-        for wrong in ["", "s=https://h", "ns/s", "ns/=https://h", "ns/s=http://h", "ns/s=https://"] {
-            assert!(wrong.parse::<ServiceUrl>().is_err(), "{wrong}");
-        }
-    }
 
     const SIMULATED: &str = "no endpoints available for service \"s\": its pods are simulated, and no process listens at their \
         addresses; start the server with --webhook-service-url ns/s=https://HOST:PORT, or annotate the Service with \

@@ -4,14 +4,14 @@
 //! A node is simulated if its kubelet reports the container runtime `coracle://`. A pod is simulated if its node is, unless it has
 //! the annotation `sim.coracle.dev/ignore: "true"`: then a client writes its status, with a real address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::validation::ip::Cidr;
+use coracle_apiserver::webhook::TransportError;
 use serde_json::Value;
-
-use crate::Result;
-use crate::cluster::Cluster;
-use crate::names::GroupResource;
-use crate::validation::ip::Cidr;
 
 /// The scheme of the container runtime of a simulated node.
 const RUNTIME: &str = "coracle://";
@@ -45,6 +45,19 @@ impl SimulatedNetwork {
         self.nodes.extend(addresses.filter_map(|address| address.parse::<IpAddr>().ok()));
         let ranges = items("/spec/podCIDRs").chain(node.pointer("/spec/podCIDR"));
         self.pods.extend(ranges.filter_map(|range| Cidr::parse(range.as_str()?)));
+    }
+
+    /// Refuses the address of a simulated pod or node.
+    ///
+    /// # Errors
+    /// [`TransportError::Unreachable`]
+    pub fn check(&self, address: SocketAddr) -> Result<(), TransportError> {
+        match self.contains(address.ip()) {
+            true => Err(TransportError::Unreachable(format!(
+                "dial tcp {address}: the address is that of a simulated pod or node, where no process listens"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Whether an address is one of them.
@@ -81,7 +94,7 @@ pub(super) fn is_simulated_pod(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::testing::World;
+    use coracle_apiserver::admission::testing::World;
     use serde_json::json;
 
     fn node(name: &str, runtime: &str) -> Value {

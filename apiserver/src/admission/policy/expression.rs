@@ -1,0 +1,19 @@
+//! A compiled expression of a policy or webhook.
+
+use coracle_apimachinery::validation::expressions::PolicyEnv;
+use coracle_cel::Program;
+use serde_json::Value;
+
+/// An expression, and the program that it is; what does not compile fails when it is evaluated.
+pub struct Expression {
+    /// As it is written.
+    pub text: String,
+    pub program: Result<Program, String>,
+}
+
+impl Expression {
+    pub fn read(text: &Value, env: &PolicyEnv) -> Option<Expression> {
+        let text = text.as_str().filter(|text| !text.trim().is_empty())?;
+        Some(Expression { text: text.to_owned(), program: env.compile(text, &[]) })
+    }
+}
