@@ -1,6 +1,7 @@
 //! Many control planes in one process, and what each of them costs.
 //!
 //!     cargo run --release --example many -- 100
+#![expect(clippy::disallowed_methods, reason = "an example measures")]
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
 //! Background: work that takes long, run where it keeps no other request waiting.
+#![expect(clippy::disallowed_methods, reason = "the wait for a seat protects the server")]
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

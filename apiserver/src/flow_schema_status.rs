@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Delay;
 use futures::future::{self, BoxFuture};
 use serde_json::{Value, json};
 
@@ -19,6 +20,7 @@ use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Target, parse};
+use crate::timers::FLOW_SCHEMA_RETRY;
 use crate::{Error, Result};
 
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
@@ -33,8 +35,8 @@ pub struct FlowSchemaStatus {
 }
 
 impl Reconcile for FlowSchemaStatus {
-    async fn reconcile(&mut self) -> Duration {
-        if self.reconcile_all().await { RETRY } else { Duration::MAX }
+    async fn reconcile(&mut self) -> Option<Delay> {
+        self.reconcile_all().await.then(|| FLOW_SCHEMA_RETRY.after(RETRY))
     }
 }
 

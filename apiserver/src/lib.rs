@@ -3,6 +3,7 @@
 //! The modules below it are those of `coracle-apimachinery`, under the same names.
 
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod access;
 pub mod admission;
@@ -21,9 +22,10 @@ pub mod serve;
 pub mod telemetry;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod timers;
 pub mod webhook;
 
 pub(crate) use coracle_apimachinery::{
-    Error, Result, clock, cluster, codec, conditions, error, features, field, go_value, names, object_meta,
-    patch, pods, render, request, resource_info, schema, selector, strategy, validation,
+    Error, Result, cluster, codec, conditions, error, features, field, go_value, names, object_meta, patch,
+    pods, render, request, resource_info, schema, selector, strategy, validation,
 };

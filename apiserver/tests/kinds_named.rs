@@ -86,6 +86,7 @@ const ALLOWED: &[Allowed] = &[
                 &["ValidatingAdmissionPolicy", "admissionregistration.k8s.io", "validatingadmissionpolicies"],
             ),
             ("src/serve/layers/large.rs", &["admissionregistration.k8s.io"]),
+            ("src/timers.rs", &["ValidatingAdmissionPolicy"]),
         ],
     },
     Allowed {
@@ -96,6 +97,7 @@ const ALLOWED: &[Allowed] = &[
                 &["flowcontrol.apiserver.k8s.io", "flowschemas", "prioritylevelconfigurations"],
             ),
             ("src/flow_schema_status.rs", &["FlowSchema", "PriorityLevelConfiguration"]),
+            ("src/timers.rs", &["FlowSchema"]),
         ],
     },
     Allowed {
@@ -106,6 +108,7 @@ const ALLOWED: &[Allowed] = &[
                 &["CustomResourceDefinition", "apiextensions.k8s.io", "customresourcedefinitions"],
             ),
             ("src/serve/layers/large.rs", &["apiextensions.k8s.io"]),
+            ("src/timers.rs", &["CustomResourceDefinition"]),
         ],
     },
     Allowed {

@@ -43,6 +43,7 @@ mod serviceaccount_token;
 mod settings;
 mod statefulset;
 mod taint_eviction;
+pub mod timers;
 mod token_cleaner;
 mod ttl;
 mod ttl_after_finished;
@@ -135,7 +136,8 @@ mod tests {
         let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
         let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
         let others =
-            ["bootstrap_tokens", "lib.rs", "service_endpoints", "settings.rs", "workload"].map(str::to_owned);
+            ["bootstrap_tokens", "lib.rs", "service_endpoints", "settings.rs", "timers.rs", "workload"]
+                .map(str::to_owned);
         assert_eq!(found, controllers.chain(others).collect::<BTreeSet<_>>());
     }
 }

@@ -1,6 +1,7 @@
 //! What the store can do on this machine: `cargo run --release -p coracle-storage --example bench [SECTION...]`.
 //!
 //! Each section runs in a process of its own, so that memory is not counted twice. Disk sections use the current directory.
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 
 use std::{
     process::Command,

@@ -53,7 +53,7 @@
 //! - Another writer's entry that cannot be read is quarantined: its key keeps the last readable version and takes no
 //!   writes, and [`Snapshot::quarantined`] has it. In a log that nobody else writes it means damage.
 //! - When the disk fails the store stops taking writes, reports it in [`Store::health`], and continues to serve reads.
-
+#![expect(clippy::disallowed_methods, reason = "compaction, retries and deadlines protect the store")]
 #![warn(missing_docs)]
 // A number that does not fit is an error, never another number.
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_sign_loss))]

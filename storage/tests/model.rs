@@ -2,7 +2,7 @@
 //!
 //! Writes of every kind, conflicts, compaction, reopening, exact older states and watches, over each log.
 //! `PROPTEST_CASES` says how many histories to try.
-
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
 

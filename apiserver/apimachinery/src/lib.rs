@@ -5,11 +5,11 @@
 //! Start at [`resource_info`], everything about a resource, and [`strategy`], the rules of a kind.
 
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod allocation;
 pub mod annotations;
 pub mod bootstrap;
-pub mod clock;
 pub mod cluster;
 pub mod codec;
 pub mod conditions;

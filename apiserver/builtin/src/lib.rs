@@ -16,6 +16,7 @@ pub mod rbac;
 mod reviews;
 pub mod services;
 pub mod start;
+pub mod timers;
 pub mod tokens;
 
 use coracle_apiserver::serve::{ActionDeclaration, Extensions};

@@ -1,4 +1,5 @@
 //! Addresses and node ports of Services, of many writers at once, through a whole server.
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Admission that waits for others, through a whole server.
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
+use coracle_clock::Clock;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
@@ -17,7 +18,6 @@ pub use coracle_apimachinery::user::{
 
 use super::tls::Peer;
 use super::websocket_token;
-use crate::clock::Clock;
 use crate::validation::content::{dns1123_label, dns1123_subdomain};
 use crate::{Error, Result};
 
@@ -102,7 +102,7 @@ impl Authenticator {
         // A connection can outlive its client certificate, so the validity is checked for each request.
         let known = match peer {
             Peer::Known(user) => Some(user),
-            Peer::Certified(certificate) => certificate.user_at((self.clock)().as_second()),
+            Peer::Certified(certificate) => certificate.user_at(self.clock.now().as_second()),
             Peer::Unidentified | Peer::Rejected => None,
         };
         if let Some(user) = known {
@@ -169,7 +169,7 @@ mod tests {
     fn authenticator() -> Authenticator {
         let file =
             TokenFile::parse("tokens.csv", "t1,alice,u1,\"devs,ops\"\nt2,bob,u2\n").expect("two tokens");
-        Authenticator::new(vec![Box::new(file)], Arc::new(|| jiff::Timestamp::UNIX_EPOCH))
+        Authenticator::new(vec![Box::new(file)], Clock::mock(jiff::Timestamp::UNIX_EPOCH).0)
     }
 
     #[test]

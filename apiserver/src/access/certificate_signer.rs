@@ -227,8 +227,7 @@ fn extended_key_usage(usage: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
+    use coracle_clock::Clock;
     use jiff::SignedDuration;
     use rcgen::{CertificateParams, DnType};
 
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_certificate_has_what_was_asked_for() {
-        let clock: super::super::validity::WallClock = Arc::new(SystemTime::now);
+        let clock = Clock::system();
         let certificates = Certificates::ephemeral(&[], &clock).expect("certificates");
         let mut params = CertificateParams::new(["a.example.com".to_owned()]).expect("names");
         params.distinguished_name.push(DnType::CommonName, "jane");
@@ -246,7 +245,7 @@ mod tests {
         let document = params.serialize_request(&key).expect("a request").pem().expect("PEM");
         let request = CertificateRequest::parse(document.as_bytes()).expect("a request");
         let usages = ["client auth", "digital signature"].map(str::to_owned);
-        let now = Timestamp::from_second(Timestamp::now().as_second()).expect("a time");
+        let now = Timestamp::from_second(clock.now().as_second()).expect("a time");
         let long = SignedDuration::from_hours(24 * 365 * 100);
         for (case, lifetime, want) in
             [("short", SignedDuration::from_mins(10), true), ("longer than the authority", long, false)]

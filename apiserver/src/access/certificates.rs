@@ -12,7 +12,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use coracle_clock::Clock;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ResolvesServerCert;
@@ -24,7 +26,6 @@ use super::certificate_signer::CertificateSigner;
 use super::file;
 use super::serving::ServingCertificate;
 use super::tls::Tls;
-use super::validity::WallClock;
 
 /// The certificates that the server needs for TLS.
 pub struct Certificates {
@@ -44,8 +45,8 @@ pub struct Certificates {
 
 impl Certificates {
     /// A new authority and its certificates, in memory only. `names` are additional names and addresses of the server.
-    pub fn ephemeral(names: &[String], clock: &WallClock) -> Result<Certificates, CertificateError> {
-        let now = clock();
+    pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
+        let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::new(now)?;
         let leaf = Leaf::server(names);
         let server = authority.issue(&leaf, now)?;
@@ -57,9 +58,9 @@ impl Certificates {
     pub fn in_folder(
         folder: &Path,
         names: &[String],
-        clock: &WallClock,
+        clock: &Clock,
     ) -> Result<Certificates, CertificateError> {
-        let now = clock();
+        let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::in_folder(folder, now)?;
         let kept = |leaf: &Leaf| match leaf.read(folder) {
             Some(pair) if authority.is_current(&pair, leaf, now) => Ok(pair),
@@ -81,7 +82,7 @@ impl Certificates {
         leaf: Leaf,
         admin: Pair,
         folder: Option<PathBuf>,
-        clock: &WallClock,
+        clock: &Clock,
     ) -> Result<Certificates, CertificateError> {
         let (issued, authority_pem) = (server.clone(), authority.certificate_pem.clone());
         // The file of the authority may hold more than its certificate, too.
@@ -203,7 +204,7 @@ fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{SystemTime, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -212,11 +213,11 @@ mod tests {
     use crate::access::validity::RENEWAL;
 
     fn now() -> SystemTime {
-        SystemTime::now()
+        Clock::system().now().into()
     }
 
-    fn at(time: SystemTime) -> WallClock {
-        Arc::new(move || time)
+    fn at(time: SystemTime) -> Clock {
+        Clock::mock(time.try_into().expect("a time")).0
     }
 
     fn open(folder: &Path, names: &[&str], now: SystemTime) -> Result<Certificates, CertificateError> {

@@ -58,10 +58,9 @@ pub fn write(path: &Path, document: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_clock::Clock;
+
     use super::*;
-    use crate::access::validity::WallClock;
-    use std::sync::Arc;
-    use std::time::SystemTime;
 
     #[test]
     fn server_urls_are_reachable_from_this_machine() {
@@ -77,8 +76,7 @@ mod tests {
 
     #[test]
     fn the_document_has_everything_a_client_needs() {
-        let clock: WallClock = Arc::new(SystemTime::now);
-        let certificates = Certificates::ephemeral(&[], &clock).expect("certificates");
+        let certificates = Certificates::ephemeral(&[], &Clock::system()).expect("certificates");
         let document = document("https://127.0.0.1:6443", &certificates);
         let value = |key: &str| {
             let line = document.lines().find(|l| l.trim_start().starts_with(key)).expect(key);

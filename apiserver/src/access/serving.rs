@@ -6,8 +6,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, TryLockError};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use coracle_clock::Clock;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -15,7 +17,7 @@ use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authority::{CertificateAuthority, CertificateError, Leaf, Pair};
-use super::validity::{Validity, WallClock, unix_seconds};
+use super::validity::{Validity, unix_seconds};
 
 /// The certificate that the listener presents.
 pub struct ServingCertificate {
@@ -25,7 +27,7 @@ pub struct ServingCertificate {
     leaf: Leaf,
     /// The folder it is stored in; None for an ephemeral server.
     folder: Option<PathBuf>,
-    clock: WallClock,
+    clock: Clock,
 }
 
 struct Current {
@@ -43,7 +45,7 @@ impl ServingCertificate {
         leaf: Leaf,
         authority: Arc<CertificateAuthority>,
         folder: Option<PathBuf>,
-        clock: WallClock,
+        clock: Clock,
     ) -> Result<ServingCertificate, CertificateError> {
         let current = ArcSwap::from_pointee(Current::read(pair)?);
         Ok(ServingCertificate { current, renewing: Mutex::new(()), authority, leaf, folder, clock })
@@ -57,7 +59,7 @@ impl ServingCertificate {
     }
 
     fn renew_if_due(&self) {
-        let now = (self.clock)();
+        let now = SystemTime::from(self.clock.now());
         let is_due = || self.current.load().validity.is_due(unix_seconds(now));
         if !is_due() {
             return;

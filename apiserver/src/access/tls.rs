@@ -183,15 +183,17 @@ impl ClientCertVerifier for AnyClientCertificate {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::access::certificates::{Certificates, Pair};
-    use crate::access::ec_key::sec1_pem;
-    use crate::access::validity::WallClock;
+    use std::time::Duration;
+
+    use coracle_clock::{Clock, MockClock};
     use rustls::pki_types::PrivateKeyDer;
     use rustls::pki_types::ServerName;
     use rustls::pki_types::pem::PemObject;
     use rustls::{ClientConfig, ClientConnection, ServerConnection};
-    use std::time::Duration;
+
+    use super::*;
+    use crate::access::certificates::{Certificates, Pair};
+    use crate::access::ec_key::sec1_pem;
 
     /// How the server identifies a client after a handshake.
     fn identify_after_handshake(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
@@ -288,18 +290,15 @@ mod tests {
         (client.peer_certificates().map(owned).expect("a chain"), server.peer_certificates().map(owned))
     }
 
-    /// A clock that can be set.
-    fn manual(start: SystemTime) -> (WallClock, Arc<std::sync::Mutex<SystemTime>>) {
-        let time = Arc::new(std::sync::Mutex::new(start));
-        let read = Arc::clone(&time);
-        (Arc::new(move || *read.lock().expect("a time")), time)
+    fn mock(start: SystemTime) -> (Clock, MockClock) {
+        Clock::mock(start.try_into().expect("a time"))
     }
 
     #[test]
     fn certificates_identify_the_client() {
-        let now = SystemTime::now();
-        let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
-        let foreign = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
+        let now = SystemTime::from(Clock::system().now());
+        let ours = Certificates::ephemeral(&[], &mock(now).0).expect("certificates");
+        let foreign = Certificates::ephemeral(&[], &mock(now).0).expect("certificates");
         let shown = |peer: Peer, now| match peer {
             Peer::Certified(certificate) => match certificate.user_at(unix_seconds(now)) {
                 Some(user) => format!("{} [{}]", user.name, user.groups.join(",")),
@@ -332,15 +331,15 @@ mod tests {
 
     #[test]
     fn a_running_server_renews_its_certificate() {
-        let start = SystemTime::now();
+        let start = SystemTime::from(Clock::system().now());
         let days = |n: u32| Duration::from_secs(24 * 3600) * n;
-        let (clock, time) = manual(start);
+        let (clock, time) = mock(start);
         let folder = tempfile::tempdir().expect("a folder");
         let certificates = Certificates::in_folder(folder.path(), &[], &clock).expect("certificates");
         let tls = certificates.tls().expect("TLS");
         let file = || std::fs::read_to_string(folder.path().join("apiserver.crt")).expect("a file");
         let shown = |now: SystemTime| {
-            *time.lock().expect("a time") = now;
+            time.set(now.try_into().expect("a time"));
             handshake(&tls, certificates.ca_pem(), None).0
         };
         let first = shown(start);
@@ -361,8 +360,8 @@ mod tests {
 
     #[test]
     fn a_client_certificate_has_a_credential_id() {
-        let now = SystemTime::now();
-        let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
+        let now = SystemTime::from(Clock::system().now());
+        let ours = Certificates::ephemeral(&[], &mock(now).0).expect("certificates");
         let Peer::Certified(certificate) = identify_after_handshake(&ours, Some(ours.admin()), now) else {
             panic!("not known")
         };

@@ -4,9 +4,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_parser::prelude::X509Certificate;
 
-/// The source of the time.
-pub type WallClock = std::sync::Arc<dyn Fn() -> SystemTime + Send + Sync>;
-
 /// A certificate of ours with less than this left is renewed: at start, and the serving certificate also while the
 /// server runs.
 pub const RENEWAL: Duration = Duration::from_secs(30 * 24 * 60 * 60);

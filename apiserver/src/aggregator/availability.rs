@@ -1,10 +1,12 @@
 //! The condition `Available` of APIServices that have a service.
 //!
 //! Source: kube-aggregator's `remote_available_controller.go`, which has the reasons and texts.
+#![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Delay;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -17,6 +19,7 @@ use crate::field::quote;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Target};
+use crate::timers::{API_SERVICE_CHECK, API_SERVICE_RETRY};
 use crate::webhook::{HttpClient, ServiceReference, TransportError};
 use crate::{Error, Result, conditions};
 
@@ -52,8 +55,8 @@ impl Outcome {
 }
 
 impl Reconcile for AvailabilityController {
-    async fn reconcile(&mut self) -> Duration {
-        self.check_all().await
+    async fn reconcile(&mut self) -> Option<Delay> {
+        Some(self.check_all().await)
     }
 }
 
@@ -69,22 +72,22 @@ impl AvailabilityController {
     }
 
     /// Checks all. Returns when to do so again.
-    async fn check_all(&self) -> Duration {
+    async fn check_all(&self) -> Delay {
         let apis = match self.apis.load(&*self.registry) {
             Ok(apis) => apis,
             Err(error) => {
                 tracing::warn!(%error, "the APIServices cannot be read");
-                return INTERVAL;
+                return API_SERVICE_CHECK.after(INTERVAL);
             }
         };
         let checks = apis.iter().map(|api| async move { (api, self.check(api).await) });
         let outcomes: Vec<(&RemoteApi, Outcome)> =
             stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
         let mut versions = Vec::new();
-        let mut delay = INTERVAL;
+        let mut delay = API_SERVICE_CHECK.after(INTERVAL);
         for (api, outcome) in outcomes {
             if !outcome.is_available {
-                delay = RETRY;
+                delay = API_SERVICE_RETRY.after(RETRY);
             }
             if let Err(error) = self.store(api, &outcome).await
                 && error.code() != 404

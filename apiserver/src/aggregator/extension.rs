@@ -18,6 +18,7 @@ use crate::object_meta::ObjectMeta;
 use crate::registry::Registry;
 use crate::registry::deletion::rfc3339;
 use crate::resource_info::ExtensionGroup;
+use crate::timers::API_GROUP_RETRY;
 
 /// How long what failed waits for its next try.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,7 +42,8 @@ pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -
                 Err(error) => {
                     let group = &*extension.group.name;
                     tracing::warn!(group, %error, "an API group cannot be registered");
-                    tokio::time::sleep(RETRY).await;
+                    let retry = registry.clock().sleep(API_GROUP_RETRY.after(RETRY));
+                    retry.of(group.to_owned()).await;
                     continue;
                 }
             }

@@ -4,6 +4,7 @@
 //! was known. Nothing waits for them: discovery merges what is there.
 //!
 //! Source: kube-aggregator's `openapiv3/aggregator` and `openapi/aggregator`.
+#![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::codec::DecodeError;
 use crate::codec::json::for_each_member;
 use crate::names::GroupResource;
 use crate::registry::Registry;
+use crate::timers::{OPENAPI_BATCH, OPENAPI_REFRESH};
 use crate::webhook::HttpClient;
 
 /// How long documents are believed.
@@ -94,12 +96,15 @@ impl OpenApiController {
                 let revision = self.registry.store.revision();
                 self.fetch_all().await;
                 // Where history does not reach back so far, something changed.
+                let clock = self.registry.clock();
                 let changed = match self.registry.store.watch(&bucket, revision) {
-                    Ok(mut changes) => tokio::time::timeout(INTERVAL, changes.next()).await.is_ok(),
+                    Ok(mut changes) => {
+                        clock.timeout(OPENAPI_REFRESH.after(INTERVAL), changes.next()).await.is_some()
+                    }
                     Err(_) => true,
                 };
                 if changed {
-                    tokio::time::sleep(SETTLE).await;
+                    clock.sleep(OPENAPI_BATCH.after(SETTLE)).await;
                 }
             }
         })

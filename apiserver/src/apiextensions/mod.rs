@@ -28,6 +28,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use coracle_clock::Delay;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -38,6 +39,7 @@ use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Stored, Target, parse};
 use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
+use crate::timers::CUSTOM_RESOURCE_DEFINITION_RETRY;
 use crate::{Error, Result};
 
 use definition::Definition;
@@ -70,8 +72,8 @@ pub struct CustomResources {
 }
 
 impl Reconcile for CustomResources {
-    async fn reconcile(&mut self) -> Duration {
-        if self.reconcile_all().await { RETRY } else { Duration::MAX }
+    async fn reconcile(&mut self) -> Option<Delay> {
+        self.reconcile_all().await.then(|| CUSTOM_RESOURCE_DEFINITION_RETRY.after(RETRY))
     }
 }
 

@@ -4,6 +4,7 @@
 //! are taken over.
 //!
 //! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, which has the texts.
+#![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use http::HeaderMap;
 use prometheus::Registry;
 use tokio::sync::Semaphore;
@@ -16,7 +17,6 @@ use super::metrics::AuditMetrics;
 use super::policy::{Level, Policy, PolicyError, Stage};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
-use crate::clock::Clock;
 
 /// How a server audits; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Auditor {
         self.metrics.level(config.map_or(Level::None, |config| config.level));
         match config {
             Some(config) => {
-                let event = Event { user: user.cloned().unwrap_or_default(), ..event((self.clock)()) };
+                let event = Event { user: user.cloned().unwrap_or_default(), ..event(self.clock.now()) };
                 audit.begin(config.clone(), event);
             }
             None => audit.skip(),
@@ -110,7 +110,7 @@ impl Auditor {
         let line = {
             let event = request.event();
             // The receipt is when the request was received.
-            let at = if stage == Stage::RequestReceived { event.received_at } else { (self.clock)() };
+            let at = if stage == Stage::RequestReceived { event.received_at } else { self.clock.now() };
             match self.log.format {
                 Format::Json => event.to_json(stage, at),
                 Format::Legacy => event.to_legacy(stage),

@@ -2,6 +2,7 @@
 //!
 //! What waits to be written is bounded: a disk that is full, or does not answer, costs events, which are counted, but stalls no
 //! request.
+#![expect(clippy::disallowed_methods, reason = "a request waits for the log for a bounded time")]
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,12 +12,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use coracle_clock::Clock;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::metrics::AuditMetrics;
 use super::rotation::{RotatingFile, Rotation};
-use crate::clock::Clock;
 
 /// The most events that wait to be written: kube-apiserver's `--audit-log-batch-buffer-size`.
 const MAX_EVENTS: usize = 10_000;

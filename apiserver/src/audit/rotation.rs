@@ -5,12 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use coracle_clock::Clock;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-
-use crate::clock::Clock;
 
 /// A megabyte of `--audit-log-maxsize`.
 const MEGABYTE: u64 = 1 << 20;
@@ -106,7 +105,7 @@ impl RotatingFile {
     /// Renames the file and begins a new one.
     fn rotate(&mut self) -> io::Result<()> {
         self.open = None;
-        let mut time = (self.clock)();
+        let mut time = self.clock.now();
         let mut backup = self.backup(time);
         // lumberjack would overwrite a backup of the same millisecond.
         while backup.exists() {
@@ -139,7 +138,7 @@ impl RotatingFile {
         // The newest come first; a backup and its compressed copy count once.
         backups.sort_by(|a, b| b.cmp(a));
         let Rotation { max_backups, max_age, .. } = self.rotation;
-        let oldest = (self.clock)().saturating_sub(SignedDuration::from_hours(24 * i64::from(max_age)));
+        let oldest = self.clock.now().saturating_sub(SignedDuration::from_hours(24 * i64::from(max_age)));
         let oldest = oldest.map_err(io::Error::other)?;
         let (mut kept, mut last) = (0, None);
         for (time, path) in backups {
@@ -196,7 +195,7 @@ fn compress(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use super::*;
 
@@ -212,19 +211,13 @@ mod tests {
     /// Writes half a megabyte each day; returns the files that are there in the end.
     fn rotated(rotation: Rotation, days: i64) -> Vec<String> {
         let directory = tempfile::tempdir().expect("a directory");
-        let now: Arc<Mutex<Timestamp>> =
-            Arc::new(Mutex::new("2026-01-01T00:00:00.5Z".parse().expect("a time")));
-        let clock: Clock = {
-            let now = now.clone();
-            Arc::new(move || *now.lock().expect("not poisoned"))
-        };
+        let (clock, mock) = Clock::mock("2026-01-01T00:00:00.5Z".parse().expect("a time"));
         let path = directory.path().join("logs/audit.log");
         let mut file = RotatingFile::create(path.clone(), rotation, clock).expect("a file");
         fs::write(directory.path().join("logs/audit-of-others.log"), "").expect("written");
         for _ in 0..days {
             file.write(&[b'x'; 600 << 10]).expect("written");
-            let mut now = now.lock().expect("not poisoned");
-            *now = now.checked_add(SignedDuration::from_hours(24)).expect("a time");
+            mock.advance(Duration::from_secs(24 * 60 * 60));
         }
         assert_eq!(fs::metadata(&path).expect("there").len(), 600 << 10);
         names(&directory.path().join("logs"))
@@ -262,7 +255,7 @@ mod tests {
     fn a_file_that_is_there_is_continued() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("audit.log");
-        let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+        let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         for line in ["a\n", "b\n"] {
             let mut file =
                 RotatingFile::create(path.clone(), Rotation::default(), clock.clone()).expect("a file");

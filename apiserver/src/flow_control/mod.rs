@@ -13,6 +13,7 @@
 //! queue of its own), and seats in proportion to the estimated work.
 //!
 //! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
+#![expect(clippy::disallowed_methods, reason = "flow control protects the server")]
 
 mod flow_schema;
 mod metrics;

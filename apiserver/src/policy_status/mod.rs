@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Delay;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -19,6 +20,7 @@ use crate::background::in_background;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::registry::{Reconcile, Registry, Target, parse};
+use crate::timers::VALIDATING_ADMISSION_POLICY_RETRY;
 use crate::{Error, Result};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -38,8 +40,8 @@ pub struct PolicyStatus {
 }
 
 impl Reconcile for PolicyStatus {
-    async fn reconcile(&mut self) -> Duration {
-        if self.reconcile_all().await { RETRY } else { Duration::MAX }
+    async fn reconcile(&mut self) -> Option<Delay> {
+        self.reconcile_all().await.then(|| VALIDATING_ADMISSION_POLICY_RETRY.after(RETRY))
     }
 }
 

@@ -17,10 +17,10 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::{ObjectIndex, Registry, Stored, parse};
 use crate::object_meta::ObjectMeta;
+use crate::timers::EVENT_TTL;
 
 /// The number of times that objects are looked over within their time to live: one may live so much longer than it must.
 const LOOKS: u32 = 32;
@@ -46,16 +46,18 @@ impl Registry {
                 return;
             }
             let interval = (ttl / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
-            let mut ages = Ages::new(ttl, &self.store.snapshot().bucket(bucket), self.now(), Instant::now());
+            let clock = &self.clock;
+            let mut ages =
+                Ages::new(ttl, &self.store.snapshot().bucket(bucket), clock.now(), clock.monotonic());
             loop {
                 let events = self.store.snapshot().bucket(bucket);
-                ages.mark(Instant::now(), events.revision());
+                ages.mark(clock.monotonic(), events.revision());
                 let mut next = None;
-                while let Some(page) = ages.expired(&events, &mut next, Instant::now()) {
+                while let Some(page) = ages.expired(&events, &mut next, clock.monotonic()) {
                     stream::iter(page).for_each_concurrent(AT_ONCE, |key| self.expire(key)).await;
                     tokio::task::yield_now().await;
                 }
-                tokio::time::sleep(interval).await;
+                clock.sleep(EVENT_TTL.after(interval)).await;
             }
         })
     }
@@ -74,16 +76,18 @@ struct Ages {
     ttl: Duration,
     /// Everything up to the revision was written by the time; the first mark is the newest that is older than the time to
     /// live, if any is.
-    marks: VecDeque<(Instant, Revision)>,
+    marks: VecDeque<(Duration, Revision)>,
     /// Up to here, objects were written by an earlier process.
     loaded_revision: Revision,
     /// When those expire, by name. Empty as soon as all of them have.
-    loaded: HashMap<Arc<str>, Instant>,
+    loaded: HashMap<Arc<str>, Duration>,
 }
 
 impl Ages {
-    /// `wall` and `now` are the same moment on two clocks: objects are dated by one, and age by the other, which cannot be set.
-    fn new(ttl: Duration, objects: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Instant) -> Ages {
+    /// `wall` and `now` are the same moment: objects are dated by the time, and age by [`Clock::monotonic`], which cannot be set.
+    ///
+    /// [`Clock::monotonic`]: coracle_clock::Clock::monotonic
+    fn new(ttl: Duration, objects: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Duration) -> Ages {
         let deadline = |object: &Arc<Stored>| {
             // An object that claims to be written in the future was written now, at the latest.
             let written = parse(object).ok().and_then(|object| last_write(&object));
@@ -101,11 +105,11 @@ impl Ages {
     }
 
     /// Remembers that a revision is as old as this.
-    fn mark(&mut self, now: Instant, revision: Revision) {
+    fn mark(&mut self, now: Duration, revision: Revision) {
         if self.marks.back().is_none_or(|(_, last)| *last < revision) {
             self.marks.push_back((now, revision));
         }
-        while self.marks.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= self.ttl) {
+        while self.marks.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) >= self.ttl) {
             self.marks.pop_front();
         }
         if self.loaded.values().all(|deadline| *deadline <= now) {
@@ -118,13 +122,13 @@ impl Ages {
         &self,
         objects: &BucketSnapshot<ObjectIndex>,
         next: &mut Option<Arc<str>>,
-        now: Instant,
+        now: Duration,
     ) -> Option<Vec<(Key, Revision)>> {
         let from = next.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let page: Vec<_> = objects.range(from).take(PAGE).collect();
         *next = Some(page.last()?.key.name().clone());
         let horizon = match self.marks.front() {
-            Some((at, revision)) if now.duration_since(*at) >= self.ttl => *revision,
+            Some((at, revision)) if now.saturating_sub(*at) >= self.ttl => *revision,
             _ => Revision::ZERO,
         };
         let is_expired = |object: &Stored| {
@@ -150,27 +154,25 @@ fn last_write(object: &Value) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::sync::Mutex;
-
+    use coracle_clock::{Clock, MockClock};
     use coracle_storage::Store;
     use coracle_storage::log::{EphemeralLog, MemoryLog};
     use serde_json::json;
 
+    use super::*;
     use crate::access::authorize::Authorizer;
-    use crate::clock::Clock;
     use crate::registry::Config;
     use crate::resource_info::SharedResourceTable;
 
     const EVENTS: &str = "events";
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn registry(store: &Store<ObjectIndex>, wall: &Arc<Mutex<Timestamp>>) -> Arc<Registry> {
-        let wall = wall.clone();
-        let clock: Clock = Arc::new(move || *wall.lock().expect("a time"));
+    fn registry(store: &Store<ObjectIndex>, time: &str) -> (Arc<Registry>, MockClock) {
+        let (clock, mock) = Clock::mock(time.parse().expect("a time"));
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let authorizer = Arc::new(Authorizer::always_allow());
-        Arc::new(Registry::new(Config::new(store.clone(), resources, clock, authorizer)))
+        let registry = Registry::new(Config::new(store.clone(), resources, clock, authorizer));
+        (Arc::new(registry), mock)
     }
 
     async fn write(store: &Store<ObjectIndex>, name: &str, created: &str, updated: Option<&str>) -> Revision {
@@ -180,17 +182,8 @@ mod tests {
             "metadata": {"name": name, "resourceVersion": "", "creationTimestamp": created, "managedFields": managed},
         });
         let key = Key::new(EVENTS, format!("default/{name}"));
-        drop(awake(store.put(key, Expect::Any, event.to_string())).await.expect("stored"));
+        drop(store.put(key, Expect::Any, event.to_string()).await.expect("stored"));
         store.revision()
-    }
-
-    /// Waits for the store's thread without resting: paused time leaps while all tasks rest.
-    async fn awake<T>(work: impl Future<Output = T>) -> T {
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = async { loop { tokio::task::yield_now().await } } => unreachable!("it goes on for ever"),
-        }
     }
 
     /// Waits for the deletions that are under way, in real time.
@@ -208,14 +201,10 @@ mod tests {
         events.iter().map(|event| event.key.name().trim_start_matches("default/").to_owned()).collect()
     }
 
-    fn wall(time: &str) -> Arc<Mutex<Timestamp>> {
-        Arc::new(Mutex::new(time.parse().expect("a time")))
-    }
-
-    async fn pass(time: Duration) {
+    async fn pass(mock: &MockClock, time: Duration) {
         // In steps, since the tasks in between must have their turn; real ones, for the store has a thread of its own.
         for _ in 0..60 {
-            tokio::time::advance(time / 60).await;
+            mock.advance(time / 60);
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
@@ -223,7 +212,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn events_expire_an_hour_after_their_last_write() {
         let store = Store::open(
             Box::new(EphemeralLog::new()),
@@ -231,18 +220,18 @@ mod tests {
             Default::default(),
         )
         .expect("a store");
-        let registry = registry(&store, &wall("2024-01-01T00:00:00Z"));
+        let (registry, mock) = registry(&store, "2024-01-01T00:00:00Z");
         let expiring = tokio::spawn(registry.expire_objects(EVENTS, HOUR));
-        pass(HOUR / 2).await;
+        pass(&mock, HOUR / 2).await;
         write(&store, "once", "2024-01-01T00:30:00Z", None).await;
         write(&store, "again", "2024-01-01T00:30:00Z", None).await;
         let mut watcher = store.watch(&EVENTS.into(), store.revision()).expect("a watch");
-        pass(HOUR / 2).await;
+        pass(&mock, HOUR / 2).await;
         write(&store, "again", "2024-01-01T00:30:00Z", None).await;
         assert_eq!(names(&store), ["again", "once"], "both are younger than an hour");
-        pass(HOUR / 2 + HOUR / 16).await;
+        pass(&mock, HOUR / 2 + HOUR / 16).await;
         left(&store, &["again"], "a write renews").await;
-        pass(HOUR / 2).await;
+        pass(&mock, HOUR / 2).await;
         left(&store, &[], "an hour later").await;
         let events = watcher.try_next().expect("history");
         let gone: Vec<_> = events.iter().filter(|event| event.after.is_none()).collect();
@@ -250,7 +239,7 @@ mod tests {
         expiring.abort();
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn events_of_an_earlier_process_are_dated_by_the_servers_stamps() {
         let log = MemoryLog::new();
         let store = Store::open(
@@ -268,14 +257,14 @@ mod tests {
         ] {
             write(&store, name, created, updated).await;
         }
-        awake(store.close()).await.expect("closed");
+        store.close().await.expect("closed");
         let store = Store::open(
             Box::new(log.share()),
             ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )
         .expect("a store");
-        let registry = registry(&store, &wall("2024-01-01T12:00:00Z"));
+        let (registry, mock) = registry(&store, "2024-01-01T12:00:00Z");
         let expiring = tokio::spawn(registry.expire_objects(EVENTS, HOUR));
         for (minutes, want) in [
             (1, vec!["in-the-future", "old-but-updated", "recent", "undated"]),
@@ -283,13 +272,13 @@ mod tests {
             (20, vec!["in-the-future", "undated"]),
             (10, vec![]),
         ] {
-            pass(Duration::from_secs(60 * minutes)).await;
+            pass(&mock, Duration::from_secs(60 * minutes)).await;
             left(&store, &want, &format!("after {minutes} minutes more")).await;
         }
         expiring.abort();
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn zero_keeps_events() {
         let store = Store::open(
             Box::new(EphemeralLog::new()),
@@ -298,7 +287,7 @@ mod tests {
         )
         .expect("a store");
         write(&store, "kept", "2024-01-01T00:00:00Z", None).await;
-        registry(&store, &wall("2034-01-01T00:00:00Z")).expire_objects(EVENTS, Duration::ZERO).await;
+        registry(&store, "2034-01-01T00:00:00Z").0.expire_objects(EVENTS, Duration::ZERO).await;
         assert_eq!(names(&store), ["kept"]);
     }
 }

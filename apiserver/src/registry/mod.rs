@@ -42,6 +42,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_storage::{Key, Store};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -60,7 +61,6 @@ use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::AdmissionChain;
 use crate::audit::AuditContext;
-use crate::clock::Clock;
 use crate::cluster::{Cluster, NamespacePhase};
 use crate::codec::{json, zero};
 use crate::features::FeatureGates;
@@ -284,7 +284,7 @@ impl Registry {
 
     /// The time.
     pub fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.now()
     }
 
     /// Waits for the turn of a write to an object that another write has overtaken. Without turns every write would be made
@@ -386,6 +386,7 @@ impl Cluster for Registry {
         }))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a request waits for a bounded time")]
     fn wait_for<'a>(
         &'a self,
         resource: &'a GroupResource,

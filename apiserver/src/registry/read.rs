@@ -4,6 +4,7 @@
 //! names a revision and the key to go on from, so that all pages show one moment.
 //!
 //! Source: API concepts, "Resource versions" and "Retrieving large results sets in chunks".
+#![expect(clippy::disallowed_methods, reason = "the wait for a revision is bounded by the life of a request")]
 
 use std::collections::HashMap;
 use std::ops::Bound;

@@ -1,17 +1,16 @@
 //! Reconciliation: what is kept in accordance with stored objects is looked at again whenever they change.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use coracle_clock::Delay;
 use futures::future::BoxFuture;
-use tokio::time::timeout;
 
 use super::Registry;
 
 /// Keeps something in accordance with the objects of a bucket.
 pub trait Reconcile: Send + 'static {
-    /// Does what the objects, as they are now, make necessary. Returns when to do so again should none of them change.
-    fn reconcile(&mut self) -> impl Future<Output = Duration> + Send;
+    /// Does what the objects, as they are now, make necessary. Returns when to do so again should none of them change, if at all.
+    fn reconcile(&mut self) -> impl Future<Output = Option<Delay>> + Send;
 }
 
 impl Registry {
@@ -27,7 +26,10 @@ impl Registry {
                 let delay = reconciler.reconcile().await;
                 // What it changed itself is seen here too. Where history does not reach back so far, everything is read anyway.
                 let Ok(mut changes) = self.store.watch(&bucket, revision) else { continue };
-                let _ = timeout(delay, changes.next()).await;
+                match delay {
+                    Some(delay) => _ = self.clock.timeout(delay, changes.next()).await,
+                    None => _ = changes.next().await,
+                }
             }
         })
     }

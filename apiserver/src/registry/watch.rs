@@ -5,6 +5,7 @@
 //! object before and after it, each against the same filter as a list's.
 //!
 //! Source: API concepts, "Efficient detection of changes", "Watch bookmarks", "Streaming lists".
+#![expect(clippy::disallowed_methods, reason = "the life of a connection, and of its bookmarks")]
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -25,6 +25,7 @@
 //! | `crate::flow_control` | how many requests of which users are executed at once |
 //! | `crate::background` | what takes long keeps no other request waiting |
 //! | `transfers.rs` | what a response holds on to that its client does not read |
+#![expect(clippy::disallowed_methods, reason = "deadlines of requests and connections protect the server")]
 
 mod api;
 mod backup;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_apimachinery::bootstrap::{Parameters, objects};
+use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::Request;
 use http_body_util::Full;
-use jiff::Timestamp;
 
 use super::exchange::{AuthorizedRequest, ReceivedRequest};
 use crate::Error;
@@ -51,7 +51,7 @@ pub fn forbidden(user: &str) -> Error {
 
 /// An authenticator that knows no token.
 pub fn authenticator() -> Authenticator {
-    Authenticator::new(Vec::new(), Arc::new(|| Timestamp::UNIX_EPOCH))
+    Authenticator::new(Vec::new(), Clock::mock(jiff::Timestamp::UNIX_EPOCH).0)
 }
 
 /// A registry with the first objects of a cluster.
@@ -61,8 +61,7 @@ pub async fn registry() -> Arc<Registry> {
     let store =
         Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::always_allow());
-    let registry =
-        Registry::new(registry::Config::new(store, resources, Arc::new(Timestamp::now), authorizer));
+    let registry = Registry::new(registry::Config::new(store, resources, Clock::system(), authorizer));
     let objects = objects(&Parameters {
         now: "2026-01-02T03:04:05Z",
         secure_port: 6443,

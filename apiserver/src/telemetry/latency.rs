@@ -5,6 +5,7 @@
 //! phase that is broken off by the deadline is measured too: that is when it matters.
 //!
 //! Source: `LatencyTrackers` of `k8s.io/apiserver/pkg/endpoints/request`.
+#![expect(clippy::disallowed_methods, reason = "the duration of a request is measured")]
 
 use std::future::Future;
 use std::sync::Arc;

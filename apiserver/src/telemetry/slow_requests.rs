@@ -1,6 +1,7 @@
 //! Slow requests: which ones are logged, with where their time went.
 //!
 //! Source: kube-apiserver's traces of requests that take longer than half a second (`k8s.io/utils/trace`).
+#![expect(clippy::disallowed_methods, reason = "the duration of a request is measured")]
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};

@@ -9,13 +9,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_otlp::proto::{KeyValue, Link, SPAN_KIND_SERVER, STATUS_CODE_ERROR, Span, Status};
 use coracle_otlp::{EndpointError, Exporter, Service};
 use prometheus::{IntCounter, Registry};
 use serde::Deserialize;
 
 use super::trace_context::SpanContext;
-use crate::clock::Clock;
 use crate::codec::yaml;
 
 /// The collector if none is configured.
@@ -202,7 +202,7 @@ impl Tracer {
     pub fn end(&self, span: &ServerSpan, request: ServedRequest<'_>) {
         let Some(Recorder { exporter, clock, .. }) = &self.recorder else { return };
         let nanos = |time: i128| u64::try_from(time).unwrap_or(0);
-        let now = clock().as_nanosecond();
+        let now = clock.now().as_nanosecond();
         let took = i128::try_from(request.took.as_nanos()).unwrap_or(0);
         let ServerSpan { context, parent, link } = span;
         let texts = request.texts.iter().map(|(name, text)| KeyValue::string(name, cut(text)));

@@ -1,4 +1,5 @@
 //! The clients, one for each server, which keep their connections; and the call of a webhook.
+#![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::collections::HashMap;
 use std::error::Error as _;

@@ -1,4 +1,5 @@
 //! Connections to servers: addresses are tried, then TLS is spoken.
+#![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::io;
 use std::net::SocketAddr;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_apimachinery::allocation::SERVICE_CIDR;
-use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, ResourceInfo, SharedResourceTable};
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
@@ -24,6 +23,7 @@ use coracle_builtin::allocation::ServiceAllocator;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
 use coracle_builtin::start::bootstrap;
+use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use http::{Method, Request, Response, header};
@@ -63,7 +63,7 @@ impl TestServer {
         let index = ObjectIndex::new(resources.clone());
         let store =
             Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
-        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let clock = Clock::system();
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
         let authorizer = Arc::new(Authorizer::new(rbac.clone()));
         let clients = Arc::new(ClientManager::new(EndpointServiceResolver::default()));

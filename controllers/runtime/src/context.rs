@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use coracle_clock::Clock;
 use futures::future::join_all;
 use kube::Client;
 use kube::core::ApiResource;
@@ -11,7 +12,6 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::cache::{self, Cache, Cached, Decode, Indexer, ListScope};
-use super::clock::Clock;
 use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::{Clock, Delay};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use kube::Client;
@@ -11,7 +12,6 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::clock::Clock;
 use super::context::Context;
 use super::error::Error;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
@@ -24,7 +24,7 @@ pub enum Action {
     /// When a source enqueues it.
     AwaitChange,
     /// After this time, if no source enqueues it before.
-    Requeue(Duration),
+    Requeue(Delay),
 }
 
 /// A controller of one queue.

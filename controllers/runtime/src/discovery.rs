@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::timers::{DISCOVERY_REFRESH, REDISCOVERY};
+use coracle_clock::Clock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
@@ -17,7 +19,6 @@ use kube::discovery::ApiResource;
 use tokio::sync::{Mutex, watch};
 
 use super::cache::{Cache, Cached, Changes};
-use super::clock::Clock;
 
 /// As kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -168,12 +169,12 @@ impl Discovery {
         services: Arc<Cache<PartialObjectMeta<APIService>>>,
     ) {
         let (mut definitions, mut services) = (definitions.subscribe(), services.subscribe());
-        let mut pause = Duration::ZERO;
+        let mut pause = REDISCOVERY.after(Duration::ZERO);
         loop {
             pause = tokio::select! {
-                () = any(&mut definitions) => AFTER_A_CHANGE,
-                () = any(&mut services) => AFTER_A_CHANGE,
-                () = clock.sleep(pause) => PERIOD,
+                () = any(&mut definitions) => REDISCOVERY.after(AFTER_A_CHANGE),
+                () = any(&mut services) => REDISCOVERY.after(AFTER_A_CHANGE),
+                () = clock.sleep(pause) => DISCOVERY_REFRESH.after(PERIOD),
             };
             if let Err(error) = self.refresh().await {
                 tracing::debug!(%error, "no discovery");

@@ -8,6 +8,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::timers::EVENT_RETRY;
+use coracle_clock::Clock;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -18,7 +20,6 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::clock::Clock;
 use super::requests::{self, ignore_not_found, ignore_status};
 use super::supervise::Supervisor;
 
@@ -182,7 +183,7 @@ async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
             }
             Err(error) => {
                 tracing::debug!(%error, "an event was not written yet");
-                clock.sleep(PAUSE).await;
+                clock.sleep(EVENT_RETRY.after(PAUSE)).await;
             }
         }
     }

@@ -8,6 +8,8 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use super::timers::{LEADER_ELECTION, LEADER_ELECTION_DEADLINE, LEADER_ELECTION_RELEASE};
+use coracle_clock::Clock;
 use futures::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -15,7 +17,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::clock::Clock;
 use super::context::Context;
 use super::events::Recorder;
 use super::requests::ignore_conflict;
@@ -72,7 +73,7 @@ pub async fn run_elected<'a, S>(
         released = elector.release() => if let Err(error) = released {
             tracing::info!(%error, "the lease is not released");
         },
-        () = context.clock.sleep(RELEASE) => {}
+        () = context.clock.sleep(LEADER_ELECTION_RELEASE.after(RELEASE)) => {}
     }
     Ok(())
 }
@@ -100,7 +101,7 @@ impl LeaderElector {
     /// Waits until the lease is ours.
     pub async fn acquire(&mut self) {
         while !self.is_renewed().await {
-            self.clock.sleep(RETRY_PERIOD).await;
+            self.clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await;
         }
         self.record_event("became leader");
     }
@@ -108,12 +109,12 @@ impl LeaderElector {
     /// Renews the lease until that fails for too long.
     pub async fn renew_until_lost(&mut self) {
         loop {
-            self.clock.sleep(RETRY_PERIOD).await;
-            let deadline = self.clock.sleep(RENEW_DEADLINE);
+            self.clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await;
+            let deadline = self.clock.sleep(LEADER_ELECTION_DEADLINE.after(RENEW_DEADLINE));
             let clock = self.clock.clone();
             let renewing = async {
                 while !self.is_renewed().await {
-                    clock.sleep(RETRY_PERIOD).await;
+                    clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await;
                 }
             };
             tokio::select! {

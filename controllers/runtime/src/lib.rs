@@ -13,10 +13,10 @@
 //! table of tests, and more files only where they are needed. After an error the key is queued again with backoff; a panic
 //! restarts the controller ([`supervise`]). A [`ControllerDescriptor`] names a controller and starts it.
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod batch;
 pub mod cache;
-pub mod clock;
 mod context;
 mod controller;
 pub mod controller_ref;
@@ -34,6 +34,7 @@ mod sources;
 pub mod supervise;
 #[cfg(test)]
 mod tests;
+pub mod timers;
 
 pub use context::Context;
 pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};

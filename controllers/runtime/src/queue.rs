@@ -4,22 +4,24 @@
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
 //! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is ours: a key
 //! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once.
+#![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use coracle_clock::{Clock, Delay, Pending, Source, Timer};
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time;
 
-use super::clock::Clock;
 use super::metrics::QueueMetrics;
+use super::timers::{RETRY, RETRY_BACKOFF};
 
 /// What a queue can hold.
 pub trait Key: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static {}
@@ -30,6 +32,8 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 pub const FIRST_RETRY: Duration = Duration::from_millis(5);
 /// client-go's default: how long a retry waits at most.
 pub const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+/// The number of retries in a row whose timer is [`RETRY`].
+const FIRST_RETRIES: u32 = 5;
 
 /// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -57,10 +61,19 @@ struct State<K> {
     working: HashMap<K, Instant>,
     /// Until when a key is not worked on again.
     resting: HashMap<K, time::Instant>,
-    later: BTreeMap<(Timestamp, u64), K>,
+    /// The keys that come later, in order; also the list of pending timers: see [`Source`].
+    later: BTreeMap<(Timestamp, u64), (K, &'static Timer)>,
     due: HashMap<K, (Timestamp, u64)>,
     failures: HashMap<K, u32>,
     sequence: u64,
+}
+
+impl<K: Key> Source for Inner<K> {
+    fn pending(&self, limit: usize) -> Vec<Pending> {
+        let state = self.state.lock();
+        let later = state.later.iter().take(limit);
+        later.map(|((due, _), (key, timer))| Pending { due: *due, timer, key: key.to_string() }).collect()
+    }
 }
 
 impl<K: Key> Queue<K> {
@@ -79,7 +92,11 @@ impl<K: Key> Queue<K> {
             sequence: 0,
         };
         let state = Mutex::new(state);
-        Queue(Arc::new(Inner { state, changed: Notify::new(), clock, metrics, first_retry, longest_retry }))
+        let inner = Inner { state, changed: Notify::new(), clock, metrics, first_retry, longest_retry };
+        let inner = Arc::new(inner);
+        let source: Weak<Inner<K>> = Arc::downgrade(&inner);
+        inner.clock.timers().register(source);
+        Queue(inner)
     }
 
     /// Adds the key: it waits, or comes back once its worker is done.
@@ -96,7 +113,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Adds the key later; of several times the earliest counts.
-    pub fn add_after(&self, key: K, delay: Duration) {
+    pub fn add_after(&self, key: K, Delay { delay, timer }: Delay) {
         if delay.is_zero() {
             return self.add(key);
         }
@@ -110,7 +127,7 @@ impl<K: Key> Queue<K> {
         }
         state.sequence += 1;
         let place = (at, state.sequence);
-        state.later.insert(place, key.clone());
+        state.later.insert(place, (key.clone(), timer));
         state.due.insert(key, place);
         // Whoever waits for the next time may have to wait for this one.
         self.0.changed.notify_one();
@@ -126,7 +143,8 @@ impl<K: Key> Queue<K> {
         };
         self.0.metrics.retries.inc();
         let delay = self.0.first_retry.saturating_mul(1 << (failures - 1).min(20));
-        self.add_after(key, delay.min(self.0.longest_retry));
+        let timer = if failures <= FIRST_RETRIES { &RETRY } else { &RETRY_BACKOFF };
+        self.add_after(key, timer.after(delay.min(self.0.longest_retry)));
     }
 
     /// Whether a key waits, or came up again while it is worked on.
@@ -164,7 +182,7 @@ impl<K: Key> Queue<K> {
             };
             tokio::select! {
                 () = changed => {}
-                Some(()) = OptionFuture::from(next_time.map(|at| self.0.clock.until(at))) => {}
+                Some(()) = OptionFuture::from(next_time.map(|at| self.0.clock.until_next_of_source(at))) => {}
                 Some(()) = OptionFuture::from(rested.map(|at| time::sleep_until(at))) => {}
             }
         }
@@ -218,7 +236,7 @@ impl<K: Key> Queue<K> {
             if entry.key().0 > now {
                 break;
             }
-            let key = entry.remove();
+            let (key, _) = entry.remove();
             state.due.remove(&key);
             self.enter(state, key);
         }
@@ -249,9 +267,9 @@ impl<K: Key> Queue<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock::MockClock;
     use super::super::metrics::Metrics;
     use super::*;
+    use coracle_clock::MockClock;
     use futures::FutureExt;
 
     fn queue() -> (Queue<&'static str>, MockClock) {
@@ -314,10 +332,17 @@ mod tests {
     #[test]
     fn the_earliest_time_counts() {
         let (queue, mock) = queue();
-        queue.add_after("a", Duration::from_secs(5));
-        queue.add_after("a", Duration::from_secs(3));
-        queue.add_after("a", Duration::from_secs(4));
+        queue.add_after("a", RETRY.after(Duration::from_secs(5)));
+        queue.add_after("a", RETRY_BACKOFF.after(Duration::from_secs(3)));
+        queue.add_after("a", RETRY.after(Duration::from_secs(4)));
         queue.offer("a");
+        let pending = queue.0.clock.timers().pending();
+        let want = Pending {
+            due: Timestamp::UNIX_EPOCH + Duration::from_secs(3),
+            timer: &RETRY_BACKOFF,
+            key: "a".to_owned(),
+        };
+        assert_eq!(pending, [want], "a queue lists its keys, and not its own wait for them");
         mock.advance(Duration::from_secs(2));
         assert_eq!(next(&queue), None);
         mock.advance(Duration::from_secs(1));
@@ -330,8 +355,10 @@ mod tests {
     #[test]
     fn failures_in_a_row_wait_longer_up_to_a_limit() {
         let (queue, mock) = queue();
+        let mut timers = Vec::new();
         let mut wait_of = || {
             queue.retry("a");
+            timers.push(queue.0.clock.timers().next(1)[0].timer.name);
             let mut waited = 0;
             while next(&queue).is_none() {
                 mock.advance(Duration::from_millis(5));
@@ -344,6 +371,8 @@ mod tests {
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
         queue.forget(&"a");
         assert_eq!(wait_of(), 5);
+        assert_eq!(timers[4..7], ["retry", "retry-backoff", "retry-backoff"]);
+        assert_eq!(timers[10], "retry");
     }
 
     #[tokio::test]

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::timers::OWN_WRITES_DEADLINE;
+use coracle_clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 
 use super::cache::{self, Cache, Cached, Indexer, NamespacedName, Write};
-use super::clock::Clock;
 
 /// One reconciliation of a key. Records its writes, of which any number may be under way at a time; the key is not reconciled
 /// again before the caches have observed them.
@@ -78,9 +79,8 @@ impl ReconcileContext {
                 write.await;
             }
         };
-        tokio::select! {
-            () = all => {}
-            () = clock.sleep(LONGEST) => tracing::debug!("own writes were not observed in time"),
+        if clock.timeout(OWN_WRITES_DEADLINE.after(LONGEST), all).await.is_none() {
+            tracing::debug!("own writes were not observed in time");
         }
         late
     }

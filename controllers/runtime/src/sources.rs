@@ -2,14 +2,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
+use coracle_clock::{Clock, Delay};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::cache::{Cache, Cached, Change, NamespacedName, Object};
-use super::clock::Clock;
 use super::queue::{Key, Queue};
 
 /// What enqueues the keys of a controller.
@@ -55,12 +54,12 @@ impl<K: Key> Sources<K> {
     }
 
     /// Enqueues a key periodically.
-    pub fn every(&mut self, period: Duration, clock: &Clock, key: K) -> &mut Sources<K> {
+    pub fn every(&mut self, period: Delay, clock: &Clock, key: K) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());
         self.pumps.spawn(async move {
             loop {
                 queue.add(key.clone());
-                clock.sleep(period).await;
+                clock.sleep(period).of(key.to_string()).await;
             }
         });
         self
@@ -69,7 +68,7 @@ impl<K: Key> Sources<K> {
     /// Calls `enqueue` periodically.
     pub fn periodically(
         &mut self,
-        period: Duration,
+        period: Delay,
         clock: &Clock,
         enqueue: impl Fn(&Queue<K>) + Send + 'static,
     ) -> &mut Sources<K> {

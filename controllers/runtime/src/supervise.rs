@@ -6,11 +6,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::timers::RESTART;
+use coracle_clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::clock::Clock;
 use super::metrics::Metrics;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -90,7 +91,7 @@ impl Supervisor {
                 pause = FIRST_PAUSE;
             }
             tracing::error!(task = name, ?pause, "panicked and will be restarted");
-            self.clock.sleep(pause).await;
+            self.clock.sleep(RESTART.after(pause)).of(name.to_owned()).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::timers::RETRY;
+use coracle_clock::{Clock, MockClock};
 use futures::FutureExt;
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,7 +19,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::cache::{self, Cache, NamespacedName};
-use super::clock::{Clock, MockClock};
 use super::metrics::Metrics;
 use super::supervise::Supervisor;
 use super::*;
@@ -86,7 +87,7 @@ impl Controller for Counting {
             1 => Err(Error::Unfinished("not yet".to_owned())),
             2 => {
                 ctx.api(&self.objects).create(&object(7)).await?;
-                Ok(Action::Requeue(Duration::ZERO))
+                Ok(Action::Requeue(RETRY.after(Duration::ZERO)))
             }
             _ => Ok(Action::AwaitChange),
         }

@@ -21,6 +21,7 @@ mod node_registration;
 mod scheduler;
 mod settings;
 mod simulated;
+pub mod timers;
 
 use coracle_controller_runtime::ControllerDescriptor;
 

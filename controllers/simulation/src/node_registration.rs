@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, RecordedApi, Sources, ignore_conflict,
@@ -40,6 +40,7 @@ use serde_json::{Value, json};
 use super::node::SimulatedNode;
 use crate::settings::{Context, Settings};
 use crate::simulated::is_silent;
+use crate::timers::NODE_HEARTBEAT;
 
 /// How often a write is tried when others write to the node too.
 const TRIES: usize = 5;
@@ -95,7 +96,7 @@ impl Controller for NodeRegistration {
             }
         });
         for node in SimulatedNode::all(self.count) {
-            sources.every(RENEWAL, &self.clock, node.name());
+            sources.every(NODE_HEARTBEAT.after(RENEWAL), &self.clock, node.name());
         }
     }
 

@@ -6,8 +6,8 @@ mod signature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, ListScope, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 use crate::bootstrap_tokens::{BootstrapToken, NAMESPACE, SECRETS, expiration, is_bootstrap_token};
 use crate::settings::{Context, Settings};
+use crate::timers::BOOTSTRAP_TOKEN_EXPIRATION;
 
 const CONFIG_MAP_NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";
@@ -75,7 +76,7 @@ impl Controller for BootstrapSigner {
         // The signature of a token goes when the token expires.
         let expirations = secrets.iter().filter_map(|secret| expiration(secret)).filter(|time| *time > now);
         let next = expirations.min().and_then(|time| time.duration_since(now).try_into().ok());
-        Ok(next.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(next.map_or(Action::AwaitChange, |left| Action::Requeue(BOOTSTRAP_TOKEN_EXPIRATION.after(left))))
     }
 }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::Cache;
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
     uid_precondition,
@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::settings::{Context, Settings};
+use crate::timers::CERTIFICATE_SIGNING_REQUEST_CLEANUP;
 
 const PERIOD: Duration = Duration::from_secs(3600);
 const DECIDED: SignedDuration = SignedDuration::from_hours(1);
@@ -42,7 +43,7 @@ impl Controller for CertificateSigningRequestCleaner {
     type Key = &'static str;
 
     fn sources(&self, sources: &mut Sources<&'static str>) {
-        sources.every(PERIOD, &self.clock, "requests");
+        sources.every(CERTIFICATE_SIGNING_REQUEST_CLEANUP.after(PERIOD), &self.clock, "requests");
     }
 
     async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {

@@ -13,8 +13,8 @@ mod schedule;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, Change, Index, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::queue::Queue;
 use coracle_controller_runtime::{
@@ -32,6 +32,7 @@ use kube::api::DeleteParams;
 use prometheus::Histogram;
 
 use crate::settings::{Context, Settings};
+use crate::timers::CRON_JOB_SCHEDULE;
 use crate::workload::owners::owners_of;
 use plan::{
     CronJobEvent, Decision, SCHEDULED_TIMESTAMP, decide, is_active, normal, note_finished, reference,
@@ -113,7 +114,7 @@ impl Controller for CronJobController {
         let next = outcome?;
         let now = self.clock.now();
         let delay = next.map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default() + SLACK);
-        Ok(delay.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(delay.map_or(Action::AwaitChange, |left| Action::Requeue(CRON_JOB_SCHEDULE.after(left))))
     }
 }
 
@@ -131,7 +132,9 @@ impl CronJobController {
                 let now = self.clock.now();
                 let next = schedule.next_after(new, now).map(|next| next.duration_since(now));
                 let delay = next.map(|delay| Duration::try_from(delay).unwrap_or_default() + SLACK);
-                delay.into_iter().for_each(|delay| queue.add_after(name.clone(), delay));
+                delay
+                    .into_iter()
+                    .for_each(|delay| queue.add_after(name.clone(), CRON_JOB_SCHEDULE.after(delay)));
             }
             Err(_) => {
                 let message = format!("unparseable schedule for cronjob: {}", new.spec.schedule);

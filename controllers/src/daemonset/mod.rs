@@ -22,8 +22,8 @@ mod status;
 
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
@@ -37,6 +37,7 @@ use kube::core::Selector;
 use parking_lot::Mutex;
 
 use crate::settings::{Context, Settings};
+use crate::timers::{DAEMON_SET_BACKOFF, MIN_READY};
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
 use backoff::FailedPodsBackoff;
@@ -122,7 +123,9 @@ impl Controller for DaemonSetController {
         let (status, until_available) = status::status(&observed);
         self.update_status(&set, status, ctx).await?;
         truncated?;
-        let after = updated?.into_iter().chain(until_available).min();
+        let back_off = updated?.map(|left| DAEMON_SET_BACKOFF.after(left));
+        let until_available = until_available.map(|left| MIN_READY.after(left));
+        let after = back_off.into_iter().chain(until_available).min();
         Ok(after.map_or(Action::AwaitChange, Action::Requeue))
     }
 }

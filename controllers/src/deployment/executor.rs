@@ -13,6 +13,7 @@ use super::conditions::{self, PROGRESSING, condition};
 use super::history::{self, Rollback};
 use super::replica_sets::{ReplicaSets, Resize, replicas, wanted};
 use super::{DeploymentController, annotations, rolling, status};
+use crate::timers::PROGRESS_DEADLINE;
 
 const PAUSED: &str = "DeploymentPaused";
 const RESUMED: &str = "DeploymentResumed";
@@ -155,7 +156,7 @@ impl<'a> Executor<'a> {
         let status = status::with_progress(&self.deployment, sets, status, now);
         self.write_status_if_changed(status.clone()).await?;
         let recheck = status::recheck_after(&self.deployment, &status, now);
-        Ok(recheck.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(recheck.map_or(Action::AwaitChange, |left| Action::Requeue(PROGRESS_DEADLINE.after(left))))
     }
 
     fn calculate_status(&self, sets: &ReplicaSets, now: Timestamp) -> DeploymentStatus {

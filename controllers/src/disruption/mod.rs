@@ -14,8 +14,8 @@ mod scale;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_object_meta::selector_matches;
@@ -26,6 +26,8 @@ use kube::Client;
 use kube::core::Selector;
 
 use crate::settings::{Context, Settings};
+use crate::timers::DISRUPTED_POD;
+use crate::timers::STALE_DISRUPTION;
 use plan::{CountError, Counts};
 
 pub struct DisruptionController {
@@ -87,7 +89,7 @@ impl Controller for DisruptionController {
                 budgets_of(change, &budgets, &recorder).into_iter().for_each(|b| queue.add(Key::Budget(b)));
                 let stale = change.new.as_ref().and_then(|pod| plan::stale_after(pod, clock.now()));
                 if let (Some(name), Some(delay)) = (change.name(), stale) {
-                    queue.add_after(Key::Pod(name), delay);
+                    queue.add_after(Key::Pod(name), STALE_DISRUPTION.after(delay));
                 }
             });
     }
@@ -132,7 +134,7 @@ impl DisruptionController {
             let changed = PodDisruptionBudget { status: Some(status), ..budget.clone() };
             ctx.api(&self.budgets).replace_status(&changed).await?;
         }
-        Ok(recheck.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(recheck.map_or(Action::AwaitChange, |left| Action::Requeue(DISRUPTED_POD.after(left))))
     }
 
     /// The pods of a budget, and how many there should be.
@@ -178,7 +180,7 @@ impl DisruptionController {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {
             None => Ok(Action::AwaitChange),
-            Some(delay) if !delay.is_zero() => Ok(Action::Requeue(delay)),
+            Some(delay) if !delay.is_zero() => Ok(Action::Requeue(STALE_DISRUPTION.after(delay))),
             Some(_) => {
                 ctx.api(&self.pods).replace_status(&plan::without_disruption(pod, now)).await?;
                 Ok(Action::AwaitChange)

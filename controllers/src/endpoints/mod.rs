@@ -23,6 +23,7 @@ use crate::service_endpoints::pace::Pace;
 use crate::service_endpoints::selection::{pods_of, selector, services_of};
 use crate::service_endpoints::trigger_time::TriggerTimeTracker;
 use crate::settings::{Context, Settings};
+use crate::timers::ENDPOINTS_RATE;
 use plan::plan;
 
 pub struct EndpointsController {
@@ -87,7 +88,7 @@ impl Controller for EndpointsController {
             return Ok(Action::AwaitChange);
         }
         if let Some(delay) = self.pace.delay(name) {
-            return Ok(Action::Requeue(delay));
+            return Ok(Action::Requeue(ENDPOINTS_RATE.after(delay)));
         }
         let pods = pods_of(&service, &self.pods);
         let trigger_time = self.trigger_times.observe(name, &service, &pods);

@@ -32,6 +32,7 @@ use crate::service_endpoints::selection::{pods_of, selector, services_of};
 use crate::service_endpoints::slices::{SliceChanges, SliceWriter, foreign_changes, slices_of};
 use crate::service_endpoints::trigger_time::{TriggerTimeTracker, format};
 use crate::settings::{Context, Settings};
+use crate::timers::{ENDPOINTS_RATE, FOREIGN_ENDPOINT_SLICE};
 use hints::TrafficDistribution;
 use metrics::Metrics;
 use plan::{Observed, Plan, plan};
@@ -88,7 +89,7 @@ impl Controller for EndpointSliceController {
             })
             .on(&self.writer.slices, |change, queue| {
                 for service in foreign_changes(change, MANAGER) {
-                    queue.add_after(service, AFTER_A_FOREIGN_CHANGE);
+                    queue.add_after(service, FOREIGN_ENDPOINT_SLICE.after(AFTER_A_FOREIGN_CHANGE));
                 }
             })
             .on(&self.nodes, move |change, queue| {
@@ -113,7 +114,7 @@ impl Controller for EndpointSliceController {
             return Ok(Action::AwaitChange);
         }
         if let Some(delay) = self.pace.delay(name) {
-            return Ok(Action::Requeue(delay));
+            return Ok(Action::Requeue(ENDPOINTS_RATE.after(delay)));
         }
         let synced = self.reconcile_service(name, &service, ctx).await;
         self.metrics.synced(synced.is_ok());

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_object_meta::annotation;
@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Service};
 use crate::service_endpoints::LEADER;
 use crate::service_endpoints::slices::{SliceWriter, foreign_changes, slices_of};
 use crate::settings::{Context, Settings};
+use crate::timers::FOREIGN_ENDPOINT_SLICE;
 use metrics::Metrics;
 use plan::{Plan, plan};
 
@@ -72,7 +73,7 @@ impl Controller for EndpointSliceMirroringController {
             })
             .on(&self.writer.slices, |change, queue| {
                 for service in foreign_changes(change, MANAGER) {
-                    queue.add_after(service, AFTER_A_FOREIGN_CHANGE);
+                    queue.add_after(service, FOREIGN_ENDPOINT_SLICE.after(AFTER_A_FOREIGN_CHANGE));
                 }
             });
     }

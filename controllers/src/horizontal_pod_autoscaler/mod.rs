@@ -21,8 +21,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::discovery::Discovery;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
@@ -36,6 +36,7 @@ use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
+use crate::timers::HORIZONTAL_POD_AUTOSCALER;
 use compute::{Computation, Computed};
 use conditions::Statement;
 use metrics::Metrics;
@@ -104,7 +105,7 @@ impl Controller for HorizontalPodAutoscalerController {
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let sync_period = self.sync_period;
         sources.on(&self.autoscalers, move |change, queue| match (change.name(), &change.new) {
-            (Some(name), Some(_)) => queue.add_after(name, sync_period),
+            (Some(name), Some(_)) => queue.add_after(name, HORIZONTAL_POD_AUTOSCALER.after(sync_period)),
             (Some(name), None) => queue.add(name),
             (None, _) => {}
         });
@@ -131,7 +132,7 @@ impl Controller for HorizontalPodAutoscalerController {
         if let Err(error) = outcome {
             tracing::debug!(autoscaler = %name, %error, "not scaled");
         }
-        Ok(Action::Requeue(self.sync_period))
+        Ok(Action::Requeue(HORIZONTAL_POD_AUTOSCALER.after(self.sync_period)))
     }
 }
 

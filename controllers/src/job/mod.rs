@@ -30,8 +30,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, run_all, start_part,
@@ -46,6 +46,7 @@ use kube::core::Selector;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
+use crate::timers::JOB_BATCH;
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
 use backoff::BackoffRecord;
@@ -120,13 +121,13 @@ impl Controller for JobController {
                 manager.iter().for_each(|manager| metrics.managed_externally(manager));
             }
             // The pods that a finished Job leaves are released by the orphans' queue.
-            delay(change).into_iter().for_each(|delay| queue.add_after(name.clone(), delay));
+            delay(change).into_iter().for_each(|delay| queue.add_after(name.clone(), JOB_BATCH.after(delay)));
         });
         let (jobs, metrics) = (self.jobs.clone(), self.metrics.clone());
         sources.on(&self.pods, move |change, queue| {
             count_tracked(change, &metrics);
             let owners = owners_of(change, &jobs, selects);
-            owners.into_iter().for_each(|job| queue.add_after(job, BATCH_PERIOD));
+            owners.into_iter().for_each(|job| queue.add_after(job, JOB_BATCH.after(BATCH_PERIOD)));
         });
     }
 
@@ -162,6 +163,7 @@ impl JobController {
             self.recorder.warning(job, "UnknownCompletionMode", message);
             return Ok(Action::AwaitChange);
         }
+        #[expect(clippy::disallowed_methods, reason = "a metric: the duration on the machine")]
         let begin = Instant::now();
         let pods = self.claim_pods(job, ctx).await?;
         let record = self.record(name, job, &pods);

@@ -16,8 +16,8 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::discovery::Discovery;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
@@ -27,6 +27,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 
 use crate::settings::{Context, Settings};
+use crate::timers::{NAMESPACE_CONTENT, NAMESPACE_DELETION};
 use content::Content;
 
 const FINALIZER: &str = "kubernetes";
@@ -69,7 +70,10 @@ impl Controller for NamespaceController {
         sources
             .on(&self.namespaces, move |change, queue| {
                 if let Some(namespace) = change.new.as_ref().filter(|n| deleted(n).is_some()) {
-                    queue.add_after(NamespacedName::of(namespace.as_ref()).name, grace);
+                    queue.add_after(
+                        NamespacedName::of(namespace.as_ref()).name,
+                        NAMESPACE_DELETION.after(grace),
+                    );
                 }
             })
             // kube-controller-manager waits for its next retry instead.
@@ -113,7 +117,7 @@ impl Controller for NamespaceController {
             return Err(Error::Unfinished(error));
         }
         if emptied.estimate > 0 {
-            return Ok(Action::Requeue(plan::pause(emptied.estimate)));
+            return Ok(Action::Requeue(NAMESPACE_CONTENT.after(plan::pause(emptied.estimate))));
         }
         self.finalize(namespace, ctx).await?;
         Ok(Action::AwaitChange)

@@ -11,6 +11,7 @@ use kube::api::Patch;
 
 use super::NodeLifecycleController;
 use super::taints::{self, NodeChange, evicting_taints};
+use crate::timers::NODE_EVICTION_RATE;
 
 /// How often a write of taints is tried when others write to the node too.
 const TRIES: usize = 5;
@@ -35,7 +36,7 @@ impl NodeLifecycleController {
             }
         }
         let wait = self.state().zones.wait(self.clock.now());
-        Ok(wait.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(wait.map_or(Action::AwaitChange, |left| Action::Requeue(NODE_EVICTION_RATE.after(left))))
     }
 
     /// Changes a node, if it has to be. Returns whether it was changed.

@@ -31,9 +31,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::settings::{Context, Settings};
+use crate::timers::NODE_MONITOR;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use health::NodeHealth;
@@ -112,7 +113,7 @@ impl Controller for NodeLifecycleController {
     type Key = Key;
 
     fn sources(&self, sources: &mut Sources<Key>) {
-        sources.every(MONITOR_PERIOD, &self.clock, Key::Health);
+        sources.every(NODE_MONITOR.after(MONITOR_PERIOD), &self.clock, Key::Health);
         sources.on(&self.nodes, |change, queue| {
             let name = change.new.as_ref().and_then(|node| node.metadata.name.clone());
             name.into_iter().for_each(|name| queue.add(Key::Node(name)));

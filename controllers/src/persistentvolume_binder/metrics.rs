@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use coracle_volumes::migration::HOST_PATH;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found, uid_precondition,
 };
@@ -27,6 +27,7 @@ use prometheus::CounterVec;
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
+use crate::timers::POD_GARBAGE_COLLECTION;
 use plan::{Quarantine, Reason};
 
 /// kube-controller-manager's defaults.
@@ -76,7 +77,7 @@ impl Controller for PodGarbageCollector {
     type Key = &'static str;
 
     fn sources(&self, sources: &mut Sources<&'static str>) {
-        sources.every(PERIOD, &self.clock, "pods");
+        sources.every(POD_GARBAGE_COLLECTION.after(PERIOD), &self.clock, "pods");
     }
 
     async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {

@@ -15,8 +15,8 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref,
 };
@@ -30,6 +30,7 @@ use kube::core::Selector;
 use prometheus::{CounterVec, Histogram};
 
 use crate::settings::{Context, Settings};
+use crate::timers::MIN_READY;
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
 
@@ -201,5 +202,5 @@ fn requeue<O: ReplicaOwner>(owner: &O, active: &[Arc<Pod>], now: Timestamp) -> A
         // A pod without a time may get one.
         pods::time_until_available(pod, seconds, now).unwrap_or(whole)
     });
-    left.min().map_or(Action::AwaitChange, Action::Requeue)
+    left.min().map_or(Action::AwaitChange, |left| Action::Requeue(MIN_READY.after(left)))
 }

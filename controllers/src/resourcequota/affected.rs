@@ -6,6 +6,8 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::queue::Queue;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
 
+use crate::timers::RESOURCE_QUOTA_BATCH;
+
 /// Deletions at one time are counted once: with many pods in a namespace a count is not cheap.
 const TOGETHER: Duration = Duration::from_millis(100);
 
@@ -23,5 +25,7 @@ pub fn enqueue_affected(
 ) {
     let candidates = namespace.map_or_else(|| quotas.all(), |namespace| quotas.in_namespace(namespace));
     let affected = candidates.iter().filter(|quota| quota.spec.as_ref().is_some_and(&is_affected));
-    affected.for_each(|quota| queue.add_after(NamespacedName::of(quota.as_ref()), TOGETHER));
+    affected.for_each(|quota| {
+        queue.add_after(NamespacedName::of(quota.as_ref()), RESOURCE_QUOTA_BATCH.after(TOGETHER))
+    });
 }

@@ -20,8 +20,8 @@ mod scopes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::discovery::Discovery;
 use coracle_controller_runtime::supervise::Supervisor;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
@@ -33,6 +33,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 
 use crate::settings::{Context, Settings};
+use crate::timers::{RESOURCE_QUOTA_CONFLICT, RESOURCE_QUOTA_RESYNC};
 use affected::{enqueue_affected, limited};
 use counts::Counted;
 use evaluators::{Evaluator, none, scoped_usage};
@@ -96,12 +97,12 @@ impl Controller for ResourceQuotaController {
             match ctx.api(&self.quotas).replace_status(&changed).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    return Ok(Action::Requeue(AFTER_A_CHARGE));
+                    return Ok(Action::Requeue(RESOURCE_QUOTA_CONFLICT.after(AFTER_A_CHARGE)));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Action::Requeue(RESYNC))
+        Ok(Action::Requeue(RESOURCE_QUOTA_RESYNC.after(RESYNC)))
     }
 }
 

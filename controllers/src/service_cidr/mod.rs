@@ -10,8 +10,8 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
 };
@@ -23,6 +23,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::settings::{Context, Settings};
+use crate::timers::{SERVICE_CIDR_ADDRESSES, SERVICE_CIDR_DELETION};
 use plan::is_needed;
 
 const MANAGER: &str = "service-cidr-controller";
@@ -85,11 +86,11 @@ impl Controller for ServiceCidrController {
         if is_needed(&block, &self.blocks.all(), addresses) {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
             self.set_ready(&block, false, "Terminating", message, ctx).await?;
-            return Ok(Action::Requeue(CHECK));
+            return Ok(Action::Requeue(SERVICE_CIDR_ADDRESSES.after(CHECK)));
         }
         let passed = Duration::try_from(self.clock.now().duration_since(deleted.0)).unwrap_or_default();
         if let Some(left) = DELETION_GRACE.checked_sub(passed).filter(|left| !left.is_zero()) {
-            return Ok(Action::Requeue(left));
+            return Ok(Action::Requeue(SERVICE_CIDR_DELETION.after(left)));
         }
         self.patch(name, json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]}), ctx).await?;
         Ok(Action::AwaitChange)

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Change, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::metrics::Metrics;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::jiff::Timestamp;

@@ -23,8 +23,8 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, ignore_not_found,
@@ -41,6 +41,7 @@ use kube::core::Selector;
 use prometheus::CounterVec;
 
 use crate::settings::{Context, Settings};
+use crate::timers::{MIN_READY, STATEFUL_SET_CLAIM};
 use crate::workload::controller_revision::create_revision;
 use crate::workload::owners::owners_of;
 use executor::Executor;
@@ -109,7 +110,8 @@ impl Controller for StatefulSetController {
                 let namespace = gone.and_then(|claim| claim.namespace()).unwrap_or_default();
                 let pods = gone.iter().flat_map(|claim| retention::pods(claim));
                 let sets = pods.filter_map(identity::parent_and_ordinal).map(|(set, _)| set);
-                sets.for_each(|set| queue.add_after(NamespacedName::new(&namespace, set), AFTER_A_CLAIM));
+                let delay = STATEFUL_SET_CLAIM.after(AFTER_A_CLAIM);
+                sets.for_each(|set| queue.add_after(NamespacedName::new(&namespace, set), delay));
             });
     }
 
@@ -258,7 +260,9 @@ impl StatefulSetController {
         let (status, outcome) = executor.execute(&plan).await;
         let updated = self.update_status(set, status, ctx).await;
         outcome?;
-        updated.map(|()| plan.requeue_after.map_or(Action::AwaitChange, Action::Requeue))
+        updated?;
+        let until_available = plan.requeue_after.map(|left| MIN_READY.after(left));
+        Ok(until_available.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     async fn update_status(

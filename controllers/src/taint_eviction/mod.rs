@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
@@ -30,6 +30,7 @@ use prometheus::{CounterVec, HistogramVec};
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
+use crate::timers::TAINT_EVICTION;
 use plan::{Eviction, Step, plan};
 
 pub struct TaintEvictionController {
@@ -114,7 +115,7 @@ impl Controller for TaintEvictionController {
             (Step::Wait(eviction), Some(_)) => {
                 let delay = Duration::try_from(eviction.due.duration_since(now)).unwrap_or_default();
                 self.evictions().insert(key.clone(), eviction);
-                return Ok(Action::Requeue(delay));
+                return Ok(Action::Requeue(TAINT_EVICTION.after(delay)));
             }
             (Step::Keep, Some(_)) => {}
             _ => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
     uid_precondition,
@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use crate::bootstrap_tokens::{SECRETS, expiration, is_bootstrap_token};
 use crate::settings::{Context, Settings};
+use crate::timers::BOOTSTRAP_TOKEN_EXPIRATION;
 
 pub struct TokenCleaner {
     clock: Clock,
@@ -43,7 +44,7 @@ impl Controller for TokenCleaner {
         let Some(expiration) = expiration(&secret) else { return Ok(Action::AwaitChange) };
         let left = Duration::try_from(expiration.duration_since(self.clock.now())).unwrap_or_default();
         if !left.is_zero() {
-            return Ok(Action::Requeue(left));
+            return Ok(Action::Requeue(BOOTSTRAP_TOKEN_EXPIRATION.after(left)));
         }
         let deleted = ctx.api(&self.secrets).delete(&secret, &uid_precondition(secret.as_ref())).await;
         // Deleted by another client, or replaced by another Secret of the name.

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
     uid_precondition,
@@ -19,6 +19,7 @@ use kube::api::{DeleteParams, PropagationPolicy};
 use prometheus::Histogram;
 
 use crate::settings::{Context, Settings};
+use crate::timers::TTL_AFTER_FINISHED;
 
 pub struct TtlAfterFinishedController {
     clock: Clock,
@@ -59,13 +60,13 @@ impl Controller for TtlAfterFinishedController {
             return Ok(Action::AwaitChange);
         };
         if let Some(left) = self.time_until(expiry) {
-            return Ok(Action::Requeue(left));
+            return Ok(Action::Requeue(TTL_AFTER_FINISHED.after(left)));
         }
         let api = ctx.api(&self.jobs);
         let Some(job) = api.get(name).await? else { return Ok(Action::AwaitChange) };
         let Some(expiry) = expires_at(&job) else { return Ok(Action::AwaitChange) };
         if let Some(left) = self.time_until(expiry) {
-            return Ok(Action::Requeue(left));
+            return Ok(Action::Requeue(TTL_AFTER_FINISHED.after(left)));
         }
         let foreground = Some(PropagationPolicy::Foreground);
         let parameters = DeleteParams { propagation_policy: foreground, ..uid_precondition(&job) };

@@ -18,5 +18,6 @@ pub mod overrides;
 pub mod provisioner;
 pub mod search;
 mod settings;
+pub mod timers;
 
 pub use settings::VolumeSettings;

@@ -3,6 +3,7 @@
 //! Costs are upstream's, and decide what is accepted. They bound neither time nor memory: a comparison costs by the length of the
 //! outer list alone, and `format` nothing for the text that it makes. A [`Meter`] counts what is really done, and ends an
 //! evaluation that does more than expressions within their cost limits do.
+#![expect(clippy::disallowed_methods, reason = "a bound of the time that an expression may take")]
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

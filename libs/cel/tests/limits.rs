@@ -1,6 +1,7 @@
 //! Hostile expressions: each ends within its limits, whatever it costs by upstream's model, and none overflows the stack.
 //!
 //! The limits here are small, so that a debug build reaches them soon.
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! The command line of `coracle`: its subcommands and flags, and the programs of envtest.
-
+#![expect(clippy::disallowed_methods, reason = "deadlines of the command line")]
 #![warn(missing_docs)]
 
 mod backup;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use coracle_controller_runtime::clock::Clock;
+use coracle_clock::Clock;
 use coracle_controller_runtime::leader;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;

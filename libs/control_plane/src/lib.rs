@@ -14,6 +14,8 @@ pub mod maintenance;
 pub mod options;
 pub mod range;
 mod start;
+#[cfg(test)]
+mod timers;
 
 use coracle_apimachinery::resource_info::{ExtensionGroup, ResourceTable};
 

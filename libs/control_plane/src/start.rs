@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use coracle_apimachinery::allocation::SERVICE_CIDR;
-use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::authenticate::{Authenticator, TokenAuthenticator};
@@ -15,7 +14,6 @@ use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::access::front_proxy::FrontProxy;
 use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
 use coracle_apiserver::access::token_file::TokenFile;
-use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::admission::AdmissionMetrics;
 use coracle_apiserver::admission::webhook::WebhookContext;
 use coracle_apiserver::aggregator::{
@@ -40,6 +38,7 @@ use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
 use coracle_builtin::start::{Advertisement, bootstrap, publish_authentication};
 use coracle_builtin::tokens::ServiceAccountTokens;
+use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
 use coracle_storage::log::{EphemeralLog, Log, SledLog};
@@ -76,7 +75,9 @@ impl Options {
         let features = Arc::new(FeatureGates::new(overrides)?);
         let tracing = self.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
         let token_file = self.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
-        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let clock = Clock::system();
+        // Our own certificates are valid by the time of those who verify them.
+        let real_time = Clock::system();
         let metrics = Metrics::new();
         let auditor = Auditor::new(&self.audit, metrics.registry(), clock.clone())?;
         let listener = Listener::bind(self.listen)
@@ -95,7 +96,7 @@ impl Options {
         });
         let resources = SharedResourceTable::new((kinds.built_in)());
         let store = self.open_store(resources.clone()).await?;
-        let certificates = self.certificates()?;
+        let certificates = self.certificates(&real_time)?;
         let tls = Arc::new(certificates.tls()?);
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
         let authorizer = Arc::new(self.mode.authorizer(&rbac));
@@ -105,7 +106,7 @@ impl Options {
         if let Some(file) = token_file {
             tokens.push(Box::new(file.with_audiences(audiences.clone())));
         }
-        let front_proxy = FrontProxy::generate(SystemTime::now())?;
+        let front_proxy = FrontProxy::generate(real_time.now().into())?;
         let services = EndpointServiceResolver::new(self.webhook_service_urls.iter().cloned());
         let clients =
             ClientManager::new(services).with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
@@ -210,7 +211,7 @@ impl Options {
         start_hooks.iter().for_each(Hook::finish);
         let controllers = Controllers {
             client: client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
-            clock: coracle_controller_runtime::clock::Clock::system(),
+            clock,
             metrics: controller_metrics,
             readiness: readiness.clone(),
             settings,
@@ -239,6 +240,7 @@ impl Options {
             own_kubeconfig: None.into(),
         };
         // If this takes too long, `/readyz` continues to report what is missing.
+        #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
         let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
         Ok(control_plane)
     }
@@ -326,11 +328,10 @@ impl Options {
         Ok(key.with_verification_keys(others).with_issuers(issuers.clone()))
     }
 
-    fn certificates(&self) -> Result<Certificates, Error> {
-        let clock: WallClock = Arc::new(SystemTime::now);
+    fn certificates(&self, clock: &Clock) -> Result<Certificates, Error> {
         let mut certificates = match &self.data_dir {
-            None => Certificates::ephemeral(&self.tls_san, &clock)?,
-            Some(directory) => Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?,
+            None => Certificates::ephemeral(&self.tls_san, clock)?,
+            Some(directory) => Certificates::in_folder(&directory.join("pki"), &self.tls_san, clock)?,
         };
         if let Some((certificate, key)) = &self.serving_files {
             certificates = certificates.with_serving_files(certificate, key)?;
@@ -351,6 +352,7 @@ fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
 }
 
 /// The options of a store that reports on standard error when loading takes long.
+#[expect(clippy::disallowed_methods, reason = "the time that loading takes is measured")]
 fn store_options() -> coracle_storage::Options {
     const QUIET: Duration = Duration::from_secs(1);
     let started = std::time::Instant::now();

@@ -7,7 +7,7 @@
 //! are; OpenTelemetry's own crates are ten more, most of which nothing here would use.
 //!
 //! Source: OTLP 1.x, "OTLP/gRPC"; the bounds are those of OpenTelemetry's batch span processor.
-
+#![expect(clippy::disallowed_methods, reason = "deadlines and batches of the export")]
 #![warn(missing_docs)]
 
 pub mod proto;

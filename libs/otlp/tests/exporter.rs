@@ -1,4 +1,5 @@
 //! What an exporter sends, and what it drops.
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,7 +19,7 @@
 //! - The watch starts at the revision after the last one that it has shown whole. If that is compacted, the log fails: the
 //!   process has to load anew.
 //! - Every request has a deadline, and so has every wait of the store's thread.
-
+#![expect(clippy::disallowed_methods, reason = "deadlines and retries of calls to etcd")]
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_sign_loss))]
 

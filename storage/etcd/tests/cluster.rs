@@ -1,4 +1,5 @@
 //! What a log over a cluster keeps when its members fail, its history is compacted, or others write to it.
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::{
     io,

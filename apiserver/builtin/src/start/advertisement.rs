@@ -15,6 +15,8 @@ use futures::future::BoxFuture;
 use ring::digest;
 use serde_json::{Value, json};
 
+use crate::timers::IDENTITY_LEASE;
+
 /// The interval of renewals.
 const RENEWAL: Duration = Duration::from_secs(10);
 /// The duration of the Lease, in seconds.
@@ -94,7 +96,7 @@ impl Advertisement {
     pub fn keep_identity(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             loop {
-                tokio::time::sleep(RENEWAL).await;
+                self.registry.clock().sleep(IDENTITY_LEASE.after(RENEWAL)).await;
                 if let Err(error) = self.renew().await {
                     tracing::warn!(%error, "the identity Lease is not renewed");
                 }

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta;
@@ -26,6 +25,7 @@ use coracle_apiserver::access::authenticate::{
 };
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::serve::ActionDeclaration;
+use coracle_clock::Clock;
 use serde_json::{Value, json};
 
 /// The POST that asks for a token.
@@ -157,7 +157,7 @@ impl TokenAuthenticator for ServiceAccountTokens {
 impl ServiceAccountTokens {
     /// The user of claims that are still valid.
     fn user(&self, claims: &Value) -> Result<UserInfo, String> {
-        let now = (self.clock)().as_second();
+        let now = self.clock.now().as_second();
         let time = |name: &str| claims[name].as_i64().unwrap_or(0);
         if now.saturating_add(LEEWAY) < time("nbf") {
             return Err("service account token is not valid yet".to_owned());
@@ -271,7 +271,7 @@ impl ServiceAccountTokens {
                 "{kind} UID ({uid}) does not match service account {kind} ref claim ({claimed})"
             ));
         }
-        if is_deleted(&object, (self.clock)().as_second()) { Err(invalidated()) } else { Ok(()) }
+        if is_deleted(&object, self.clock.now().as_second()) { Err(invalidated()) } else { Ok(()) }
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
             let tokens = ServiceAccountTokens {
                 key: key.clone(),
                 cluster: Arc::new(world),
-                clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+                clock: Clock::mock(jiff::Timestamp::UNIX_EPOCH).0,
             };
             let got = match tokens.authenticate(&token, &[ISSUER.to_owned()]) {
                 TokenOutcome::Authenticated { user, .. } => Ok(user.name.clone()),
@@ -445,7 +445,7 @@ mod tests {
             let tokens = ServiceAccountTokens {
                 key: key.clone(),
                 cluster: Arc::new(world),
-                clock: Arc::new(move || at(now)),
+                clock: Clock::mock(at(now)).0,
             };
             let got = match tokens.authenticate(&token, &audiences) {
                 TokenOutcome::Authenticated { .. } => Ok(()),

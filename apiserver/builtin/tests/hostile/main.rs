@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p coracle-builtin --release --test hostile -- --nocapture --test-threads 1` prints how long each takes. A build for
 //! debugging, which takes twenty times as long, is asked for a sixty-fourth.
+#![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! MutatingAdmissionPolicy: expressions that make patches, which are applied one after the other.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating`, `dispatcher.go`, and `.../mutating/patch`.
+#![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::time::Instant;
 

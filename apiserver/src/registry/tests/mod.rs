@@ -7,6 +7,7 @@ mod verbs;
 
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Expect, Key, Options, Store};
 use http::{HeaderMap, HeaderValue, header};
@@ -41,7 +42,7 @@ impl Server {
         )
         .expect("a store");
         let resources = SharedResourceTable::new(coracle_resources::built_in());
-        let registry = Registry::new(Config::new(store, resources, Arc::new(Timestamp::now), authorizer));
+        let registry = Registry::new(Config::new(store, resources, Clock::system(), authorizer));
         let user = UserInfo::new("admin", &["system:masters"]);
         let server = Server { registry, user };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});

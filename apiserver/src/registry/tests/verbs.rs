@@ -30,7 +30,7 @@ impl Fixture {
             Options::default(),
         )
         .expect("a store");
-        let clock: Clock = Arc::new(|| NOW.parse().expect("a time"));
+        let (clock, _mock) = Clock::mock(NOW.parse().expect("a time"));
         let authorizer = Arc::new(Authorizer::always_allow());
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let registry = Registry::new(Config::new(store, resources, clock, authorizer));

@@ -298,6 +298,7 @@ mod tests {
     use std::future::{Ready, ready};
     use std::path::Path;
 
+    use coracle_clock::Clock;
     use serde_json::Value;
     use tower::service_fn;
 
@@ -314,7 +315,7 @@ mod tests {
         let log = Some(LogOptions { path: directory.join("audit.log"), ..LogOptions::default() });
         let options = AuditOptions { policy_file: Some(policy), log };
         let registry = prometheus::Registry::new();
-        let auditor = Auditor::new(&options, &registry, Arc::new(Timestamp::now));
+        let auditor = Auditor::new(&options, &registry, Clock::system());
         auditor.expect("valid").expect("configured")
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use futures::{StreamExt, pin_mut};
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
@@ -12,7 +13,7 @@ use kube::{Api, Client};
 use super::indexer::Indexer;
 use super::object::{Decode, Object};
 use super::watched::RawObject;
-use crate::clock::Clock;
+use crate::timers::RELIST;
 
 /// After this time all objects are read again, if one of them could not be.
 const UNREADABLE: Duration = Duration::from_secs(30);
@@ -64,7 +65,7 @@ pub(crate) async fn run(
                 }
             }
         }
-        clock.sleep(UNREADABLE).await;
+        clock.sleep(RELIST.after(UNREADABLE)).of(resource.plural.clone()).await;
     }
 }
 

@@ -20,6 +20,7 @@ use coracle_volumes::indexes::ByVolume;
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use coracle_volumes::provisioner::directories::Directories;
 use coracle_volumes::provisioner::operations::{Operations, Step, VolumeBehavior};
+use coracle_volumes::timers::VOLUME_DELETION;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::Patch;
@@ -103,7 +104,7 @@ impl Controller for ReclaimController {
             warnings.iter().for_each(|c| self.recorder.warning(volume.as_ref(), "InvalidSimulation", c));
         }
         let deleted = match attempt.step {
-            Step::Wait(left) => return Ok(Action::Requeue(left)),
+            Step::Wait(left) => return Ok(Action::Requeue(VOLUME_DELETION.after(left))),
             Step::Fail(why) => Err(why),
             Step::Execute => match self.attached_to(&volume) {
                 Some(node) => Err(format!("persistentvolume {name} is still attached to node {node}")),

@@ -23,8 +23,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
@@ -43,6 +43,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::node::SimulatedNode;
 use crate::settings::{Context, Settings};
 use crate::simulated::{is_finished, is_ignored, is_silent};
+use crate::timers::POD_LIFECYCLE;
 use admission::{AdmittedPods, Rejection};
 use behavior::PodBehavior;
 use ip_pool::IpPool;
@@ -247,7 +248,7 @@ impl Controller for Kubelet {
             self.records().insert(key.clone(), record);
         }
         let delay = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
-        Ok(delay.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(delay.map_or(Action::AwaitChange, |left| Action::Requeue(POD_LIFECYCLE.after(left))))
     }
 }
 

@@ -27,9 +27,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::{Cache, Cached, Index, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::pods;

@@ -1,7 +1,6 @@
 //! What a reconciliation does about a Job: first about its pods, then, knowing what came of that, about its status. Pure.
 
-use std::time::Duration;
-
+use coracle_clock::Delay;
 use k8s_openapi::api::batch::v1::JobStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -9,13 +8,14 @@ use super::census::{Census, Observed, count};
 use super::conditions::{SUSPENDED, set_condition};
 use super::manage::{PodAction, manage};
 use super::verdict::{Verdict, deadline_requeue, verdict};
+use crate::timers::{JOB_BACKOFF, JOB_DEADLINE};
 
 /// What to do about the pods, and what to remember for the status.
 pub struct Plan {
     pub census: Census,
     pub verdict: Option<Verdict>,
     pub action: PodAction,
-    pub requeue_after: Option<Duration>,
+    pub requeue_after: Option<Delay>,
     /// Whether the pods of the Job were looked after, rather than only counted.
     is_managed: bool,
 }
@@ -48,10 +48,11 @@ pub fn plan(observed: &Observed) -> Plan {
         None => PodAction::None,
     };
     let back_off = match &action {
-        PodAction::BackOff(left) => Some(*left),
+        PodAction::BackOff(left) => Some(JOB_BACKOFF.after(*left)),
         _ => None,
     };
     let deadline = deadline_requeue(observed).filter(|_| verdict.is_none());
+    let deadline = deadline.map(|left| JOB_DEADLINE.after(left));
     let requeue_after = deadline.into_iter().chain(back_off).min();
     Plan { census, verdict, action, requeue_after, is_managed }
 }

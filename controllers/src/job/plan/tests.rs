@@ -431,7 +431,7 @@ fn a_deadline_and_a_back_off_wake_the_job() {
             backoff: BackoffRecord::default(),
             now: now(),
         };
-        assert_eq!(plan(&observed).requeue_after.map(|delay| delay.as_secs()), want, "{case}");
+        assert_eq!(plan(&observed).requeue_after.map(|delay| delay.delay.as_secs()), want, "{case}");
     }
 }
 

@@ -5,8 +5,8 @@ pub mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::pods;
@@ -25,6 +25,7 @@ use super::metrics::{EndToEnd, Operation, Retroactive};
 use super::writer::Writer;
 use super::{COMPONENT, NAME, RESYNC, in_tree};
 use crate::settings::{Context, Settings};
+use crate::timers::{VOLUME_AVAILABLE, VOLUME_RESYNC};
 use plan::{ClaimContext, EventRecord, Plan, plan};
 
 /// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
@@ -136,7 +137,9 @@ impl Controller for ClaimController {
                 // An available volume: the claims that wait for one are enqueued, after a delay.
                 if let Some(volume) = change.new.as_ref().filter(|volume| volume.phase() == "Available") {
                     let suited = unbound(&waiting, |claim| claim.class() == volume.class());
-                    suited.into_iter().for_each(|claim| queue.add_after(claim, MIN_AVAILABLE));
+                    suited
+                        .into_iter()
+                        .for_each(|claim| queue.add_after(claim, VOLUME_AVAILABLE.after(MIN_AVAILABLE)));
                 }
             })
             .on(&self.lister.classes, move |change, queue| {
@@ -145,7 +148,7 @@ impl Controller for ClaimController {
                 let concerned = unbound(&waiting_too, |claim| !claim.has_class() || claim.class() == name);
                 concerned.into_iter().for_each(|claim| queue.add(claim));
             })
-            .periodically(RESYNC, &self.clock, move |queue| {
+            .periodically(VOLUME_RESYNC.after(RESYNC), &self.clock, move |queue| {
                 claims.all().iter().for_each(|claim| queue.offer(NamespacedName::of(claim.as_ref())));
             });
     }

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found,
@@ -22,6 +22,7 @@ use coracle_volumes::indexes::ByClaim;
 use coracle_volumes::migration::HOST_PATH;
 use coracle_volumes::provisioner::directories::Directories;
 use coracle_volumes::provisioner::operations::{Operations, Step, VolumeBehavior};
+use coracle_volumes::timers::VOLUME_DELETION;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -32,6 +33,7 @@ use super::super::writer::Writer;
 use super::super::{COMPONENT, NAME, RESYNC};
 use super::deletes;
 use crate::settings::{Context, Settings};
+use crate::timers::VOLUME_RESYNC;
 
 pub struct ReclaimController {
     volumes: Arc<Cache<PersistentVolume>>,
@@ -72,7 +74,7 @@ impl Controller for ReclaimController {
         let volumes = self.volumes.clone();
         sources
             .on_each_if(&self.volumes, |change| change.new.as_ref().is_some_and(|volume| is_ours(volume)))
-            .periodically(RESYNC, &self.clock, move |queue| {
+            .periodically(VOLUME_RESYNC.after(RESYNC), &self.clock, move |queue| {
                 let ours = volumes.all().into_iter().filter(|volume| is_ours(volume));
                 ours.for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));
             });
@@ -114,7 +116,7 @@ impl ReclaimController {
             warnings.iter().for_each(|c| self.recorder.warning(&live, "InvalidSimulation", c));
         }
         let deleted = match attempt.step {
-            Step::Wait(left) => return Ok(Action::Requeue(left)),
+            Step::Wait(left) => return Ok(Action::Requeue(VOLUME_DELETION.after(left))),
             Step::Fail(why) => Err(why),
             Step::Execute => match self.refusal(&live, ctx).await? {
                 Some(refusal) => Err(refusal),

@@ -4,8 +4,8 @@ pub mod plan;
 
 use std::sync::Arc;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::storage::{ClaimExt, DELETE, MIGRATED_TO, VolumeExt};
@@ -21,6 +21,7 @@ use super::metrics::{EndToEnd, Operation, UNKNOWN};
 use super::writer::Writer;
 use super::{COMPONENT, NAME, RESYNC, in_tree};
 use crate::settings::{Context, Settings};
+use crate::timers::VOLUME_RESYNC;
 use plan::{Plan, plan};
 
 pub struct VolumeController {
@@ -68,7 +69,7 @@ impl Controller for VolumeController {
                 let freed = gone.into_iter().flat_map(|claim| volumes_of(claim, &volumes));
                 freed.for_each(|volume| queue.add(volume));
             })
-            .periodically(RESYNC, &self.clock, move |queue| {
+            .periodically(VOLUME_RESYNC.after(RESYNC), &self.clock, move |queue| {
                 all.all().iter().for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));
             });
     }

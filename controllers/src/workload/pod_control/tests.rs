@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
+use coracle_clock::Clock;
 use coracle_controller_runtime::Context;
-use coracle_controller_runtime::clock::Clock;
 use coracle_controller_runtime::metrics::Metrics;
 use http::{Request, Response};
 use k8s_openapi::api::apps::v1::ReplicaSet;

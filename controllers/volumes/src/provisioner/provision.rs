@@ -25,6 +25,7 @@ use super::directories::{Directories, NO_DIRECTORY};
 use super::journal::{Journal, JournalEntry};
 use super::operations::{Operations, Step, VolumeBehavior};
 use super::plugin::{ProvisionRequest, ProvisionerPlugin};
+use crate::timers::VOLUME_PROVISIONING;
 
 /// The loop over the claims that were given to a plugin.
 pub struct ProvisionController<P> {
@@ -88,7 +89,7 @@ impl<P: ProvisionerPlugin> Controller for ProvisionController<P> {
             warnings.iter().for_each(|c| recorder.warning(claim.as_ref(), "InvalidSimulation", c));
         }
         if let Step::Wait(left) = attempt.step {
-            return Ok(Action::Requeue(left));
+            return Ok(Action::Requeue(VOLUME_PROVISIONING.after(left)));
         }
         let node = annotation(&claim.metadata, SELECTED_NODE);
         let node = node.map(|node| (node, self.nodes.get(&NamespacedName::new("", node))));

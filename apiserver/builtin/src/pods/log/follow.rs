@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{ObjectIndex, Registry, Stored, Target, parse};
+use coracle_clock::Clock;
 use coracle_storage::{Key, Revision, Store, Watcher};
 use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
@@ -110,7 +110,7 @@ impl Follower {
         let text = text(pod, container);
         // A log that was replaced is a new one.
         let appended = text.strip_prefix(read.as_str()).unwrap_or(&text).trim_start_matches('\n');
-        let sent = self.options.render(appended.lines(), &rfc3339((self.clock)()), left);
+        let sent = self.options.render(appended.lines(), &rfc3339(self.clock.now()), left);
         *read = text;
         sent
     }

@@ -1,0 +1,6 @@
+//! The timers of what the API server does about built-in kinds.
+
+coracle_clock::timers! {
+    /// The renewal of the identity Lease of an API server.
+    pub IDENTITY_LEASE = semantic("identity-lease");
+}

@@ -1,0 +1,21 @@
+//! One clock for the whole control plane: the time of Kubernetes' semantics, and the timers that wait for it.
+//!
+//! A [`Clock`] reads the time and waits for it: the machine's time, or a mock's that a test advances. Each wait names its
+//! [`Timer`], which is declared with [`timers!`](crate::timers!) and has a [`Class`], so that [`Timers`] lists everything that is
+//! pending, the next one first. A queue of delayed keys is a [`Source`] of the list, so that none of its keys is stored twice.
+//!
+//! Deadlines that protect the server, such as those of requests and connections, are no business of this clock. They follow
+//! the machine's time, by tokio's timers.
+#![warn(missing_docs)]
+
+mod clock;
+#[cfg(test)]
+mod tests;
+mod timer;
+mod timers;
+mod wait;
+
+pub use clock::{Clock, MockClock};
+pub use timer::{Class, Delay, Timer};
+pub use timers::{Pending, Source, Timers};
+pub use wait::Wait;

@@ -1,0 +1,125 @@
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+
+use super::*;
+
+timers! {
+    /// A deadline,
+    /// in two lines.
+    DEADLINE = semantic("deadline");
+    /// A batch.
+    BATCH = pacing("batch");
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+/// The pending timers: the second at which each is due, its name and its key.
+fn pending(clock: &Clock) -> Vec<(i64, &'static str, String)> {
+    let pending = clock.timers().pending().into_iter();
+    pending.map(|pending| (pending.due.as_second(), pending.timer.name, pending.key)).collect()
+}
+
+#[test]
+fn declared_timers_are_listed_with_their_documentation() {
+    assert_eq!(TIMERS, [&DEADLINE, &BATCH]);
+    assert_eq!((DEADLINE.about, DEADLINE.class), (" A deadline, in two lines.", Class::Semantic));
+    assert_eq!(format!("{:>8}", BATCH.class), "  pacing");
+    assert!(DEADLINE.after(seconds(1)) < BATCH.after(seconds(2)), "the shortest delay comes first");
+}
+
+#[tokio::test]
+async fn a_mocked_clock_stands_still_until_it_is_advanced() {
+    let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+    let mut later = clock.sleep(DEADLINE.after(seconds(10)));
+    for (by, want) in [(0, false), (9, false), (1, true)] {
+        mock.advance(seconds(by));
+        assert_eq!((&mut later).now_or_never().is_some(), want, "{by}");
+    }
+    assert_eq!((clock.now(), clock.monotonic()), (at(10), seconds(10)));
+    assert!(clock.until(&DEADLINE, at(10)).now_or_never().is_some(), "it is that time already");
+    mock.set(at(5));
+    assert_eq!(later.now_or_never(), Some(()), "it has ended before the clock was set back");
+}
+
+#[test]
+fn what_waits_is_listed_until_it_ends_or_is_dropped() {
+    let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+    let late = clock.sleep(DEADLINE.after(seconds(10))).of("default/web");
+    let early = clock.until(&BATCH, at(5)).of(String::from("a"));
+    let unlisted = clock.until_next_of_source(at(1));
+    let both = [(5, "batch", "a".to_owned()), (10, "deadline", "default/web".to_owned())];
+    assert_eq!(pending(&clock), both);
+    assert_eq!(clock.timers().next(1)[0].timer, &BATCH);
+    mock.advance(seconds(5));
+    assert_eq!(pending(&clock), both[1..], "due");
+    assert_eq!((early.now_or_never(), unlisted.now_or_never()), (Some(()), Some(())));
+    drop(late);
+    assert!(pending(&clock).is_empty());
+}
+
+#[tokio::test]
+async fn timers_of_the_machine_are_listed_too() {
+    let clock = Clock::system();
+    let hour = clock.sleep(DEADLINE.after(seconds(3600))).of("x");
+    let moment = clock.sleep(BATCH.after(Duration::from_millis(1)));
+    assert_eq!(clock.timers().pending().len(), 2);
+    moment.await;
+    assert_eq!(clock.timers().next(9).iter().map(|pending| &*pending.key).collect::<Vec<_>>(), ["x"]);
+    drop(hour);
+    assert!(clock.timers().pending().is_empty());
+    assert_eq!(clock.timeout(BATCH.after(seconds(3600)), async { 7 }).await, Some(7));
+    assert_eq!(clock.timeout(BATCH.after(Duration::ZERO), std::future::pending::<()>()).await, None);
+}
+
+#[test]
+fn a_source_is_listed_while_it_lives() {
+    struct Queue(Vec<Pending>);
+    impl Source for Queue {
+        fn pending(&self, limit: usize) -> Vec<Pending> {
+            self.0.iter().take(limit).cloned().collect()
+        }
+    }
+    let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+    let _wait = clock.until(&BATCH, at(2)).of("b");
+    let entry = |second, key: &str| Pending { due: at(second), timer: &DEADLINE, key: key.to_owned() };
+    let queue = Arc::new(Queue(vec![entry(1, "a"), entry(3, "c")]));
+    clock.timers().register(Arc::downgrade(&queue) as Weak<dyn Source>);
+    let keys = |limit| clock.timers().next(limit).into_iter().map(|pending| pending.key).collect::<String>();
+    assert_eq!([keys(usize::MAX), keys(2), keys(1)], ["abc", "ab", "a"]);
+    drop(queue);
+    assert_eq!(keys(usize::MAX), "b");
+}
+
+#[test]
+fn an_advance_wakes_only_what_is_due() {
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut waits: Vec<_> = (1..=1000).map(|second| clock.until(&DEADLINE, at(second))).collect();
+    for wait in &mut waits {
+        assert!(pin!(wait).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    for (by, want) in [(0, 0), (1, 1), (9, 10), (990, 1000)] {
+        mock.advance(seconds(by));
+        assert_eq!(count.0.load(Ordering::Relaxed), want);
+    }
+}
