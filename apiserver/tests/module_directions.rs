@@ -102,7 +102,7 @@ const CRATES: [(&str, &[&str]); 4] = [
 ];
 
 /// Modules of tests that have no `tests` in their path.
-const TESTS: [&str; 5] = ["testing", "tests", "answers", "corpus", "metadata_tests"];
+const TESTS: [&str; 6] = ["testing", "tests", "answers", "corpus", "recorded", "metadata_tests"];
 
 /// What a file of a module imports of the crate's other modules. Tests may import what they like.
 fn imports(source: &str) -> BTreeSet<String> {

@@ -18,7 +18,7 @@ use types::Scope;
 const CRATES: [&str; 4] = ["apimachinery/src", "builtin/src", "resources/src", "src"];
 
 /// Modules of tests that have no `tests` in their path.
-const TESTS: [&str; 5] = ["testing", "tests", "answers", "corpus", "metadata_tests"];
+const TESTS: [&str; 6] = ["testing", "tests", "answers", "corpus", "recorded", "metadata_tests"];
 
 /// Names of something else, by the beginning of the paths of their files.
 const OTHER: &[(&str, &[&str])] = &[
