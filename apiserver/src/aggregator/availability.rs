@@ -38,16 +38,16 @@ pub struct AvailabilityController {
 }
 
 /// The outcome of a check.
-struct Outcome {
+struct Availability {
     is_available: bool,
     reason: &'static str,
     message: String,
     resources: Option<Arc<[RemoteResource]>>,
 }
 
-impl Outcome {
-    fn failed(reason: &'static str, message: String) -> Outcome {
-        Outcome { is_available: false, reason, message, resources: None }
+impl Availability {
+    fn failed(reason: &'static str, message: String) -> Availability {
+        Availability { is_available: false, reason, message, resources: None }
     }
 }
 
@@ -78,7 +78,7 @@ impl AvailabilityController {
             }
         };
         let checks = apis.iter().map(|api| async move { (api, self.check(api).await) });
-        let outcomes: Vec<(&RemoteApi, Outcome)> =
+        let outcomes: Vec<(&RemoteApi, Availability)> =
             stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
         let mut versions = Vec::new();
         let mut delay = INTERVAL;
@@ -102,28 +102,28 @@ impl AvailabilityController {
         delay
     }
 
-    async fn check(&self, api: &RemoteApi) -> Outcome {
+    async fn check(&self, api: &RemoteApi) -> Availability {
         let service = &api.service;
         let what = format!("service/{} in {}", service.name, quote(&service.namespace));
         let clients = self.registry.webhook_clients();
         let client = match clients.service_client(service, &api.tls, &*self.registry) {
             Ok(client) => client,
             Err(TransportError::ServiceNotFound(_)) => {
-                return Outcome::failed("ServiceNotFound", format!("{what} is not present"));
+                return Availability::failed("ServiceNotFound", format!("{what} is not present"));
             }
             Err(TransportError::NoServicePort { port, .. }) => {
-                return Outcome::failed(
+                return Availability::failed(
                     "ServicePortError",
                     format!("{what} is not listening on port {port}"),
                 );
             }
             Err(TransportError::NoEndpoints(_)) => return self.missing_endpoints(api),
-            Err(error) => return Outcome::failed("FailedDiscoveryCheck", error.to_string()),
+            Err(error) => return Availability::failed("FailedDiscoveryCheck", error.to_string()),
         };
         let url =
             format!("https://{}.{}.svc:{}{}", service.name, service.namespace, service.port, api.path());
         match tokio::time::timeout(TIMEOUT, discover(&client, &url)).await {
-            Ok(Ok(resources)) => Outcome {
+            Ok(Ok(resources)) => Availability {
                 is_available: true,
                 reason: "Passed",
                 message: "all checks passed".to_owned(),
@@ -131,24 +131,27 @@ impl AvailabilityController {
             },
             Ok(Err(text)) => {
                 let message = format!("failing or missing response from {url}: {text}");
-                Outcome::failed("FailedDiscoveryCheck", message)
+                Availability::failed("FailedDiscoveryCheck", message)
             }
             Err(_) => {
                 let text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
                 let message = format!("failing or missing response from {url}: Get {}: {text}", quote(&url));
-                Outcome::failed("FailedDiscoveryCheck", message)
+                Availability::failed("FailedDiscoveryCheck", message)
             }
         }
     }
 
     /// The outcome for a service without addresses. One without selectors may have no EndpointSlices either.
-    fn missing_endpoints(&self, api: &RemoteApi) -> Outcome {
+    fn missing_endpoints(&self, api: &RemoteApi) -> Availability {
         let service = &api.service;
         let what = format!("service/{} in {}", service.name, quote(&service.namespace));
         let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
         let slices = Cluster::list(&*self.registry, &slices, &service.namespace).unwrap_or_default();
         if !slices.iter().any(|slice| is_slice_of(slice, &service.name)) {
-            return Outcome::failed("EndpointsNotFound", format!("cannot find endpointslices for {what}"));
+            return Availability::failed(
+                "EndpointsNotFound",
+                format!("cannot find endpointslices for {what}"),
+            );
         }
         let services = GroupResource::new("", "services");
         let stored = Cluster::get(&*self.registry, &services, &service.namespace, &service.name);
@@ -159,17 +162,17 @@ impl AvailabilityController {
         let name = port.and_then(|port| port["name"].as_str()).unwrap_or_default();
         let name = quote(name);
         let message = format!("endpointslices for {what} have no addresses with port name {name}");
-        Outcome::failed("MissingEndpoints", message)
+        Availability::failed("MissingEndpoints", message)
     }
 
     /// Stores the condition, if it is another one.
-    async fn store(&self, api: &RemoteApi, outcome: &Outcome) -> Result<()> {
+    async fn store(&self, api: &RemoteApi, outcome: &Availability) -> Result<()> {
         let resource = GroupResource::new(GROUP, PLURAL);
         let Some(stored) = Cluster::get(&*self.registry, &resource, "", &api.name)? else { return Ok(()) };
         let now = rfc3339(self.registry.now());
         let changed = |stored: &Value| {
             let mut changed = stored.clone();
-            let Outcome { is_available, reason, message, .. } = outcome;
+            let Availability { is_available, reason, message, .. } = outcome;
             conditions::set(&mut changed["status"], "Available", *is_available, reason, message, &now);
             changed
         };
