@@ -33,4 +33,4 @@ pub use coracle_storage::log::Durability;
 
 /// The kinds of Kubernetes.
 pub const KINDS: Kinds =
-    Kinds { built_in: coracle_resources::built_in, extension: coracle_resources::metrics::extension };
+    Kinds { built_in: coracle_resources::built_in, extension: coracle_resources::metrics_extension };

@@ -10,18 +10,16 @@ use std::collections::HashMap;
 use coracle_apimachinery::allocation::Allocators;
 use coracle_apimachinery::error::Error;
 use coracle_apimachinery::features::FeatureGates;
-use coracle_apimachinery::field::{Errors, Field};
+use coracle_apimachinery::field::Field;
 use coracle_apimachinery::strategy::Behaviour;
-use coracle_apimachinery::strategy::Context;
 use coracle_apimachinery::strategy::validate;
-use coracle_apimachinery::user::UserInfo;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_cel::{Limits, Meter};
 use serde_json::{Map, Value, json};
 
 use super::behaviour;
 use super::core::service::allocation::{addresses, allocate, held_node_ports};
-use super::corpus::{merged, set_type};
+use super::recorded::{CONTEXT, cases, causes, merged, set_type};
 
 const NAMESPACE: &str = "kinds-corpus";
 
@@ -40,11 +38,6 @@ impl Case<'_> {
 
     /// Runs the pipeline; returns the errors, or the object as it would be stored and the warnings.
     fn run(&self) -> Result<(Value, Vec<String>), Vec<String>> {
-        let context = Context {
-            now: "2026-01-01T00:00:00Z",
-            user: &UserInfo::default(),
-            features: &FeatureGates::DEFAULT,
-        };
         let strategy = &self.behaviour.strategy;
         let status = self.line["part"] == "status";
         let mut object = self.object.clone();
@@ -68,16 +61,16 @@ impl Case<'_> {
         let errors = match &old {
             None => {
                 object.as_object_mut().map(|members| members.remove("status"));
-                strategy.prepare_for_create(&mut object, &context);
+                strategy.prepare_for_create(&mut object, &CONTEXT);
                 validate::create(&object, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT, &meter)
             }
             Some(old) if status => {
-                strategy.prepare_for_status_update(&mut object, old, &context);
+                strategy.prepare_for_status_update(&mut object, old, &CONTEXT);
                 validate::status_update(&object, old, &self.behaviour, self.namespaced, &meter)
             }
             Some(old) => {
                 object["status"] = old.get("status").cloned().unwrap_or_default();
-                strategy.prepare_for_update(&mut object, old, &context);
+                strategy.prepare_for_update(&mut object, old, &CONTEXT);
                 validate::update(
                     &object,
                     old,
@@ -110,10 +103,6 @@ fn stored_form(line: &Value, object: Value) -> Value {
 
 fn shown_form(line: &Value, object: Value) -> Value {
     if is_new_event(line) { super::core::event::to_events(object) } else { object }
-}
-
-fn causes(errors: &Errors) -> Vec<String> {
-    errors.iter().map(|error| error.to_string()).collect()
 }
 
 /// Without zero values: whether they are printed is decided by the codec, not by the strategies.
@@ -167,10 +156,7 @@ fn agrees(ours: &[String], theirs: &Value) -> bool {
 
 #[test]
 fn strategies_match_the_real_servers_responses() {
-    let lines: Vec<Value> = include_str!("answers.jsonl")
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("every line is JSON"))
-        .collect();
+    let lines = cases(include_str!("answers.jsonl"));
     let group = |line: &Value| line["group"].as_str().unwrap_or("").to_owned();
     let bases: HashMap<(String, String), &Value> = lines
         .iter()

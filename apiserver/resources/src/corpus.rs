@@ -4,21 +4,18 @@
 //! on it, and either the causes of the rejection or the accepted object, itself a patch on the base's `want`. Uids are
 //! `UID`, names `n`. Empty objects and lists are not compared: whether they are written is decided by the codec.
 
-use std::collections::BTreeMap;
-
 use coracle_apimachinery::codec;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::schema::{StructId, schema};
 use coracle_apimachinery::strategy::Behaviour;
-use coracle_apimachinery::strategy::Context;
 use coracle_apimachinery::strategy::defaulting::object_at;
 use coracle_apimachinery::strategy::validate;
-use coracle_apimachinery::user::UserInfo;
 use coracle_cel::{Limits, Meter};
 use serde_json::{Map, Value, json};
 
 use super::behaviour;
+use super::recorded::{CONTEXT, causes, merged, set_type};
 
 /// Runs every case of a corpus and reports all differences at once.
 pub fn check(text: &str) {
@@ -74,13 +71,6 @@ impl<'a> Kind<'a> {
         object
     }
 }
-
-/// The context of the recorded requests.
-const CONTEXT: Context<'_> = Context {
-    now: "2026-01-02T03:04:05Z",
-    user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
-    features: &FeatureGates::DEFAULT,
-};
 
 fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let (object, errors) = created(case, "patch", base, kind);
@@ -159,8 +149,7 @@ fn wanted(case: &Value, base: &Value) -> Value {
 
 fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
     if !errors.is_empty() {
-        let causes: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        return json!({"causes": causes, "warnings": []});
+        return json!({"causes": causes(errors), "warnings": []});
     }
     let mut object = object.clone();
     let generation = object["metadata"]["generation"].clone();
@@ -170,33 +159,6 @@ fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
         metadata.retain(|name, _| ["labels", "annotations"].contains(&name.as_str()));
     }
     json!({"object": pruned(object), "generation": generation, "warnings": warnings})
-}
-
-/// Sets `apiVersion` and `kind` as stored objects have them, so that the names that strategies read are checked.
-pub(super) fn set_type(object: &mut Value, group: &str, kind: &str) {
-    let mut resources = schema().resources().iter();
-    let resource = resources.find(|resource| resource.group == group && resource.kind == kind);
-    // Kinds of subresources stay as they are.
-    let Some((group, version)) = resource.map(|resource| resource.storage_version) else { return };
-    object["apiVersion"] =
-        if group.is_empty() { version.into() } else { format!("{group}/{version}").into() };
-    object["kind"] = kind.into();
-}
-
-/// A merge patch (RFC 7386).
-pub(super) fn merged(base: &Value, patch: &Value) -> Value {
-    let Some(patch) = patch.as_object() else { return patch.clone() };
-    let mut members = base.as_object().cloned().unwrap_or_default();
-    for (name, change) in patch {
-        match change {
-            Value::Null => members.remove(name),
-            change => {
-                let value = merged(members.get(name).unwrap_or(&Value::Null), change);
-                members.insert(name.clone(), value)
-            }
-        };
-    }
-    Value::Object(members)
 }
 
 /// Without empty values, at any depth.

@@ -33,6 +33,8 @@ pub mod pod_spec;
 pub mod policy;
 pub mod printers;
 pub mod rbac;
+#[cfg(test)]
+mod recorded;
 pub mod scheduling;
 pub mod storage;
 mod table;
@@ -41,7 +43,7 @@ use coracle_apimachinery::names::GroupKind;
 use serde_json::Value;
 
 pub use built_in::behaviour;
-pub use table::{built_in, extension_group};
+pub use table::{built_in, metrics_extension};
 
 /// An object in another version of its kind.
 pub fn convert(kind: &GroupKind, to: &str, object: Value) -> Value {

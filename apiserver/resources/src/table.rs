@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use coracle_apimachinery::names::{GroupKind, GroupResource, Text};
 use coracle_apimachinery::resource_info::{
-    Conversion, Endpoint, Group, ResourceInfo, ResourceTable, Storage, Subresource, Version, api_version,
-    type_prefix,
+    Conversion, Endpoint, ExtensionGroup, Group, ResourceInfo, ResourceTable, Storage, Subresource, Version,
+    api_version, type_prefix,
 };
 use coracle_apimachinery::schema::{self, TypeRef, schema};
 
-use crate::{behaviour, convert};
+use crate::{behaviour, convert, metrics};
 
 /// The table of the built-in resources.
 pub fn built_in() -> ResourceTable {
@@ -20,9 +20,14 @@ pub fn built_in() -> ResourceTable {
 }
 
 /// A group that is served only while something provides it; None if there is none of that name.
-pub fn extension_group(name: &str) -> Option<Group> {
+fn extension_group(name: &str) -> Option<Group> {
     let known = schema().groups().iter().find(|group| group.is_extension && group.name == name)?;
     Some(group(known, &resources()))
+}
+
+/// The group that is served only while pods have metrics.
+pub fn metrics_extension() -> Option<ExtensionGroup> {
+    extension_group(metrics::GROUP).map(metrics::extension)
 }
 
 fn group(known: &'static schema::Group, resources: &[Arc<ResourceInfo>]) -> Group {

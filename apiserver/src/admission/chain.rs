@@ -1,6 +1,6 @@
 //! The chain: plugins in the order in which they were added.
 
-use super::{AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Charge};
+use super::{AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, QuotaReserver};
 use crate::Result;
 use crate::cluster::Cluster;
 use crate::telemetry::latency::{Phase, measure};
@@ -15,7 +15,7 @@ enum Link {
 #[derive(Default)]
 pub struct AdmissionChain {
     links: Vec<Link>,
-    charge: Option<Box<dyn Charge>>,
+    quotas: Option<Box<dyn QuotaReserver>>,
 }
 
 impl AdmissionChain {
@@ -29,14 +29,14 @@ impl AdmissionChain {
         self.links.push(Link::Async(Box::new(plugin)));
     }
 
-    /// Charges what the plugins admit.
-    pub fn charge_by(&mut self, charge: impl Charge + 'static) {
-        self.charge = Some(Box::new(charge));
+    /// Reserves in quotas what the plugins admit.
+    pub fn reserve_quotas_by(&mut self, quotas: impl QuotaReserver + 'static) {
+        self.quotas = Some(Box::new(quotas));
     }
 
-    /// The quotas that what is admitted is charged to.
-    pub fn charge(&self) -> Option<&dyn Charge> {
-        self.charge.as_deref()
+    /// The quotas in which what is admitted is reserved.
+    pub fn quotas(&self) -> Option<&dyn QuotaReserver> {
+        self.quotas.as_deref()
     }
 
     /// Whether an asynchronous plugin handles the request, so that the chain may take long.

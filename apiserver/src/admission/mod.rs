@@ -12,19 +12,19 @@
 
 mod attributes;
 mod chain;
-mod charge;
 pub mod generic;
 pub mod json;
 mod metrics;
 mod namespace_lifecycle;
 mod plugin;
 pub mod policy;
+mod quota;
 pub mod testing;
 pub mod webhook;
 
 pub use attributes::{AdmissionAttributes, GroupVersionKind, Operation, OperationOptions};
 pub use chain::AdmissionChain;
-pub use charge::Charge;
 pub use metrics::AdmissionMetrics;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use plugin::{AdmissionPlugin, AsyncAdmissionPlugin};
+pub use quota::QuotaReserver;

@@ -41,16 +41,16 @@ pub struct AvailabilityController {
 }
 
 /// The outcome of a check.
-struct Outcome {
+struct Availability {
     is_available: bool,
     reason: &'static str,
     message: String,
     resources: Option<Arc<[RemoteResource]>>,
 }
 
-impl Outcome {
-    fn failed(reason: &'static str, message: String) -> Outcome {
-        Outcome { is_available: false, reason, message, resources: None }
+impl Availability {
+    fn failed(reason: &'static str, message: String) -> Availability {
+        Availability { is_available: false, reason, message, resources: None }
     }
 }
 
@@ -81,7 +81,7 @@ impl AvailabilityController {
             }
         };
         let checks = apis.iter().map(|api| async move { (api, self.check(api).await) });
-        let outcomes: Vec<(&RemoteApi, Outcome)> =
+        let outcomes: Vec<(&RemoteApi, Availability)> =
             stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
         let mut versions = Vec::new();
         let mut delay = API_SERVICE_CHECK.after(INTERVAL);
@@ -105,7 +105,7 @@ impl AvailabilityController {
         delay
     }
 
-    async fn check(&self, api: &RemoteApi) -> Outcome {
+    async fn check(&self, api: &RemoteApi) -> Availability {
         let service = &api.service;
         let clients = self.registry.webhook_clients();
         let client = match clients.service_client(service, &api.tls, &*self.registry) {
@@ -115,7 +115,7 @@ impl AvailabilityController {
         let url =
             format!("https://{}.{}.svc:{}{}", service.name, service.namespace, service.port, api.path());
         match tokio::time::timeout(TIMEOUT, discover(&client, &url)).await {
-            Ok(Ok(resources)) => Outcome {
+            Ok(Ok(resources)) => Availability {
                 is_available: true,
                 reason: "Passed",
                 message: "all checks passed".to_owned(),
@@ -123,24 +123,24 @@ impl AvailabilityController {
             },
             Ok(Err(text)) => {
                 let message = format!("failing or missing response from {url}: {text}");
-                Outcome::failed("FailedDiscoveryCheck", message)
+                Availability::failed("FailedDiscoveryCheck", message)
             }
             Err(_) => {
                 let text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
                 let message = format!("failing or missing response from {url}: Get {}: {text}", quote(&url));
-                Outcome::failed("FailedDiscoveryCheck", message)
+                Availability::failed("FailedDiscoveryCheck", message)
             }
         }
     }
 
     /// Stores the condition, if it is another one.
-    async fn store(&self, api: &RemoteApi, outcome: &Outcome) -> Result<()> {
+    async fn store(&self, api: &RemoteApi, outcome: &Availability) -> Result<()> {
         let resource = GroupResource::new(GROUP, PLURAL);
         let Some(stored) = Cluster::get(&*self.registry, &resource, "", &api.name)? else { return Ok(()) };
         let now = rfc3339(self.registry.now());
         let changed = |stored: &Value| {
             let mut changed = stored.clone();
-            let Outcome { is_available, reason, message, .. } = outcome;
+            let Availability { is_available, reason, message, .. } = outcome;
             conditions::set(&mut changed["status"], "Available", *is_available, reason, message, &now);
             changed
         };
@@ -154,25 +154,25 @@ impl AvailabilityController {
 }
 
 /// The outcome for a service that leads to no server.
-fn unresolved(service: &ServiceReference, error: &TransportError) -> Outcome {
+fn unresolved(service: &ServiceReference, error: &TransportError) -> Availability {
     let what = format!("service/{} in {}", service.name, quote(&service.namespace));
     match error {
         TransportError::ServiceNotFound(_) => {
-            Outcome::failed("ServiceNotFound", format!("{what} is not present"))
+            Availability::failed("ServiceNotFound", format!("{what} is not present"))
         }
         TransportError::NoServicePort { port, .. } => {
-            Outcome::failed("ServicePortError", format!("{what} is not listening on port {port}"))
+            Availability::failed("ServicePortError", format!("{what} is not listening on port {port}"))
         }
         // A service without selectors may have no EndpointSlices.
         TransportError::NoEndpoints { port_name: None, .. } => {
-            Outcome::failed("EndpointsNotFound", format!("cannot find endpointslices for {what}"))
+            Availability::failed("EndpointsNotFound", format!("cannot find endpointslices for {what}"))
         }
         TransportError::NoEndpoints { port_name: Some(name), .. } => {
             let name = quote(name);
             let message = format!("endpointslices for {what} have no addresses with port name {name}");
-            Outcome::failed("MissingEndpoints", message)
+            Availability::failed("MissingEndpoints", message)
         }
-        error => Outcome::failed("FailedDiscoveryCheck", error.to_string()),
+        error => Availability::failed("FailedDiscoveryCheck", error.to_string()),
     }
 }
 

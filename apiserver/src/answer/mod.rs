@@ -21,7 +21,7 @@ use crate::codec;
 use crate::registry::read::Page;
 use crate::registry::{Payload, Stored, parse};
 use crate::render;
-use crate::render::table::{self, IncludeObject, Item};
+use crate::render::table::{self, IncludeObject, Item, TableOptions};
 use crate::request::negotiate::{Accept, Format, MetaVersion, Transform};
 use crate::request::options::Query;
 use crate::resource_info::{Conversion, ResourceInfo, Shown};
@@ -182,8 +182,8 @@ impl Form {
         }
     }
 
-    fn table_options(&self, version: MetaVersion, no_headers: bool) -> table::Options {
-        table::Options { version, include_object: self.include, no_headers, now: self.now }
+    fn table_options(&self, version: MetaVersion, no_headers: bool) -> TableOptions {
+        TableOptions { version, include_object: self.include, no_headers, now: self.now }
     }
 
     /// A Status, or anything else of `v1` that is known by its kind.

@@ -5,6 +5,7 @@
 //!
 //! Start at [`Discovery::respond`].
 
+mod conditional;
 mod documents;
 mod openapi;
 mod remote;
@@ -23,6 +24,7 @@ use crate::request::negotiate::{self, Clause, Format};
 use crate::request::options::Query;
 use crate::resource_info::{ResourceTable, SharedResourceTable};
 use crate::{Error, Result};
+use conditional::respond_empty;
 use openapi::OpenApi;
 
 /// Serves all discovery paths.
@@ -299,20 +301,6 @@ fn json_response(body: String) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-fn respond_empty(status: StatusCode) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = status;
-    response
-}
-
-/// Whether `If-None-Match` names the tag, weakly, or any.
-fn revalidates(headers: &HeaderMap, etag: &str) -> bool {
-    let Some(held) = headers.get(header::IF_NONE_MATCH).and_then(|held| held.to_str().ok()) else {
-        return false;
-    };
-    held.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Things that a write takes from a common stock, such as addresses (and `charge.rs`: quotas).
+//! Things that a write takes from a common stock, such as addresses (and `quota.rs`: quotas).
 //!
 //! A write chooses first; once its object is valid and admitted, which may take long, it reserves what it chose until it is stored, so
 //! that nobody waits for another's write. If another was faster, all is made again.

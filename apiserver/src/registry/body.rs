@@ -11,14 +11,14 @@ use crate::schema::TypeRef;
 use crate::{Error, Result};
 
 /// A request's body, and the form it says it has.
-pub struct Body {
+pub struct RequestBody {
     /// The bytes, decompressed.
     pub bytes: Bytes,
     /// The media type that the request says they have.
     pub format: Format,
 }
 
-impl Body {
+impl RequestBody {
     /// # Errors
     /// 400 for what is malformed or of another kind, and for unknown fields under `Strict`.
     pub fn decode(
@@ -33,7 +33,7 @@ impl Body {
 
     fn accepted(
         &self,
-        body: body::Body,
+        body: body::DecodedBody,
         expected: Expected<'_>,
         validation: FieldValidation,
         warnings: &Warnings,
@@ -60,7 +60,7 @@ impl Body {
     /// The object of a resource.
     ///
     /// # Errors
-    /// As [`Body::decode`].
+    /// As [`RequestBody::decode`].
     pub fn decode_object(
         &self,
         info: &ResourceInfo,

@@ -12,7 +12,7 @@
 //! | `read.rs`, `watch.rs` | get, list, watch |
 //! | `expiry.rs` | the deletion of objects that were not written for a while, such as Events |
 //! | `computed.rs` | reads of objects that are computed |
-//! | `allocation.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
+//! | `allocation.rs`, `quota.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `layout/` | names and values of objects in a store that kube-apiserver may share |
 //! | `bootstrap.rs` | objects that a server writes on its own account |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
@@ -25,7 +25,6 @@ mod allocation;
 mod apply;
 mod body;
 mod bootstrap;
-mod charge;
 mod computed;
 mod delete;
 pub mod deletion;
@@ -33,6 +32,7 @@ mod expiry;
 mod index;
 mod layout;
 mod locks;
+mod quota;
 pub mod read;
 mod reconcile;
 mod scale;
@@ -49,7 +49,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
-pub use body::Body;
+pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;
 pub use index::{ObjectIndex, open_store};
@@ -97,8 +97,8 @@ pub struct Registry {
     authorizer: Arc<Authorizer>,
     clock: Clock,
     allocator: Option<Box<dyn Allocator>>,
-    /// By namespace; held while an object is charged to its quotas.
-    charging: locks::NamedLocks,
+    /// By namespace; held while its quotas are reserved for an object.
+    quota_locks: locks::NamedLocks,
     /// By key; held, always before that one, by a write that is made anew because another came first.
     retrying: locks::NamedLocks,
 }
@@ -233,7 +233,7 @@ impl Registry {
             resources,
             clock,
             allocator: config.allocator,
-            charging: locks::NamedLocks::default(),
+            quota_locks: locks::NamedLocks::default(),
             retrying: locks::NamedLocks::default(),
         }
     }

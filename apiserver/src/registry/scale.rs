@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::apply::{decode_struct, unconvertible};
-use super::body::Body;
+use super::body::RequestBody;
 use super::deletion::rfc3339;
 use super::write::{Projection, Writing, fit_name, fit_namespace, same_uid};
 use super::{Caller, Outcome, Payload, Registry, Target, parse};
@@ -47,7 +47,7 @@ impl Registry {
         &self,
         target: &Target,
         scale: &Subresource,
-        body: &Body,
+        body: &RequestBody,
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {

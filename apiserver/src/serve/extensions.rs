@@ -8,7 +8,7 @@ use crate::Result;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::jwt::SigningKey;
-use crate::registry::{Body, Caller, Outcome, Registry, Target};
+use crate::registry::{Caller, Outcome, Registry, RequestBody, Target};
 use crate::request::options::{Query, WriteOptions};
 use crate::resource_info::{Connection, Subresource};
 
@@ -56,7 +56,7 @@ pub struct ActionRequest<'a> {
     /// The subresource, if the path has one.
     pub subresource: Option<&'a Subresource>,
     /// The body.
-    pub body: &'a Body,
+    pub body: &'a RequestBody,
     /// The options in the query.
     pub options: &'a WriteOptions,
     /// The client.

@@ -29,7 +29,7 @@ const MAX_DRAINED: usize = 16 * MAX_BODY;
 /// 413 for more than [`MAX_BODY`] bytes, 429 if the share is used up, 400 if the client breaks off.
 pub async fn read(body: impl Incoming, mut share: Option<&mut Share>) -> Result<Bytes> {
     let mut body = pin!(body);
-    let mut read = Body::Nothing;
+    let mut read = Received::Nothing;
     let mut size = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
@@ -43,7 +43,7 @@ pub async fn read(body: impl Incoming, mut share: Option<&mut Share>) -> Result<
             if size > MAX_DRAINED {
                 break;
             }
-            read = Body::Nothing;
+            read = Received::Nothing;
             continue;
         }
         if let Some(share) = share.as_mut() {
@@ -58,34 +58,34 @@ pub async fn read(body: impl Incoming, mut share: Option<&mut Share>) -> Result<
 }
 
 /// What was read: most bodies come in one piece, which is not copied.
-enum Body {
+enum Received {
     Nothing,
     One(Bytes),
     Many(BytesMut),
 }
 
-impl Body {
+impl Received {
     fn push(&mut self, data: Bytes) {
-        *self = match std::mem::replace(self, Body::Nothing) {
-            Body::Nothing => Body::One(data),
-            Body::One(first) => {
+        *self = match std::mem::replace(self, Received::Nothing) {
+            Received::Nothing => Received::One(data),
+            Received::One(first) => {
                 let mut all = BytesMut::with_capacity(2 * (first.len() + data.len()));
                 all.extend_from_slice(&first);
                 all.extend_from_slice(&data);
-                Body::Many(all)
+                Received::Many(all)
             }
-            Body::Many(mut all) => {
+            Received::Many(mut all) => {
                 all.extend_from_slice(&data);
-                Body::Many(all)
+                Received::Many(all)
             }
         };
     }
 
     fn into_bytes(self) -> Bytes {
         match self {
-            Body::Nothing => Bytes::new(),
-            Body::One(bytes) => bytes,
-            Body::Many(bytes) => bytes.freeze(),
+            Received::Nothing => Bytes::new(),
+            Received::One(bytes) => bytes,
+            Received::Many(bytes) => bytes.freeze(),
         }
     }
 }

@@ -44,10 +44,14 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_secs(32);
 /// How long a connection may be without a request, be it that the headers of one come slowly. Upstream's IdleTimeout.
 const IDLE: Duration = Duration::from_secs(90);
-/// Whether a quiet client of HTTP/2 is still there is asked so often, and it has so long to answer.
-const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(20)];
-/// What a client of HTTP/2 may send before it is read: on one stream, and on all.
-const WINDOWS: [u32; 2] = [128 << 10, 512 << 10];
+/// The time without frames after which a client of HTTP/2 is pinged.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// The time that it has to answer a ping.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of bytes that a client of HTTP/2 may send on one stream before they are read.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// The same on all streams of a connection.
+const CONNECTION_WINDOW: u32 = 512 << 10;
 /// What is kept for a client of HTTP/2 that does not read, on one stream.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 /// The same over HTTP/1.1, where it is also how long the head of a request may be.
@@ -241,11 +245,11 @@ impl Server {
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-            .initial_stream_window_size(WINDOWS[0])
-            .initial_connection_window_size(WINDOWS[1])
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(MAX_SEND_BUFFER)
-            .keep_alive_interval(KEEP_ALIVE[0])
-            .keep_alive_timeout(KEEP_ALIVE[1]);
+            .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
         let stream = Delayed::new(stream, self.response_latency);
         let stream = Observed::new(stream, Turns::default());
         let stream = Observed::new(stream, ControlFrames::default());

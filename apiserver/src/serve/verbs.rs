@@ -11,12 +11,12 @@ use super::call::Call;
 use super::event_stream::EventStream;
 use super::extensions::{ActionRequest, ConnectRequest, Connected};
 use super::route::Route;
-use super::{Body as AnswerBody, respond};
+use super::{Body, respond};
 use crate::answer::Form;
 use crate::answer::watch::Frames;
 use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::read::Filter;
-use crate::registry::{Body, Caller, Outcome, Payload, Target};
+use crate::registry::{Caller, Outcome, Payload, RequestBody, Target};
 use crate::request::Verb;
 use crate::request::negotiate::{Accept, Format, Offered, media_type};
 use crate::request::options::{DeleteOptions, ListOptions, WriteKind, WriteOptions};
@@ -26,7 +26,7 @@ use crate::validation::content;
 use crate::{Error, Result};
 
 impl Call<'_> {
-    pub async fn answer(self) -> Result<Response<AnswerBody>> {
+    pub async fn answer(self) -> Result<Response<Body>> {
         let route = self.route()?;
         if let Some(connection) = route.connection() {
             let response = Box::pin(self.connect(&route, connection)).await?;
@@ -132,7 +132,7 @@ impl Call<'_> {
         &self,
         route: &Route,
         (subresource, connection): (&Subresource, Connection),
-    ) -> Result<Response<AnswerBody>> {
+    ) -> Result<Response<Body>> {
         let connect = self.shared.extensions.connect.filter(|_| takes(connection, self.method));
         let connect = connect.ok_or(Error::MethodNotAllowed)?;
         let target = self.target(&route.info)?;
@@ -146,7 +146,7 @@ impl Call<'_> {
         };
         let (text, follows) = match connect(request).await? {
             Connected::Nothing => {
-                let mut response = Response::new(AnswerBody::empty());
+                let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }
@@ -154,7 +154,7 @@ impl Call<'_> {
         };
         let mut response = respond::plain(200, "text/plain", text.into());
         if let Some(follows) = follows {
-            let begun = std::mem::replace(response.body_mut(), AnswerBody::empty());
+            let begun = std::mem::replace(response.body_mut(), Body::empty());
             let begun = begun.whole().cloned().filter(|text| !text.is_empty());
             let appended = stream::unfold(
                 (follows, self.shared.closing.clone()),
@@ -166,7 +166,7 @@ impl Call<'_> {
                     Some((Bytes::from(text), (follows, closing)))
                 },
             );
-            *response.body_mut() = AnswerBody::stream(stream::iter(begun).chain(appended));
+            *response.body_mut() = Body::stream(stream::iter(begun).chain(appended));
         }
         Ok(response)
     }
@@ -280,7 +280,7 @@ impl Call<'_> {
             return DeleteOptions::from_query(self.query);
         }
         let format = Format::of_body(self.headers)?;
-        let body = Body { bytes, format };
+        let body = RequestBody { bytes, format };
         let options = body.decode_options("DeleteOptions")?;
         self.log_delete_options(&options);
         DeleteOptions::from_value(&options)
@@ -301,11 +301,11 @@ impl Call<'_> {
         }
     }
 
-    fn object(&self) -> Result<Body> {
-        Ok(Body { bytes: self.body.clone()?, format: Format::of_body(self.headers)? })
+    fn object(&self) -> Result<RequestBody> {
+        Ok(RequestBody { bytes: self.body.clone()?, format: Format::of_body(self.headers)? })
     }
 
-    async fn watch(self, info: &Arc<ResourceInfo>, form: Form) -> Result<Response<AnswerBody>> {
+    async fn watch(self, info: &Arc<ResourceInfo>, form: Form) -> Result<Response<Body>> {
         let options = ListOptions::parse(self.query, true)?;
         let mut filter = Filter::new(info, &self.request.namespace, &options)?;
         if self.request.named {
@@ -325,7 +325,7 @@ impl Call<'_> {
             Format::Json | Format::Yaml => "application/json",
         };
         let mut response = respond::plain(200, media_type, Bytes::new());
-        *response.body_mut() = AnswerBody::stream(chunks).holding(held);
+        *response.body_mut() = Body::stream(chunks).holding(held);
         Ok(response)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::Attribute;
 
 /// Modules of tests that have no `tests` in their path.
-const TESTS: [&str; 5] = ["testing", "tests", "answers", "corpus", "metadata_tests"];
+const TESTS: [&str; 6] = ["testing", "tests", "answers", "corpus", "recorded", "metadata_tests"];
 
 /// A file.
 pub struct Source {

@@ -64,7 +64,7 @@ const OWN_SCHEMES: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"
 
 /// A decoded body.
 #[derive(Debug)]
-pub struct Body {
+pub struct DecodedBody {
     /// Normalized, with the body's own `kind` and `apiVersion`.
     pub value: Value,
     /// Messages about unknown and duplicate fields.
@@ -79,7 +79,7 @@ pub struct Body {
 ///
 /// # Errors
 /// [`Error::BadRequest`], always.
-pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Body, Error> {
+pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<DecodedBody, Error> {
     let unrecognized = |error: &dyn std::fmt::Display| {
         let (kind, summary) = (expected.kind, summary(body));
         Error::BadRequest(format!(
@@ -131,7 +131,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     }
     value["apiVersion"] = body_is.api_version().into();
     value["kind"] = body_is.kind.as_str().into();
-    Ok(Body { value, strict, group: body_is.group, version: body_is.version })
+    Ok(DecodedBody { value, strict, group: body_is.group, version: body_is.version })
 }
 
 /// Decodes a custom resource.
@@ -143,7 +143,7 @@ pub fn decode_custom(
     body: &[u8],
     expected: Expected<'_>,
     schema: &StructuralSchema,
-) -> Result<Body, Error> {
+) -> Result<DecodedBody, Error> {
     let unrecognized = |error: &dyn std::fmt::Display| {
         let summary = summary(body);
         Error::BadRequest(format!(
@@ -176,7 +176,7 @@ pub fn decode_custom(
         false => structural::coerce_root(&mut decoded).map(|()| decoded),
     };
     let decoded = decoded.and_then(conform).map_err(|error| refuse(&error))?;
-    Ok(Body { value: decoded.value, strict: decoded.strict, group, version })
+    Ok(DecodedBody { value: decoded.value, strict: decoded.strict, group, version })
 }
 
 /// The kind and version of an object without a Go type: the members of exactly these names, which everything that comes

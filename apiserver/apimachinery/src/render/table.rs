@@ -44,7 +44,7 @@ impl IncludeObject {
 
 /// The options of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct TableOptions {
     /// The version of the `meta.k8s.io` group.
     pub version: MetaVersion,
     /// What is included in each row.
@@ -152,7 +152,7 @@ impl Printer {
     }
 
     /// The row of an object.
-    pub fn row(&self, item: Item<'_>, options: &Options) -> Value {
+    pub fn row(&self, item: Item<'_>, options: &TableOptions) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(item.stored, options.now).into());
         if let Some(conditions) = self.row_conditions.and_then(|conditions| conditions(item.stored)) {
@@ -169,7 +169,7 @@ impl Printer {
 }
 
 /// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
-pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &Options) -> Value {
+pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &TableOptions) -> Value {
     if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));
     }
@@ -184,7 +184,7 @@ pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, optio
 }
 
 /// A table of one object, at that object's revision.
-pub fn table_of_one(printer: &Printer, item: Item<'_>, options: &Options) -> Value {
+pub fn table_of_one(printer: &Printer, item: Item<'_>, options: &TableOptions) -> Value {
     let mut metadata = Map::new();
     if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {
         metadata.insert("resourceVersion".into(), revision.clone());

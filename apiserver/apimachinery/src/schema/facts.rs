@@ -16,23 +16,12 @@
 //! The text is part of the program, so what does not read is a bug of the build, not an error of anyone's input.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::OnceLock;
 
-use super::Schema;
+use super::table::Schema;
 use super::types::{Field, List, Named, Other, Struct, StructId, Type, UnionRole};
 use crate::names::Text;
 
 const BROKEN: &str = "the embedded table is well-formed";
-
-/// The OpenAPI name of the package that the table calls `short`; empty if it calls none so.
-pub(super) fn package(short: &str) -> &'static str {
-    static PACKAGES: OnceLock<HashMap<&'static str, &'static str>> = OnceLock::new();
-    let packages = PACKAGES.get_or_init(|| {
-        let lines = include_str!("facts.txt").lines();
-        lines.filter_map(|line| line.strip_prefix("package ")?.split_once(' ')).collect()
-    });
-    packages.get(short).copied().unwrap_or_default()
-}
 
 pub(super) fn read(text: &'static str) -> Schema {
     let mut schema = Schema {

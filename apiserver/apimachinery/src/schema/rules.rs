@@ -3,8 +3,6 @@
 use coracle_pattern::Pattern;
 use serde_json::{Map, Value};
 
-use super::structural::{MAX_DEPTH, Structural, StructuralError};
-
 /// The rules for a value that do not depend on others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
@@ -28,21 +26,6 @@ pub struct Rules {
     pub pattern: Option<Pattern>,
     /// The format of a text or number, as it is written: `date-time`.
     pub format: Option<String>,
-    /// Other schemas that must accept the value, or must not.
-    pub composition: Option<Box<Composition>>,
-}
-
-/// Schemas that are combined: `allOf`, `anyOf`, `oneOf` and `not`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Composition {
-    /// All of them accept the value.
-    pub all_of: Vec<Structural>,
-    /// One of them at least accepts it.
-    pub any_of: Vec<Structural>,
-    /// Exactly one of them accepts it.
-    pub one_of: Vec<Structural>,
-    /// It does not accept the value.
-    pub not: Option<Structural>,
 }
 
 /// The end of a range of numbers.
@@ -64,7 +47,7 @@ pub struct Size {
 }
 
 impl Rules {
-    pub(super) fn read(schema: &Map<String, Value>, depth: usize) -> Result<Rules, StructuralError> {
+    pub(super) fn read(schema: &Map<String, Value>) -> Rules {
         let number = |name: &str| schema.get(name).and_then(Value::as_f64);
         let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
         let bound = |name: &str, exclusive: &str| {
@@ -73,7 +56,7 @@ impl Rules {
         let size =
             |name: &str| schema.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let text = |name: &str| schema.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        Ok(Rules {
+        Rules {
             required: texts(schema.get("required")).collect(),
             enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
             minimum: bound("minimum", "exclusiveMinimum"),
@@ -84,29 +67,7 @@ impl Rules {
             properties: Size { min: size("minProperties"), max: size("maxProperties") },
             pattern: text("pattern").map(Pattern::new),
             format: text("format").map(str::to_owned),
-            composition: Composition::read(schema, depth)?,
-        })
-    }
-}
-
-impl Composition {
-    /// None where nothing is combined.
-    fn read(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Composition>>, StructuralError> {
-        if depth > MAX_DEPTH {
-            return Err(StructuralError::TooDeep);
         }
-        let list = |name: &str| -> Result<Vec<Structural>, StructuralError> {
-            let schemas = schema.get(name).and_then(Value::as_array).into_iter().flatten();
-            schemas.map(|schema| Structural::read(schema, depth + 1)).collect()
-        };
-        let not = schema.get("not").filter(|not| !not.is_null());
-        let composition = Composition {
-            all_of: list("allOf")?,
-            any_of: list("anyOf")?,
-            one_of: list("oneOf")?,
-            not: not.map(|not| Structural::read(not, depth + 1)).transpose()?,
-        };
-        Ok((composition != Composition::default()).then(|| Box::new(composition)))
     }
 }
 

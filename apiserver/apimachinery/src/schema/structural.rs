@@ -9,16 +9,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::embedded::schema;
 use super::rules::texts;
-pub use super::rules::{Bound, Composition, Rules, Size};
-use super::{List, StructId, schema};
+pub use super::rules::{Bound, Rules, Size};
+use super::types::{List, StructId};
 use crate::names::Text;
 pub use coracle_pattern::{Pattern, PatternError};
 
 /// Schemas may be nested so deep, as deep as documents may be.
-pub(super) const MAX_DEPTH: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// The type of a custom resource in one version.
 #[derive(Debug)]
@@ -63,6 +64,21 @@ pub struct Structural {
     pub default: Option<DefaultValue>,
     /// The rules for values.
     pub rules: Rules,
+    /// Other schemas that must accept the value, or must not.
+    pub composition: Option<Box<Composition>>,
+}
+
+/// Schemas that are combined: `allOf`, `anyOf`, `oneOf` and `not`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Composition {
+    /// All of them accept the value.
+    pub all_of: Vec<Structural>,
+    /// One of them at least accepts it.
+    pub any_of: Vec<Structural>,
+    /// Exactly one of them accepts it.
+    pub one_of: Vec<Structural>,
+    /// It does not accept the value.
+    pub not: Option<Structural>,
 }
 
 /// A default.
@@ -164,7 +180,7 @@ impl PartialEq for StructuralSchema {
 }
 
 impl Structural {
-    pub(super) fn read(schema: &Value, depth: usize) -> Result<Structural, StructuralError> {
+    fn read(schema: &Value, depth: usize) -> Result<Structural, StructuralError> {
         if depth > MAX_DEPTH {
             return Err(StructuralError::TooDeep);
         }
@@ -207,7 +223,8 @@ impl Structural {
             },
             atomic: text("x-kubernetes-map-type") == "atomic",
             default: members.get("default").filter(|value| !value.is_null()).map(DefaultValue::new),
-            rules: Rules::read(members, depth)?,
+            rules: Rules::read(members),
+            composition: Composition::read(members, depth)?,
         })
     }
 
@@ -250,6 +267,27 @@ impl Structural {
     /// The type of a member; None for one that is not specified.
     pub fn member(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or(self.additional_properties.as_deref())
+    }
+}
+
+impl Composition {
+    /// None where nothing is combined.
+    fn read(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Composition>>, StructuralError> {
+        if depth > MAX_DEPTH {
+            return Err(StructuralError::TooDeep);
+        }
+        let list = |name: &str| -> Result<Vec<Structural>, StructuralError> {
+            let schemas = schema.get(name).and_then(Value::as_array).into_iter().flatten();
+            schemas.map(|schema| Structural::read(schema, depth + 1)).collect()
+        };
+        let not = schema.get("not").filter(|not| !not.is_null());
+        let composition = Composition {
+            all_of: list("allOf")?,
+            any_of: list("anyOf")?,
+            one_of: list("oneOf")?,
+            not: not.map(|not| Structural::read(not, depth + 1)).transpose()?,
+        };
+        Ok((composition != Composition::default()).then(|| Box::new(composition)))
     }
 }
 

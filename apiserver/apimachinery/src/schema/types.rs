@@ -1,8 +1,5 @@
-//! Structs, fields and their types, as the table has them; and what type an object has.
+//! Structs, fields and their types, as the table has them.
 
-use std::sync::Arc;
-
-use super::structural::StructuralSchema;
 use crate::names::Text;
 
 /// A struct of the table.
@@ -16,32 +13,6 @@ impl StructId {
 
     pub(super) fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-/// The type of an object: a struct of the table, or the structural schema of a custom resource. Whatever walks objects by
-/// their types begins here.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TypeRef {
-    /// A built-in type.
-    Struct(StructId),
-    /// The type of a custom resource.
-    Structural(Arc<StructuralSchema>),
-}
-
-impl TypeRef {
-    /// The built-in type, if it is one.
-    pub fn built_in(&self) -> Option<StructId> {
-        match self {
-            TypeRef::Struct(id) => Some(*id),
-            TypeRef::Structural(_) => None,
-        }
-    }
-}
-
-impl From<StructId> for TypeRef {
-    fn from(id: StructId) -> TypeRef {
-        TypeRef::Struct(id)
     }
 }
 
@@ -176,26 +147,6 @@ impl Struct {
         found.ok().map(|at| self.by_number[at].1)
     }
 
-    /// The inline fields through which a member comes to be one of this struct, outermost first.
-    pub fn embedding(&self, member: &Field) -> Vec<&'static Field> {
-        fn search(fields: &'static [Field], member: &Field, through: &mut Vec<&'static Field>) -> bool {
-            fields.iter().any(|field| match field.ty {
-                Type::Struct(id) if field.inline => {
-                    through.push(field);
-                    let found = search(super::schema().get(id).fields, member, through);
-                    if !found {
-                        through.pop();
-                    }
-                    found
-                }
-                _ => std::ptr::eq(field, member),
-            })
-        }
-        let mut through = Vec::new();
-        search(self.fields, member, &mut through);
-        through
-    }
-
     /// The members with their places in [`Struct::members`], ordered by name.
     pub fn members_by_name(&self) -> impl Iterator<Item = (usize, &'static Field)> {
         self.by_name.iter().map(|&at| (usize::from(at), self.members[usize::from(at)]))
@@ -269,31 +220,6 @@ impl Field {
         self.patch_strategy.is_some_and(|all| all.split(',').any(|one| one == wanted))
     }
 
-    /// The Go name of the type inside of pointers, lists and maps, as Go prints it: `v1.RestartPolicy`, `string`.
-    pub fn go_type(&self) -> String {
-        spell(self.innermost(), self.package, super::schema())
-    }
-
-    /// The Go type as messages spell it (`[]v1.Container`, `map[string]string`), `depth` lists or maps inside of the field.
-    pub(super) fn go_type_inside(&self, depth: usize, schema: &super::Schema) -> String {
-        let (mut declared, mut home) = (self.declared, self.package);
-        for _ in 0..depth {
-            declared = declared.trim_start_matches('*');
-            if inside(declared).is_none()
-                && let Some(Named::Other(other)) = schema.lookup(home, declared)
-            {
-                (declared, home) = (other.underlying, schema.home(home, declared));
-            }
-            declared = match declared {
-                // Either of these may be a list.
-                "JSONSchemaPropsOrArray" => "JSONSchemaProps",
-                "JSONSchemaPropsOrStringArray" => "string",
-                other => inside(other).unwrap_or(other),
-            };
-        }
-        spell(declared, home, schema)
-    }
-
     /// The declared name inside of pointers, lists and maps.
     pub(super) fn innermost(&self) -> &'static str {
         let mut name = self.declared;
@@ -307,34 +233,9 @@ impl Field {
 }
 
 /// The declared type of the items of a list or the values of a map.
-fn inside(declared: &'static str) -> Option<&'static str> {
+pub(super) fn inside(declared: &'static str) -> Option<&'static str> {
     let value = || declared.strip_prefix("map[")?.split_once(']').map(|(_, value)| value);
     declared.strip_prefix("[]").or_else(value)
-}
-
-/// A declared type as Go's reflection prints it, named with the last part of its package.
-fn spell(declared: &'static str, home: &'static str, schema: &super::Schema) -> String {
-    let declared = declared.trim_start_matches('*');
-    if let Some(item) = declared.strip_prefix("[]") {
-        return format!("[]{}", spell(item, home, schema));
-    }
-    if let Some((key, value)) = declared.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
-        return format!("map[{}]{}", spell(key, home, schema), spell(value, home, schema));
-    }
-    match declared {
-        "bytes" => "[]uint8".to_owned(),
-        "any" => "interface {}".to_owned(),
-        "Quantity" => "resource.Quantity".to_owned(),
-        "IntOrString" => "intstr.IntOrString".to_owned(),
-        "RawExtension" => "runtime.RawExtension".to_owned(),
-        "string" | "bool" | "int32" | "int64" | "float64" => declared.to_owned(),
-        name => {
-            let package = schema.home(home, name);
-            let package = package.rsplit('.').next().unwrap_or(package);
-            let name = name.rsplit('.').next().unwrap_or(name);
-            format!("{package}.{name}")
-        }
-    }
 }
 
 /// Go's declaration of a string.

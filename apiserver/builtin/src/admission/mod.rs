@@ -156,7 +156,7 @@ static PLUGINS: [PluginDeclaration; 41] = [
         chain
             .add_async(ValidatingAdmissionWebhook::new(context.webhooks.clone(), context.authorizer.clone()));
     }),
-    on("ResourceQuota", |_, chain| chain.charge_by(ResourceQuota::default())),
+    on("ResourceQuota", |_, chain| chain.reserve_quotas_by(ResourceQuota::default())),
     off("AlwaysDeny"),
 ];
 

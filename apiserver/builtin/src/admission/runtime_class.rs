@@ -16,7 +16,10 @@ pub(super) struct RuntimeClass;
 
 impl AdmissionPlugin for RuntimeClass {
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
-        let Some(Some(class)) = class_of(attributes, cluster)? else { return Ok(()) };
+        if !handles(attributes) {
+            return Ok(());
+        }
+        let Some(class) = class_of(attributes, cluster)? else { return Ok(()) };
         let overhead = &class["overhead"]["podFixed"];
         let scheduling = &class["scheduling"];
         let spec = &attributes.object["spec"];
@@ -52,7 +55,10 @@ impl AdmissionPlugin for RuntimeClass {
     }
 
     fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
-        let Some(class) = class_of(attributes, cluster)? else { return Ok(()) };
+        if !handles(attributes) {
+            return Ok(());
+        }
+        let class = class_of(attributes, cluster)?;
         let own = &attributes.object["spec"]["overhead"];
         match class.filter(|class| !class["overhead"].is_null()) {
             Some(class) if differs(own, &class["overhead"]["podFixed"]) => Err(mismatch(attributes)),
@@ -64,18 +70,19 @@ impl AdmissionPlugin for RuntimeClass {
     }
 }
 
-/// None if the request is not handled; otherwise the class, if the pod names one.
-fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Option<Option<Value>>> {
-    if !attributes.is("", "pods") || attributes.operation != Operation::Create {
-        return Ok(None);
-    }
-    let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else { return Ok(Some(None)) };
+fn handles(attributes: &AdmissionAttributes<'_>) -> bool {
+    attributes.is("", "pods") && attributes.operation == Operation::Create
+}
+
+/// The class that a pod names, if it names one.
+fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Option<Value>> {
+    let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
     if let Some(error) = refused_name(name) {
         return Err(Error::Unclassified(error));
     }
     match cluster.get(&GroupResource::new("node.k8s.io", "runtimeclasses"), "", name)? {
         None => Err(attributes.forbidden(format!("pod rejected: RuntimeClass {} not found", quote(name)))),
-        found => Ok(Some(found)),
+        found => Ok(found),
     }
 }
 

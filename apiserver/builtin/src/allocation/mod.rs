@@ -131,8 +131,9 @@ impl Allocator for ServiceAllocator {
         let (has, had) = (held(object), request.old.map(held).unwrap_or_default());
         let taken = has.iter().filter(|address| !had.contains(address));
         let returned = had.iter().filter(|address| !has.contains(address));
-        let mut writes: Vec<Write> = taken.filter_map(|address| take(registry, *address, object)).collect();
-        writes.extend(returned.filter_map(|address| give_back(registry, *address, object)));
+        let mut writes: Vec<Write> =
+            taken.filter_map(|address| allocate_address(registry, *address, object)).collect();
+        writes.extend(returned.filter_map(|address| release_address(registry, *address, object)));
         let stored = request.old.map(|old| request.target.key_of(old.name()));
         let bucket = &info.storage.bucket;
         writes.extend(record_node_ports(registry, kind, bucket, stored.as_ref(), Some(object), request.old)?);
@@ -149,7 +150,7 @@ impl Allocator for ServiceAllocator {
         let Some(kind) = info.behaviour.allocation else { return Ok(Vec::new()) };
         let addresses = kind.addresses(object).into_iter();
         let mut writes: Vec<_> =
-            addresses.filter_map(|address| give_back(registry, address, object)).collect();
+            addresses.filter_map(|address| release_address(registry, address, object)).collect();
         writes.extend(record_node_ports(
             registry,
             kind,
@@ -193,7 +194,8 @@ fn ip_addresses(registry: &Registry) -> Option<Arc<ResourceInfo>> {
     registry.by_resource(&GroupResource::new("networking.k8s.io", "ipaddresses"))
 }
 
-fn take(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
+/// The write that creates the IPAddress of an address. None without that kind.
+fn allocate_address(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
     let info = ip_addresses(registry)?;
     let mut object = ip_address(address, service.namespace(), service.name());
     object.set_meta("uid", uuid::Uuid::new_v4().to_string());
@@ -202,9 +204,9 @@ fn take(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> 
     Some(Write::put(key, Expect::Absent, stored_bytes(&info, object)))
 }
 
-/// None for an address allocated to another Service: one created through its status names an address without
-/// allocating it.
-fn give_back(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
+/// The write that deletes the IPAddress of an address. None for an address allocated to another
+/// Service: one created through its status names an address without allocating it.
+fn release_address(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
     let stored = registry.current(&*ip_addresses(registry)?, "", &address.to_string())?;
     let holder = ip_address(address, service.namespace(), service.name());
     let stored_holder = parse(&stored).ok()?;

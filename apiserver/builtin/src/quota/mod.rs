@@ -1,10 +1,10 @@
 //! ResourceQuota: the limits of a namespace, and what a write adds to their usage.
 //!
 //! The status of a quota is authoritative: the controller sets `hard` and `used` there and lowers `used` when objects are
-//! deleted, and each write that raises it is charged here. This is not a plugin of the chain: it has to see the object after
-//! all plugins, and the changed quotas are committed together with the object.
+//! deleted, and what a write adds is reserved here. This is not a plugin of the chain: it has to see
+//! the object after all plugins, and the changed quotas are committed together with the object.
 //!
-//! `usage.rs` measures objects, `scopes.rs` decides which quotas match them. Start at [`charge`].
+//! `usage.rs` measures objects, `scopes.rs` decides which quotas match them. Start at [`reserve`].
 
 mod scopes;
 mod usage;
@@ -12,7 +12,7 @@ mod usage;
 use coracle_apimachinery::Result;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apiserver::admission::json::text;
-use coracle_apiserver::admission::{AdmissionAttributes, Charge};
+use coracle_apiserver::admission::{AdmissionAttributes, QuotaReserver};
 use serde_json::Value;
 
 use crate::pod_spec::{ResourceList, resources};
@@ -27,22 +27,22 @@ impl Default for ResourceQuota {
     }
 }
 
-impl Charge for ResourceQuota {
+impl QuotaReserver for ResourceQuota {
     fn resource(&self) -> &GroupResource {
         &self.0
     }
 
-    fn charge(&self, attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
-        charge(attributes, quotas)
+    fn reserve(&self, attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
+        reserve(attributes, quotas)
     }
 }
 
-/// Charges a write to the quotas of its namespace: see [`Charge::charge`].
+/// Reserves what a write uses in the quotas of its namespace: see [`QuotaReserver::reserve`].
 ///
 /// # Errors
 /// [`Error::Forbidden`](coracle_apimachinery::Error::Forbidden) if a quota is exceeded, if its status is unknown, or if the object does not
 /// specify a resource that the quota limits.
-fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
+fn reserve(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
     let matches = |quota: &Value, object: &Value| {
         measured(&evaluator, quota).next().is_some() && scopes::all_match(quota, &evaluator, object)
@@ -50,7 +50,7 @@ fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<
     let matching = |quota: &&Value| matches(quota, attributes.object);
     quotas.iter().filter(matching).try_for_each(|quota| require(attributes, &evaluator, quota))?;
     let usage = evaluator.usage(attributes.object);
-    let charged = quotas.iter().map(|quota| {
+    let reserved = quotas.iter().map(|quota| {
         if !matching(&quota) {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<
         let before = old.map(|old| evaluator.usage(old)).unwrap_or_default();
         add(attributes, quota, &increase(&usage, &before))
     });
-    charged.collect()
+    reserved.collect()
 }
 
 /// The resources that a quota limits and this kind of object takes.

@@ -1,7 +1,7 @@
 use coracle_apiserver::admission::testing::Request;
 use serde_json::{Value, json};
 
-use super::charge;
+use super::reserve;
 
 fn quota(hard: Value, used: Value) -> Value {
     json!({"metadata": {"name": "q"}, "spec": {"hard": hard}, "status": {"hard": hard, "used": used}})
@@ -25,13 +25,15 @@ fn claim(size: &str) -> Value {
            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": size}}}})
 }
 
-/// The usage after the request, or the error; `""` if nothing is charged.
+/// The usage after the request, or the error; `""` if nothing is reserved.
 fn render(mut request: Request, quota: Value) -> String {
-    match charge(&request.attributes(), &[quota]) {
+    match reserve(&request.attributes(), &[quota]) {
         Err(error) => error.to_string(),
-        Ok(charged) => {
-            charged.iter().flatten().next().map_or(String::new(), |quota| quota["status"]["used"].to_string())
-        }
+        Ok(reserved) => reserved
+            .iter()
+            .flatten()
+            .next()
+            .map_or(String::new(), |quota| quota["status"]["used"].to_string()),
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (legacy tokens).
 
+mod claims;
 mod request;
 
 use std::collections::{BTreeMap, HashSet};
@@ -26,7 +27,9 @@ use coracle_apiserver::access::authenticate::{
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::serve::ActionDeclaration;
 use coracle_clock::Clock;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use claims::BoundObject;
 
 /// The POST that asks for a token.
 pub static ACTIONS: [ActionDeclaration; 1] = [ActionDeclaration {
@@ -42,75 +45,6 @@ const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 const LEEWAY: i64 = 60;
 /// A secret with this label holds an invalidated token.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-
-/// An object that a token is bound to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BoundObject {
-    /// A pod.
-    Pod,
-    /// A secret.
-    Secret,
-    /// A node.
-    Node,
-}
-
-impl BoundObject {
-    fn member(self) -> &'static str {
-        match self {
-            BoundObject::Pod => "pod",
-            BoundObject::Secret => "secret",
-            BoundObject::Node => "node",
-        }
-    }
-
-    fn resource(self) -> GroupResource {
-        GroupResource::new("", &format!("{}s", self.member()))
-    }
-}
-
-/// The parameters of a new token.
-pub struct Request<'a> {
-    /// The issuer.
-    pub issuer: &'a str,
-    /// The ServiceAccount object.
-    pub account: &'a Value,
-    /// The object that the token is bound to.
-    pub bound: Option<(BoundObject, &'a Value)>,
-    /// The node of a bound pod; its uid is empty if the node does not exist.
-    pub node: Option<(&'a str, &'a str)>,
-    /// The audiences.
-    pub audiences: &'a [String],
-    /// Seconds since 1970.
-    pub issued: i64,
-    /// Seconds until the expiration.
-    pub lifetime: i64,
-}
-
-/// The claims of a new token.
-pub fn claims(request: &Request<'_>) -> Value {
-    let reference = |object: &Value| json!({"name": object.name(), "uid": object.uid()});
-    let account = request.account;
-    let mut kubernetes = json!({"namespace": account.namespace(), "serviceaccount": reference(account)});
-    if let Some((kind, object)) = request.bound {
-        kubernetes[kind.member()] = reference(object);
-    }
-    if let Some((name, uid)) = request.node {
-        kubernetes["node"] = json!({"name": name});
-        if !uid.is_empty() {
-            kubernetes["node"]["uid"] = uid.into();
-        }
-    }
-    json!({
-        "aud": request.audiences,
-        "exp": request.issued + request.lifetime,
-        "iat": request.issued,
-        "iss": request.issuer,
-        "jti": uuid::Uuid::new_v4().to_string(),
-        "kubernetes.io": kubernetes,
-        "nbf": request.issued,
-        "sub": service_account_username(account.namespace(), account.name()),
-    })
-}
 
 /// Authenticates service account tokens.
 pub struct ServiceAccountTokens {
@@ -294,9 +228,11 @@ fn quoted(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::claims::{Request, claims};
     use super::*;
     use coracle_apiserver::access::jwt::ISSUER;
     use coracle_apiserver::admission::testing::World;
+    use serde_json::json;
 
     /// A secret of a service account, a token for it, and whether the token is valid.
     #[test]

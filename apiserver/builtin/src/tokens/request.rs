@@ -14,7 +14,7 @@ use coracle_apiserver::serve::ActionRequest;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::tokens::{BoundObject, Request, claims};
+use super::claims::{BoundObject, Request, claims};
 
 const HOUR: i64 = 3600;
 const MIN_LIFETIME: i64 = 600;

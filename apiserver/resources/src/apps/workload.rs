@@ -53,8 +53,11 @@ pub fn validate_restart_policy_always(template: &Field<'_>, kind: &str, errors: 
 }
 
 /// The pod validation options for a new template, or for one that was `old` before.
-pub fn template_options(old: Option<&Field<'_>>) -> pod_spec::Options {
-    old.map_or_else(pod_spec::Options::for_template, pod_spec::Options::for_template_update)
+pub fn template_options(old: Option<&Field<'_>>) -> pod_spec::PodValidationOptions {
+    old.map_or_else(
+        pod_spec::PodValidationOptions::for_template,
+        pod_spec::PodValidationOptions::for_template_update,
+    )
 }
 
 /// Validates non-negative counts in a status.

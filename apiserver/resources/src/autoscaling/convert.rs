@@ -194,7 +194,7 @@ fn metric_to_v2(metric: &Value, current: bool) -> Option<Value> {
 
 fn source_to_v2(source: &str, by_metric: bool, input: &Value, current: bool) -> Option<Value> {
     let names = Names::of(source, current);
-    let (value, average) = (quantity(&input[names.value])?, quantity(&input[names.average])?);
+    let (value, average) = (quantity(&input[names.value]).ok()?, quantity(&input[names.average]).ok()?);
     let utilization = input.get(names.utilization).filter(|percent| !percent.is_null()).cloned();
     let zero = || Some(json!("0"));
     let (kind, value, average) = match (source, current) {
@@ -226,15 +226,19 @@ fn source_to_v2(source: &str, by_metric: bool, input: &Value, current: bool) -> 
     ]))
 }
 
-/// An absent quantity is Some(None); one that cannot be parsed is None.
-fn quantity(input: &Value) -> Option<Option<Value>> {
+/// A value that is no quantity.
+struct NotAQuantity;
+
+/// A quantity, unless it is absent.
+fn quantity(input: &Value) -> Result<Option<Value>, NotAQuantity> {
     let text = match input {
-        Value::Null => return Some(None),
+        Value::Null => return Ok(None),
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
-        _ => return None,
+        _ => return Err(NotAQuantity),
     };
-    Some(Some(text.parse::<Quantity>().ok()?.to_string().into()))
+    let quantity: Quantity = text.parse().map_err(|_| NotAQuantity)?;
+    Ok(Some(quantity.to_string().into()))
 }
 
 fn text(input: &Value) -> Value {

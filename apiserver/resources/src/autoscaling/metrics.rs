@@ -4,7 +4,7 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::{content, resource_list};
 use serde_json::{Value, json};
 
-use super::horizontal_pod_autoscaler::{Versions, check_version, validate_reference};
+use super::references::{Versions, check_version, validate_reference};
 
 /// The default utilization, in percent of the pods' requests.
 pub const DEFAULT_UTILIZATION: i64 = 80;

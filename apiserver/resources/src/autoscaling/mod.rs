@@ -4,6 +4,7 @@
 pub mod convert;
 pub mod horizontal_pod_autoscaler;
 mod metrics;
+mod references;
 
 pub use horizontal_pod_autoscaler::HorizontalPodAutoscalerStrategy;
 

@@ -24,16 +24,16 @@ fn condition_is(status: &Field<'_>, kind: &str, value: &str) -> bool {
 }
 
 /// The terminal conditions of a status.
-struct Outcome {
+struct TerminalConditions {
     complete: bool,
     failed: bool,
     failure_target: bool,
     success_criteria_met: bool,
 }
 
-impl Outcome {
-    fn of(status: &Field<'_>) -> Outcome {
-        Outcome {
+impl TerminalConditions {
+    fn of(status: &Field<'_>) -> TerminalConditions {
+        TerminalConditions {
             complete: has_condition(status, "Complete"),
             failed: has_condition(status, "Failed"),
             failure_target: has_condition(status, "FailureTarget"),
@@ -51,8 +51,8 @@ struct Change<'a> {
     spec: Field<'a>,
     new: Field<'a>,
     old: Field<'a>,
-    outcome: Outcome,
-    old_outcome: Outcome,
+    outcome: TerminalConditions,
+    old_outcome: TerminalConditions,
 }
 
 impl Change<'_> {
@@ -85,7 +85,7 @@ impl Change<'_> {
 /// Validates an update of a Job's status.
 pub fn validate_change(job: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (new, old) = (job.get("status"), old.get("status"));
-    let (outcome, old_outcome) = (Outcome::of(&new), Outcome::of(&old));
+    let (outcome, old_outcome) = (TerminalConditions::of(&new), TerminalConditions::of(&old));
     let change = Change { spec: job.get("spec"), new, old, outcome, old_outcome };
     for name in ["active", "succeeded", "failed", "ready", "terminating"] {
         numbers::not_negative(&change.new.get(name), errors);
@@ -215,7 +215,7 @@ fn validate_pods(change: &Change<'_>, errors: &mut Errors) {
 }
 
 fn validate_success(change: &Change<'_>, errors: &mut Errors) {
-    let Outcome { complete, failed, failure_target, success_criteria_met } = change.outcome;
+    let TerminalConditions { complete, failed, failure_target, success_criteria_met } = change.outcome;
     change.conditions(
         success_criteria_met && failed,
         "cannot set SuccessCriteriaMet=True and Failed=true conditions",

@@ -3,6 +3,7 @@
 //! The rules of the spec are in `pod_spec`; those of updates and of the pod's subresources in the modules
 //! below.
 
+mod members;
 mod resize;
 mod status;
 mod update;
@@ -15,8 +16,9 @@ use coracle_apimachinery::strategy::{Context, Part, Strategy};
 use coracle_apimachinery::validation::ip;
 use serde_json::{Value, json};
 
+use self::members::{keep_metadata, set};
 use crate::pod_spec::annotations::{APP_ARMOR, app_armor_profile};
-use crate::pod_spec::{self, Options, annotations, scheduling};
+use crate::pod_spec::{self, PodValidationOptions, annotations, scheduling};
 
 /// The fields that a field selector may name.
 pub const SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
@@ -94,7 +96,7 @@ impl Strategy for PodStrategy {
     }
 
     fn validate(&self, pod: &Field<'_>, errors: &mut Errors) {
-        validate_whole(pod, &Options::for_pod(), errors);
+        validate_whole(pod, &PodValidationOptions::for_pod(), errors);
         let spec = pod.get("spec");
         let (ephemeral, node) = (spec.get("ephemeralContainers"), spec.get("nodeName"));
         errors.push_if(!ephemeral.is_empty(), || ephemeral.forbidden("cannot be set on create"));
@@ -105,19 +107,19 @@ impl Strategy for PodStrategy {
     }
 
     fn validate_update(&self, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        let options = Options::for_pod_update(old);
+        let options = PodValidationOptions::for_pod_update(old);
         validate_whole(pod, &options, errors);
         validate_annotations_update(pod, old, &options, errors);
         update::validate(&pod.get("spec"), &old.get("spec"), &options, errors);
     }
 
     fn validate_status_update(&self, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_annotations_update(pod, old, &Options::for_pod_update(old), errors);
+        validate_annotations_update(pod, old, &PodValidationOptions::for_pod_update(old), errors);
         status::validate(pod, old, errors);
     }
 
     fn validate_subresource_update(&self, part: Part, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        let options = Options::for_pod_update(old);
+        let options = PodValidationOptions::for_pod_update(old);
         match part {
             Part::EphemeralContainers => {
                 validate_whole(pod, &options, errors);
@@ -148,7 +150,7 @@ impl Strategy for PodStrategy {
 }
 
 /// The rules of a pod at any time, except for its metadata.
-fn validate_whole(pod: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_whole(pod: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let (metadata, spec) = (pod.get("metadata"), pod.get("spec"));
     annotations::validate(&metadata.get("annotations"), &spec, options, errors);
     pod_spec::validate_pod_spec(&spec, &metadata, options, errors);
@@ -168,7 +170,12 @@ fn validate_whole(pod: &Field<'_>, options: &Options, errors: &mut Errors) {
     }
 }
 
-fn validate_annotations_update(pod: &Field<'_>, old: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_annotations_update(
+    pod: &Field<'_>,
+    old: &Field<'_>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let new = pod.walk("metadata.annotations");
     annotations::validate_update(&new, &old.walk("metadata.annotations"), errors);
     annotations::validate(&new, &pod.get("spec"), options, errors);
@@ -210,21 +217,4 @@ fn copy_app_armor_annotations(pod: &mut Value) {
             }
         }
     }
-}
-
-/// Subresource updates do not change the pod's metadata.
-fn keep_metadata(pod: &mut Value, old: &Value) {
-    for member in ["labels", "annotations", "finalizers", "ownerReferences"] {
-        let kept = old.pointer("/metadata").and_then(|metadata| metadata.get(member)).cloned();
-        set(&mut pod["metadata"], member, kept);
-    }
-}
-
-/// Sets a member, or removes it.
-fn set(object: &mut Value, member: &str, value: Option<Value>) {
-    let Some(members) = object.as_object_mut() else { return };
-    match value {
-        Some(value) => members.insert(member.to_owned(), value),
-        None => members.remove(member),
-    };
 }

@@ -4,7 +4,7 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::{Context, Strategy};
 use serde_json::Value;
 
-use crate::pod_spec::{self, Options};
+use crate::pod_spec::{self, PodValidationOptions};
 
 /// The strategy of PodTemplate.
 pub struct PodTemplateStrategy;
@@ -23,11 +23,15 @@ impl Strategy for PodTemplateStrategy {
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
-        pod_spec::validate_pod_template(&object.get("template"), &Options::for_template(), errors);
+        pod_spec::validate_pod_template(
+            &object.get("template"),
+            &PodValidationOptions::for_template(),
+            errors,
+        );
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        let options = Options::for_template_update(&old.get("template"));
+        let options = PodValidationOptions::for_template_update(&old.get("template"));
         pod_spec::validate_pod_template(&object.get("template"), &options, errors);
     }
 

@@ -7,7 +7,7 @@ use coracle_apimachinery::strategy::{Context, Strategy};
 use coracle_apimachinery::validation::{content, numbers};
 use serde_json::{Value, json};
 
-use crate::pod_spec::{self, Options};
+use crate::pod_spec::{self, PodValidationOptions};
 
 /// The fields that a field selector may name.
 pub const SELECTABLE_FIELDS: SelectableFields =
@@ -39,11 +39,11 @@ impl Strategy for ReplicationControllerStrategy {
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
-        validate_spec(&object.get("spec"), &Options::for_template(), errors);
+        validate_spec(&object.get("spec"), &PodValidationOptions::for_template(), errors);
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        let options = Options::for_template_update(&old.walk("spec.template"));
+        let options = PodValidationOptions::for_template_update(&old.walk("spec.template"));
         validate_spec(&object.get("spec"), &options, errors);
     }
 
@@ -87,7 +87,7 @@ fn default_labels(object: &mut Value) {
     }
 }
 
-fn validate_spec(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_spec(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let (selector, replicas) = (spec.get("selector"), spec.get("replicas"));
     numbers::not_negative(&spec.get("minReadySeconds"), errors);
     errors.push_if(selector.is_empty(), || selector.required(""));

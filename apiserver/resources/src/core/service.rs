@@ -5,6 +5,7 @@
 //! clears, and the warnings.
 
 pub mod allocation;
+mod spec;
 mod validation;
 
 pub use validation::{PROTOCOLS, validate_point_address, validate_point_host};
@@ -18,14 +19,14 @@ use coracle_apimachinery::strategy::{Context, Strategy};
 use coracle_apimachinery::validation::ip;
 use serde_json::{Value, json};
 
+use self::spec::{
+    NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_external, is_externally_accessible, needs_address,
+    needs_health_check, node_ports, remove, same, set_if_absent, text,
+};
+
 /// The fields that a field selector may name.
 pub const SELECTABLE_FIELDS: SelectableFields =
     SelectableFields::of(&[("spec.clusterIP", At("/spec/clusterIP")), ("spec.type", At("/spec/type"))]);
-
-const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
-const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
-/// The `clusterIP` of a headless Service.
-const NONE: &str = "None";
 
 /// The strategy of Service.
 pub struct ServiceStrategy;
@@ -80,35 +81,6 @@ pub fn point_warnings(object: &Field<'_>) -> Vec<String> {
     addresses.filter_map(|address| ip::address_warning(&address)).collect()
 }
 
-/// A string member of the spec, "" if it is missing.
-fn text<'a>(service: &'a Value, member: &str) -> &'a str {
-    service.get("spec").and_then(|spec| spec.get(member)).and_then(Value::as_str).unwrap_or("")
-}
-
-/// A list member of the spec.
-fn list<'a>(service: &'a Value, member: &str) -> &'a [Value] {
-    let list = service.get("spec").and_then(|spec| spec.get(member)).and_then(Value::as_array);
-    list.map_or(&[], Vec::as_slice)
-}
-
-/// Whether a member of the spec is the same in both.
-fn same(a: &Value, b: &Value, member: &str) -> bool {
-    let member = |service: &'_ Value| service.get("spec").and_then(|spec| spec.get(member)).cloned();
-    member(a) == member(b)
-}
-
-fn remove(service: &mut Value, member: &str) {
-    if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.remove(member);
-    }
-}
-
-fn set_if_absent(object: &mut Value, member: &str, value: Value) {
-    if object[member].is_null() || object[member] == "" {
-        object[member] = value;
-    }
-}
-
 fn default_spec(spec: &mut Value) {
     set_if_absent(spec, "sessionAffinity", json!("None"));
     match spec["sessionAffinity"].as_str() {
@@ -142,33 +114,11 @@ fn default_spec(spec: &mut Value) {
     }
 }
 
-fn is_externally_accessible(kind: &str, has_external_ips: bool) -> bool {
-    matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_external_ips)
-}
-
-fn is_external(service: &Value) -> bool {
-    is_externally_accessible(text(service, "type"), !list(service, "externalIPs").is_empty())
-}
-
-fn needs_health_check(service: &Value) -> bool {
-    text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
-}
-
-fn needs_address(service: &Value) -> bool {
-    text(service, "type") != "ExternalName"
-}
-
 /// An ExternalName was once stored with a wrong default, which is not shown since.
 fn drop_stray_policy(service: &mut Value) {
     if !needs_address(service) && ["Cluster", "Local"].contains(&text(service, "internalTrafficPolicy")) {
         remove(service, "internalTrafficPolicy");
     }
-}
-
-/// The node ports, 0 if none is allocated.
-fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
-    let ports = list(service, "ports").iter();
-    ports.filter_map(|port| port.get("nodePort").and_then(Value::as_i64)).filter(|port| *port != 0)
 }
 
 /// A change of type clears the fields that the new type does not have, if the client did not change them. Changed

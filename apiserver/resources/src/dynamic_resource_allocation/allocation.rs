@@ -11,7 +11,8 @@ use coracle_apimachinery::validation::volume_sources::validate_csi_driver_name;
 use coracle_apimachinery::validation::{content, labels, member};
 use serde_json::Value;
 
-use super::devices::{self, MAX_ENTRIES, refuse_duplicates, validate_list};
+use super::devices;
+use super::lists::{MAX_ENTRIES, refuse_duplicates, validate_list};
 use super::names::{validate_pool_name, validate_share};
 
 const MAX_RESERVATIONS: usize = 256;

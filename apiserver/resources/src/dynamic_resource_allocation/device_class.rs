@@ -4,7 +4,8 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;
 use coracle_apimachinery::validation::resource_list;
 
-use super::devices::{validate_configuration, validate_list};
+use super::devices::validate_configuration;
+use super::lists::validate_list;
 use super::selectors::validate_selectors;
 
 const MAX_CONFIGURATIONS: usize = 32;

@@ -1,18 +1,15 @@
 //! Requests of devices: requests, constraints, configuration, tolerations.
 
-use std::collections::HashSet;
-
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::defaulting::{Object, fill};
 use coracle_apimachinery::validation::volume_sources::validate_csi_driver_name;
 use coracle_apimachinery::validation::{content, labels};
 use serde_json::{Value, json};
 
+use super::lists::{MAX_ENTRIES, refuse_duplicates, validate_list};
 use super::names::validate_full_name;
 use super::selectors::validate_selectors;
 
-/// The maximum number of requests, constraints, configurations, selectors and allocated devices, each.
-pub const MAX_ENTRIES: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 const MAX_PARAMETERS: usize = 10 * 1024;
 const ALLOCATION_MODES: [&str; 2] = ["All", "ExactCount"];
@@ -42,32 +39,6 @@ fn default_request(request: &mut Object) {
         if toleration.get("operator").is_none_or(|operator| operator == "") {
             toleration.insert("operator".into(), "Equal".into());
         }
-    }
-}
-
-/// Validates each entry of a list with at most `most` entries.
-pub fn validate_list(
-    list: &Field<'_>,
-    most: usize,
-    errors: &mut Errors,
-    mut each: impl FnMut(&Field<'_>, &mut Errors),
-) -> bool {
-    if list.len() > most {
-        errors.push(list.too_many(list.len(), most));
-        return false;
-    }
-    for entry in list.items() {
-        each(&entry, errors);
-    }
-    true
-}
-
-/// Reports entries with the same `key`.
-pub fn refuse_duplicates<'a>(list: &Field<'a>, key: impl Fn(&Field<'a>) -> &'a str, errors: &mut Errors) {
-    let mut seen = HashSet::new();
-    for entry in list.items() {
-        let key = key(&entry);
-        errors.push_if(!seen.insert(key), || entry.duplicate_value(key));
     }
 }
 

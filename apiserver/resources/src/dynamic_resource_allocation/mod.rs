@@ -7,6 +7,7 @@ mod allocation;
 mod capacity;
 pub mod device_class;
 mod devices;
+mod lists;
 mod names;
 pub mod resource_claim;
 pub mod resource_claim_template;

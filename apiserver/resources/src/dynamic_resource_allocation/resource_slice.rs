@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::allocation::validate_binding_conditions;
 use super::capacity;
-use super::devices::{refuse_duplicates, validate_list, validate_taint};
+use super::devices::validate_taint;
+use super::lists::{refuse_duplicates, validate_list};
 use super::names::{
     MAX_SHOWN_COUNTER, MAX_SHOWN_QUALIFIED_NAME, validate_map, validate_pool_name, validate_qualified_name,
 };

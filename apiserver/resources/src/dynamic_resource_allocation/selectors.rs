@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_cel::{Env, environments};
 
-use super::devices::{MAX_ENTRIES, validate_list};
+use super::lists::{MAX_ENTRIES, validate_list};
 
 const MAX_EXPRESSION: usize = 10 * 1024;
 /// The estimated cost that a selector may have.

@@ -10,7 +10,7 @@ use coracle_apimachinery::strategy::Computed;
 use coracle_apimachinery::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::{API_VERSION, GROUP, RESOURCES, WINDOW, measured_pods, metadata, printed, usage};
+use super::usage::{API_VERSION, GROUP, RESOURCES, WINDOW, measured_pods, metadata, printed, usage};
 
 /// The usage of nodes, from the annotations of their pods.
 pub struct SimulatedNodeMetrics;

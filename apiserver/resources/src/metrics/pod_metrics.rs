@@ -6,7 +6,7 @@ use coracle_apimachinery::strategy::Computed;
 use coracle_apimachinery::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::{API_VERSION, GROUP, WINDOW, measured_pods, metadata, printed, usage};
+use super::usage::{API_VERSION, GROUP, WINDOW, measured_pods, metadata, printed, usage};
 
 /// The usage of pods, from their annotations.
 pub struct SimulatedPodMetrics;

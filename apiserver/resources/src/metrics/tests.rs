@@ -1,7 +1,12 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 
+use coracle_apimachinery::Result;
+use coracle_apimachinery::cluster::Cluster;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::strategy::Computed;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -78,7 +83,7 @@ fn running_pods_use_what_their_annotations_say() {
 
 #[test]
 fn an_annotated_pod_provides_the_group() {
-    let extension = extension().unwrap();
+    let extension = crate::metrics_extension().unwrap();
     for (annotation, want) in
         [("sim.coracle.dev/cpu", true), ("sim.coracle.dev/memory", true), ("x/cpu", false)]
     {

@@ -8,7 +8,7 @@ use coracle_apimachinery::validation::immutable::IMMUTABLE;
 use coracle_apimachinery::validation::labels::validate_labels;
 use coracle_apimachinery::validation::{content, node_selector, printed};
 
-use crate::pod_spec::{self, Options};
+use crate::pod_spec::{self, PodValidationOptions};
 
 /// The strategy of RuntimeClass.
 pub struct RuntimeClassStrategy;
@@ -23,7 +23,7 @@ impl Strategy for RuntimeClassStrategy {
         }
         let overhead =
             object.get("overhead").get("podFixed").with_path(object.get("overhead").path().clone());
-        pod_spec::resources::validate_overhead(&overhead, &Options::default(), errors);
+        pod_spec::resources::validate_overhead(&overhead, &PodValidationOptions::default(), errors);
         validate_labels(&object.walk("scheduling.nodeSelector"), errors);
         validate_tolerations(&object.walk("scheduling.tolerations"), errors);
     }
@@ -43,7 +43,7 @@ impl Strategy for RuntimeClassStrategy {
 
 /// Tolerations are merged into a pod's, so each may be listed once.
 fn validate_tolerations(tolerations: &Field<'_>, errors: &mut Errors) {
-    pod_spec::scheduling::validate_tolerations(tolerations, &Options::default(), errors);
+    pod_spec::scheduling::validate_tolerations(tolerations, &PodValidationOptions::default(), errors);
     let key = |toleration: &Field<'_>| {
         ["key", "operator", "value", "effect"].map(|name| toleration.get(name).str().to_owned())
     };

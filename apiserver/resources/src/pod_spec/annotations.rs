@@ -7,7 +7,9 @@ use coracle_apimachinery::field::{Errors, Field, quote};
 use coracle_apimachinery::validation::paths;
 use serde_json::{Value, json};
 
-use super::{Options, containers, scheduling};
+use super::container_lists::containers;
+use super::options::PodValidationOptions;
+use super::scheduling;
 
 /// The annotation of mirror pods.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -21,7 +23,12 @@ pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Validates a pod's or template's annotations; `path` is where they are reported.
-pub fn validate(annotations: &Field<'_>, spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate(
+    annotations: &Field<'_>,
+    spec: &Field<'_>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let entry = |key: &'static str| annotations.get(key).with_path(annotations.path().key(key));
     let mirror = entry(MIRROR);
     errors.push_if(mirror.exists() && spec.get("nodeName").is_empty(), || {
@@ -59,7 +66,7 @@ pub fn deletion_cost<'a>(annotations: &Field<'a>) -> Field<'a> {
     annotations.get(DELETION_COST)
 }
 
-fn validate_tolerations(annotations: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_tolerations(annotations: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let text = annotations.get(TOLERATIONS);
     if text.is_empty() {
         return;

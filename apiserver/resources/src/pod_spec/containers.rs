@@ -8,8 +8,10 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::{content, paths};
 use serde_json::Value;
 
+use super::container_lists::{ContainerType, is_sidecar};
+use super::options::PodValidationOptions;
 use super::volumes::{Mountable, pull_policy};
-use super::{ContainerType, Options, env, is_sidecar, probes, resources, security};
+use super::{env, probes, resources, security};
 
 /// The pod of the validated containers.
 pub struct Pod<'a> {
@@ -20,7 +22,7 @@ pub struct Pod<'a> {
     /// The names of the pod's resource claims.
     pub claims: &'a BTreeSet<&'a str>,
     /// The relaxed rules.
-    pub options: &'a Options,
+    pub options: &'a PodValidationOptions,
 }
 
 impl Pod<'_> {
@@ -89,7 +91,7 @@ fn validate_init_containers(pod: &Pod<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_no_restart_on_resize(container: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_no_restart_on_resize(container: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     for policy in container.get("resizePolicy").items() {
         let restart = policy.get("restartPolicy");
         errors

@@ -8,7 +8,8 @@
 use coracle_apimachinery::validation::resource_list;
 use serde_json::{Map, Value, json};
 
-use super::{ContainerType, image, resources};
+use super::container_lists::ContainerType;
+use super::{image, resources};
 use crate::claim_spec::default_claim_spec;
 
 type Object = Map<String, Value>;

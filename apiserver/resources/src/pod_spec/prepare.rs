@@ -4,7 +4,7 @@ use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Field, Path};
 use serde_json::{Map, Value};
 
-use super::{ContainerType, containers};
+use super::container_lists::{ContainerType, containers};
 
 /// Drops the fields of disabled features from a template; `old` is the template before an update.
 pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>, features: &FeatureGates) {

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::paths;
 
-use super::Options;
-use super::volumes::{downward_api_file, file_mode, key_to_path};
+use super::options::PodValidationOptions;
+use super::volume_members::{downward_api_file, file_mode, key_to_path};
 
 const MIN_TOKEN_SECONDS: i64 = 10 * 60;
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
 /// Validates a projected volume.
-pub fn validate(volume: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate(volume: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     file_mode(&volume.get("defaultMode"), errors);
     let mut taken = BTreeSet::new();
     for source in volume.get("sources").items() {
@@ -71,7 +71,12 @@ fn take<'a>(
     });
 }
 
-fn validate_token(token: &Field<'_>, volume: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_token(
+    token: &Field<'_>,
+    volume: &Field<'_>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let expiration = token.get("expirationSeconds");
     let seconds = expiration.int().unwrap_or(0);
     errors.push_if(seconds < MIN_TOKEN_SECONDS, || {

@@ -12,7 +12,8 @@ use coracle_pod_resources::{InitContainer, ResourceList, aggregate_containers};
 use coracle_quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::{Options, is_sidecar};
+use super::container_lists::is_sidecar;
+use super::options::PodValidationOptions;
 
 /// What all containers need at most at one time; `which` is `requests` or `limits`.
 pub fn aggregate(spec: &Field<'_>, which: &str) -> ResourceList {
@@ -71,7 +72,7 @@ pub fn default_pod_level(spec: &mut Value) {
 pub fn validate_container(
     requirements: &Field<'_>,
     claims: &BTreeSet<&str>,
-    options: &Options,
+    options: &PodValidationOptions,
     errors: &mut Errors,
 ) {
     validate_requirements(requirements, resource_list::validate_container_name, options, errors);
@@ -79,7 +80,7 @@ pub fn validate_container(
 }
 
 /// Validates a pod's overhead: the rules of a container's limits, reported as such.
-pub fn validate_overhead(overhead: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_overhead(overhead: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let limits = json!({ "limits": overhead.value() });
     let requirements = Field::at(Some(&limits), overhead.path().clone());
     validate_requirements(&requirements, resource_list::validate_container_name, options, errors);
@@ -97,7 +98,7 @@ type NameRule = fn(&str, &Field<'_>, &mut Errors);
 fn validate_requirements(
     requirements: &Field<'_>,
     name_rule: NameRule,
-    options: &Options,
+    options: &PodValidationOptions,
     errors: &mut Errors,
 ) {
     let (limits, requests) = (requirements.get("limits"), requirements.get("requests"));
@@ -143,7 +144,12 @@ pub fn fits_huge_page(name: &str, quantity: &Quantity) -> bool {
     })
 }
 
-fn validate_huge_pages(quantity: &Field<'_>, name: &str, options: &Options, errors: &mut Errors) {
+fn validate_huge_pages(
+    quantity: &Field<'_>,
+    name: &str,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let allowed = options.allow_indivisible_huge_pages || fits_huge_page(name, &amount(quantity));
     errors.push_if(resource_list::is_huge_pages(name) && !allowed, || {
         quantity.invalid(format!("{} is not positive integer multiple of {name}", quantity.str()))
@@ -192,7 +198,12 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
 }
 
 /// Validates pod-level resources; `claims` are the names of the pod's claims.
-pub fn validate_pod_level(spec: &Field<'_>, claims: &BTreeSet<&str>, options: &Options, errors: &mut Errors) {
+pub fn validate_pod_level(
+    spec: &Field<'_>,
+    claims: &BTreeSet<&str>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let requirements = spec.get("resources");
     if !requirements.exists() {
         return;

@@ -7,7 +7,7 @@ use coracle_apimachinery::validation::labels::{self, SelectorOptions};
 use coracle_apimachinery::validation::{content, node_selector, printed};
 use serde_json::{Value, json};
 
-use super::Options;
+use super::options::PodValidationOptions;
 
 /// The member of required affinity terms.
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -17,7 +17,7 @@ pub const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Validates `spec.affinity`.
-pub fn validate_affinity(affinity: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_affinity(affinity: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let node = affinity.get("nodeAffinity");
     if node.get(REQUIRED).exists() {
         let allow_invalid = options.allow_invalid_node_affinity_values;
@@ -46,7 +46,7 @@ fn validate_weight(term: &Field<'_>, errors: &mut Errors) {
         .push_if(!(1..=100).contains(&number), || weight.invalid_value(number, "must be in the range 1-100"));
 }
 
-fn validate_pod_affinity_term(term: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_pod_affinity_term(term: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     validate_pod_affinity_selectors(term, options.allow_invalid_selector_values, errors);
     for namespace in term.get("namespaces").items() {
         let namespace = namespace.with_path(term.path().child("namespace"));
@@ -129,7 +129,7 @@ fn validate_unmerged_label_keys(constraint: &Field<'_>, errors: &mut Errors) {
 }
 
 /// Validates `spec.tolerations`.
-pub fn validate_tolerations(tolerations: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_tolerations(tolerations: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     for toleration in tolerations.items() {
         let (key, operator) = (toleration.get("key"), toleration.get("operator"));
         let (value, effect) = (toleration.get("value"), toleration.get("effect"));
@@ -151,7 +151,12 @@ pub fn validate_tolerations(tolerations: &Field<'_>, options: &Options, errors: 
     }
 }
 
-fn validate_operator(operator: &Field<'_>, value: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_operator(
+    operator: &Field<'_>,
+    value: &Field<'_>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     // The real server reports errors in the value for the operator.
     let shown = operator.path();
     match operator.str() {
@@ -194,7 +199,7 @@ pub fn validate_taints(taints: &Field<'_>, errors: &mut Errors) {
 }
 
 /// Validates `spec.topologySpreadConstraints`.
-pub fn validate_spread<'a>(constraints: &Field<'a>, options: &Options, errors: &mut Errors) {
+pub fn validate_spread<'a>(constraints: &Field<'a>, options: &PodValidationOptions, errors: &mut Errors) {
     const ACTIONS: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
     const POLICIES: [&str; 2] = ["Honor", "Ignore"];
     let pair = |constraint: &Field<'a>| {

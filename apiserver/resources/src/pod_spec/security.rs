@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::{content, paths, printed};
 
-use super::{Options, containers};
+use super::container_lists::containers;
+use super::options::PodValidationOptions;
 
 const IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
 
@@ -56,7 +57,7 @@ fn has_host_users(spec: &Field<'_>) -> bool {
 }
 
 /// Validates a pod's security context.
-pub fn validate_pod(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_pod(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let context = spec.get("securityContext");
     for member in ["fsGroup", "runAsUser", "runAsGroup"] {
         validate_id(&context.get(member), errors);
@@ -132,7 +133,7 @@ pub fn validate_app_armor(profile: &Field<'_>, errors: &mut Errors) {
 
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-fn validate_sysctls(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_sysctls(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for sysctl in spec.walk("securityContext.sysctls").items() {
         let name = sysctl.get("name");
@@ -309,7 +310,7 @@ pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
 }
 
 /// A pod with a user namespace cannot share the host's namespaces.
-pub fn validate_host_users(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_host_users(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if has_host_users(spec) {
         return;

@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 use coracle_apimachinery::field::{Errors, Field, Path};
 use coracle_apimachinery::validation::{content, ip, labels, metadata, printed};
 
+use super::container_lists::containers;
 use super::containers::{self, Pod};
-use super::{Options, annotations, resources, scheduling, security, volumes};
+use super::options::PodValidationOptions;
+use super::{annotations, resources, scheduling, security, volumes};
 
 /// Validates a template (`field` is the template itself). Errors in its metadata are reported without `metadata` in
 /// their path, as the real server does.
-pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_pod_template(template: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let (metadata, spec) = (template.get("metadata"), template.get("spec"));
     let part = |member: &'static str| metadata.get(member).with_path(template.path().child(member));
     labels::validate_labels(&part("labels"), errors);
@@ -28,7 +30,12 @@ pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &m
 }
 
 /// Validates a pod's spec; `metadata` is the pod's, absent for a template.
-pub fn validate_pod_spec(spec: &Field<'_>, metadata: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_pod_spec(
+    spec: &Field<'_>,
+    metadata: &Field<'_>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let grace = spec.get("terminationGracePeriodSeconds");
     errors.push_if(!grace.exists(), || grace.required(""));
     let mountable = volumes::validate(&spec.get("volumes"), metadata.get("name").str(), options, errors);
@@ -135,7 +142,7 @@ fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors
 }
 
 /// On the host's network a container port is a host port.
-fn validate_host_network_ports(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_host_network_ports(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     if !spec.get("hostNetwork").bool() {
         return;
     }
@@ -218,7 +225,7 @@ fn validate_hostname_override(spec: &Field<'_>, errors: &mut Errors) {
 
 /// A variable from a file needs an emptyDir volume of the pod.
 fn validate_env_files(spec: &Field<'_>, errors: &mut Errors) {
-    for container in super::containers(spec) {
+    for container in containers(spec) {
         for variable in container.get("env").items() {
             let name = variable.walk("valueFrom.fileKeyRef.volumeName");
             if !variable.walk("valueFrom.fileKeyRef").exists() {

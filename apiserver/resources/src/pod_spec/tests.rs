@@ -7,30 +7,16 @@
 //! `updates.jsonl` contains one change a line: the pod `old`, changed by `setup` if there is one, then by `new`
 //! through the subresource `part` (empty: the pod itself).
 
-use std::collections::BTreeMap;
-
-use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::resource_info::Endpoint;
-use coracle_apimachinery::strategy::{Context, Part, Strategy};
-use coracle_apimachinery::user::UserInfo;
+use coracle_apimachinery::strategy::{Part, Strategy};
 use serde_json::{Value, json};
 
 use crate::core::{pod, pod_template};
-use crate::corpus::set_type;
-
-const CONTEXT: Context<'static> = Context {
-    now: "2026-01-02T03:04:05Z",
-    user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
-    features: &FeatureGates::DEFAULT,
-};
-
-fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
+use crate::recorded::{CONTEXT, cases, causes, merged, set_type};
 
 fn answers() -> Vec<Value> {
-    lines(include_str!("answers.jsonl"))
+    cases(include_str!("answers.jsonl"))
 }
 
 fn base() -> Value {
@@ -38,20 +24,6 @@ fn base() -> Value {
         "metadata": {"name": "p"},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i:1"}]},
     })
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else { return *target = patch.clone() };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (member, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().expect("an object").remove(member);
-        } else {
-            merge(&mut target[member.as_str()], value);
-        }
-    }
 }
 
 /// The fields that admission adds to every pod: account, priority, tolerations.
@@ -89,10 +61,6 @@ fn texts(case: &Value, member: &str) -> Vec<String> {
     list.iter().map(|text| text.as_str().expect("a text").to_owned()).collect()
 }
 
-fn causes(errors: &Errors) -> Vec<String> {
-    errors.iter().map(ToString::to_string).collect()
-}
-
 fn assert_same(case: &Value, what: &str, mut got: Vec<String>, mut want: Vec<String>, failed: &mut u32) {
     if case["anyOrder"] == true {
         got.sort();
@@ -107,7 +75,7 @@ fn assert_same(case: &Value, what: &str, mut got: Vec<String>, mut want: Vec<Str
 fn create(patch: &Value) -> Value {
     let mut pod = base();
     set_type(&mut pod, "", "Pod");
-    merge(&mut pod, patch);
+    pod = merged(&pod, patch);
     pod::PodStrategy.default(&mut pod);
     admit(&mut pod);
     pod::PodStrategy.prepare_for_create(&mut pod, &CONTEXT);
@@ -131,8 +99,7 @@ fn pods_are_refused_with_the_real_texts() {
 fn templates_are_refused_with_the_real_texts() {
     let mut failed = 0;
     for case in answers() {
-        let mut pod = base();
-        merge(&mut pod, &case["pod"]);
+        let pod = merged(&base(), &case["pod"]);
         let mut object = json!({"metadata": {"name": "t"}, "template": pod});
         set_type(&mut object, "", "PodTemplate");
         pod_template::PodTemplateStrategy.default(&mut object);
@@ -177,8 +144,7 @@ fn part_named(name: &Value) -> Part {
 
 /// The changed and prepared pod, and its errors.
 fn change(old: &Value, patch: &Value, part: Part) -> (Value, Errors) {
-    let mut pod = old.clone();
-    merge(&mut pod, patch);
+    let mut pod = merged(old, patch);
     pod::PodStrategy.default(&mut pod);
     encode(&mut pod);
     let mut errors = Errors::new();
@@ -199,7 +165,7 @@ fn change(old: &Value, patch: &Value, part: Part) -> (Value, Errors) {
 #[test]
 fn changes_are_refused_with_the_real_texts() {
     let mut failed = 0;
-    for case in lines(include_str!("updates.jsonl")) {
+    for case in cases(include_str!("updates.jsonl")) {
         let (mut old, mut generation) = (create(&case["old"]), 1);
         if let Some(setup) = case.get("setup") {
             let (pod, errors) = change(&old, &setup[1], part_named(&setup[0]));

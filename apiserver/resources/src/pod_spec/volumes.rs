@@ -8,12 +8,10 @@ use coracle_apimachinery::field::{Errors, Field, quote};
 use coracle_apimachinery::validation::volume_sources::{self, SourceOwner};
 use coracle_apimachinery::validation::{content, paths, resource_list};
 
-use super::env::{self, Shown};
-use super::{Options, projected};
+use super::options::PodValidationOptions;
+use super::projected;
+use super::volume_members::{downward_api_file, file_mode, key_to_path, require};
 use crate::claim_spec::validate_claim_template;
-
-/// The message about an invalid file mode.
-pub const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
 /// The mountable volumes of a pod, by name.
 pub type Mountable<'a> = BTreeMap<&'a str, Field<'a>>;
@@ -54,7 +52,12 @@ const SOURCES: [(&str, &str); 30] = [
 ];
 
 /// Validates the volumes of a pod and returns those that can be mounted.
-pub fn validate<'a>(volumes: &Field<'a>, pod: &str, options: &Options, errors: &mut Errors) -> Mountable<'a> {
+pub fn validate<'a>(
+    volumes: &Field<'a>,
+    pod: &str,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) -> Mountable<'a> {
     // Claims of this pod's ephemeral volumes, which no other volume may use.
     let made: BTreeSet<String> = volumes
         .items()
@@ -86,7 +89,7 @@ pub fn validate<'a>(volumes: &Field<'a>, pod: &str, options: &Options, errors: &
     mountable
 }
 
-fn validate_sources(volume: &Field<'_>, pod: &str, options: &Options, errors: &mut Errors) {
+fn validate_sources(volume: &Field<'_>, pod: &str, options: &PodValidationOptions, errors: &mut Errors) {
     let mut found = false;
     for (kind, reported) in SOURCES {
         let source = volume.get(kind);
@@ -110,7 +113,7 @@ fn validate_sources(volume: &Field<'_>, pod: &str, options: &Options, errors: &m
     errors.push_if(!found, || volume.required("must specify a volume type"));
 }
 
-fn validate_source(kind: &str, source: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_source(kind: &str, source: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     match kind {
         "emptyDir" => {
             let limit = source.get("sizeLimit");
@@ -171,19 +174,6 @@ fn validate_iscsi_name_length(volume: &Field<'_>, source: &Field<'_>, errors: &m
     });
 }
 
-/// Required members.
-fn require(source: &Field<'_>, members: &[&str], errors: &mut Errors) {
-    for member in members {
-        let member = source.get(member);
-        errors.push_if(member.is_empty(), || member.required(""));
-    }
-}
-
-/// Validates a file mode.
-pub fn file_mode(mode: &Field<'_>, errors: &mut Errors) {
-    errors.push_if(mode.int().is_some_and(|mode| !(0..=0o777).contains(&mode)), || mode.invalid(FILE_MODE));
-}
-
 /// The keys of a Secret or ConfigMap that become files.
 fn validate_keys(source: &Field<'_>, name: &str, errors: &mut Errors) {
     require(source, &[name], errors);
@@ -191,36 +181,6 @@ fn validate_keys(source: &Field<'_>, name: &str, errors: &mut Errors) {
     for item in source.get("items").items() {
         key_to_path(&item, errors);
     }
-}
-
-/// Validates the mapping of a key to a path.
-pub fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
-    require(item, &["key", "path"], errors);
-    let path = item.get("path");
-    errors.invalid_each(&path, paths::not_reserved(path.str()));
-    file_mode(&item.get("mode"), errors);
-}
-
-/// One file of the downward API. The real server reports its errors for the volume, without the index of the file.
-pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
-    let path = file.get("path");
-    require(file, &["path"], errors);
-    errors.invalid_each(&path, paths::not_reserved(path.str()));
-    let (field, resource) = (file.get("fieldRef"), file.get("resourceFieldRef"));
-    if field.exists() {
-        env::validate_field_ref(&field, Shown::InFile, errors);
-        errors.push_if(resource.exists(), || {
-            file.invalid_value(
-                "resource",
-                "fieldRef and resourceFieldRef can not be specified simultaneously",
-            )
-        });
-    } else if resource.exists() {
-        env::validate_resource_ref(&resource, Shown::InFile, errors);
-    } else {
-        errors.push(file.required("one of fieldRef and resourceFieldRef is required"));
-    }
-    file_mode(&file.get("mode"), errors);
 }
 
 /// Validates an optional image pull policy.

@@ -9,8 +9,9 @@ use coracle_apimachinery::validation::node_selector::{self, deprecated_label};
 use coracle_apimachinery::validation::{content, ip};
 use coracle_quantity::Quantity;
 
+use super::annotations;
+use super::container_lists::containers;
 use super::scheduling::{PREFERRED, REQUIRED};
-use super::{annotations, containers};
 use crate::claim_spec::claim_spec_warnings;
 
 const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [

@@ -1,21 +1,21 @@
 //! `real.jsonl` contains recorded responses of a real v1.36 server: the columns of every kind (name, type, format,
 //! priority, length of the description), and objects with their cells (without the fields that no cell depends on).
 
-use coracle_apimachinery::render::table::{IncludeObject, Item, Options, Printer, table, table_of_one};
+use coracle_apimachinery::render::table::{IncludeObject, Item, Printer, TableOptions, table, table_of_one};
 use coracle_apimachinery::render::*;
 use coracle_apimachinery::request::negotiate::MetaVersion;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::behaviour;
-use crate::corpus::set_type;
+use crate::recorded::{cases, set_type};
 
 fn of_kind(group: &str, kind: &str) -> Printer {
     behaviour(group, kind).printer
 }
 
 fn records() -> Vec<Value> {
-    include_str!("real.jsonl").lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    cases(include_str!("real.jsonl"))
 }
 
 fn printer(record: &Value) -> Printer {
@@ -26,8 +26,8 @@ fn time(text: &Value) -> Timestamp {
     text.as_str().and_then(|text| text.parse().ok()).expect("a time")
 }
 
-fn options(include_object: IncludeObject, now: Timestamp) -> Options {
-    Options { version: MetaVersion::V1, include_object, no_headers: false, now }
+fn options(include_object: IncludeObject, now: Timestamp) -> TableOptions {
+    TableOptions { version: MetaVersion::V1, include_object, no_headers: false, now }
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn rows_include_the_requested_object() {
         assert_eq!(table["rows"][0]["object"], want);
         assert_eq!(table["metadata"], json!({"resourceVersion": "7"}));
     }
-    let v1beta1 = Options { version: MetaVersion::V1beta1, ..options(IncludeObject::Metadata, now) };
+    let v1beta1 = TableOptions { version: MetaVersion::V1beta1, ..options(IncludeObject::Metadata, now) };
     let table = table_of_one(&printer, Item::of(&object), &v1beta1);
     assert_eq!(table["apiVersion"], "meta.k8s.io/v1beta1");
     assert_eq!(table["rows"][0]["object"]["apiVersion"], "meta.k8s.io/v1beta1");
@@ -120,7 +120,7 @@ fn tables_without_rows_or_headers() {
     }
     let custom = table(&Printer::of_custom_resource(None), vec![], json!({}), &options);
     assert_eq!(custom["rows"], json!([]));
-    let without = Options { no_headers: true, ..options };
+    let without = TableOptions { no_headers: true, ..options };
     let table = table(&of_kind("", "ConfigMap"), vec![], json!({}), &without);
     assert_eq!(table["columnDefinitions"], Value::Null);
 }

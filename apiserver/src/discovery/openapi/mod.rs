@@ -6,6 +6,7 @@
 //!
 //! Start at [`OpenApi::respond`]; schemas are generated in [`schemas`], operations in [`paths`].
 
+mod common_members;
 mod custom;
 mod paths;
 mod protobuf;
@@ -22,13 +23,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use jiff::{Span, Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
 
-use super::{respond_empty, revalidates};
+use super::conditional::{respond_empty, revalidates};
 use crate::aggregator::{RemoteDocument, SwaggerPart};
 use crate::names::Text;
 use crate::request::negotiate::{self, Clause};
 use crate::request::options::Query;
 use crate::resource_info::{ResourceInfo, ResourceTable};
 use crate::schema::{Descriptions, TypeRef};
+use common_members::{info, security_schemes};
 use schemas::{META, Schemas, reference};
 use swagger::{Swagger, part_of};
 
@@ -405,19 +407,6 @@ impl Source {
         }
         document
     }
-}
-
-fn info() -> Value {
-    json!({"title": "Kubernetes", "version": "1.36"})
-}
-
-fn security_schemes() -> Value {
-    json!({"BearerToken": {
-        "type": "apiKey",
-        "description": "Bearer Token authentication",
-        "name": "authorization",
-        "in": "header",
-    }})
 }
 
 /// The first offered media type, in the order of the client's preferences. Offers are identified by their subtype.

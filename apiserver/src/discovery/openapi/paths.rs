@@ -29,13 +29,13 @@ struct Verb {
     description: &'static str,
     /// The types of options, and the members of them that are left out.
     options: &'static [(&'static str, &'static [&'static str])],
-    body: Body,
-    response: ResponseBody,
+    body: RequestContent,
+    response: ResponseContent,
     codes: &'static [u16],
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Body {
+enum RequestContent {
     None,
     Object,
     Patch,
@@ -43,7 +43,7 @@ enum Body {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum ResponseBody {
+enum ResponseContent {
     Object,
     List,
     Events,
@@ -58,8 +58,8 @@ const VERBS: [Verb; 9] = [
         id: "list",
         description: "list or watch objects of kind {kind}",
         options: &[("ListOptions", &[])],
-        body: Body::None,
-        response: ResponseBody::List,
+        body: RequestContent::None,
+        response: ResponseContent::List,
         codes: &[200],
     },
     Verb {
@@ -69,8 +69,8 @@ const VERBS: [Verb; 9] = [
         id: "create",
         description: "create {part}{a kind}",
         options: &[("CreateOptions", &[])],
-        body: Body::Object,
-        response: ResponseBody::Object,
+        body: RequestContent::Object,
+        response: ResponseContent::Object,
         codes: &[200, 201, 202],
     },
     Verb {
@@ -80,8 +80,8 @@ const VERBS: [Verb; 9] = [
         id: "delete",
         description: "delete collection of {kind}",
         options: &[("DeleteOptions", &[]), ("ListOptions", &["allowWatchBookmarks", "watch"])],
-        body: Body::DeleteOptions,
-        response: ResponseBody::Status,
+        body: RequestContent::DeleteOptions,
+        response: ResponseContent::Status,
         codes: &[200],
     },
     Verb {
@@ -91,8 +91,8 @@ const VERBS: [Verb; 9] = [
         id: "read",
         description: "read {part}the specified {kind}",
         options: &[],
-        body: Body::None,
-        response: ResponseBody::Object,
+        body: RequestContent::None,
+        response: ResponseContent::Object,
         codes: &[200],
     },
     Verb {
@@ -102,8 +102,8 @@ const VERBS: [Verb; 9] = [
         id: "replace",
         description: "replace {part}the specified {kind}",
         options: &[("UpdateOptions", &[])],
-        body: Body::Object,
-        response: ResponseBody::Object,
+        body: RequestContent::Object,
+        response: ResponseContent::Object,
         codes: &[200, 201],
     },
     Verb {
@@ -113,8 +113,8 @@ const VERBS: [Verb; 9] = [
         id: "patch",
         description: "partially update {part}the specified {kind}",
         options: &[("PatchOptions", &[])],
-        body: Body::Patch,
-        response: ResponseBody::Object,
+        body: RequestContent::Patch,
+        response: ResponseContent::Object,
         codes: &[200, 201],
     },
     Verb {
@@ -124,8 +124,8 @@ const VERBS: [Verb; 9] = [
         id: "delete",
         description: "delete {a kind}",
         options: &[("DeleteOptions", &[])],
-        body: Body::DeleteOptions,
-        response: ResponseBody::Status,
+        body: RequestContent::DeleteOptions,
+        response: ResponseContent::Status,
         codes: &[200, 202],
     },
     Verb {
@@ -136,8 +136,8 @@ const VERBS: [Verb; 9] = [
         description: "watch individual changes to a list of {kind}. deprecated: use the 'watch' parameter with a list \
                       operation instead.",
         options: &[("ListOptions", &[])],
-        body: Body::None,
-        response: ResponseBody::Events,
+        body: RequestContent::None,
+        response: ResponseContent::Events,
         codes: &[200],
     },
     Verb {
@@ -148,8 +148,8 @@ const VERBS: [Verb; 9] = [
         description: "watch changes to an object of kind {kind}. deprecated: use the 'watch' parameter with a list \
                       operation instead, filtered to a single item with the 'fieldSelector' parameter.",
         options: &[("ListOptions", &[])],
-        body: Body::None,
-        response: ResponseBody::Events,
+        body: RequestContent::None,
+        response: ResponseContent::Events,
         codes: &[200],
     },
 ];
@@ -163,7 +163,9 @@ impl Verb {
     fn of_custom(self) -> Verb {
         match self.name {
             "list" => Verb { description: "list objects of kind {kind}", ..self },
-            "deletecollection" => Verb { options: &[("ListOptions", &[])], body: Body::None, ..self },
+            "deletecollection" => {
+                Verb { options: &[("ListOptions", &[])], body: RequestContent::None, ..self }
+            }
             "get" => Verb { options: &[("GetOptions", &[])], ..self },
             "patch" => Verb { codes: &[200], ..self },
             _ => self,
@@ -341,17 +343,17 @@ impl Writer<'_> {
         }
         let response = match verb.response {
             _ if is_log => json!({"type": "string"}),
-            ResponseBody::Object => reference(&object),
-            ResponseBody::List => reference(&component(group, version, &self.resource.list_kind)),
-            ResponseBody::Events => reference(&format!("{META}.WatchEvent")),
-            ResponseBody::Status if verb.name == "delete" && self.deletion_answers_object() => {
+            ResponseContent::Object => reference(&object),
+            ResponseContent::List => reference(&component(group, version, &self.resource.list_kind)),
+            ResponseContent::Events => reference(&format!("{META}.WatchEvent")),
+            ResponseContent::Status if verb.name == "delete" && self.deletion_answers_object() => {
                 reference(&object)
             }
-            ResponseBody::Status => reference(&format!("{META}.Status")),
+            ResponseContent::Status => reference(&format!("{META}.Status")),
         };
         let more: &[&str] = match verb.response {
             _ if is_log => &["text/plain"],
-            ResponseBody::List | ResponseBody::Events if !self.is_custom() => {
+            ResponseContent::List | ResponseContent::Events if !self.is_custom() => {
                 &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]
             }
             _ => &[],
@@ -418,16 +420,16 @@ impl Writer<'_> {
         if self.is_custom() { &["application/json", "application/yaml"] } else { FORMATS }
     }
 
-    fn body(&self, body: Body, object: &str) -> Option<Value> {
+    fn body(&self, body: RequestContent, object: &str) -> Option<Value> {
         let any: &[&str] = if self.is_custom() { self.formats() } else { &["*/*"] };
         let (media_types, name) = match body {
-            Body::None => return None,
-            Body::Object => (any, object.to_owned()),
-            Body::DeleteOptions => (any, format!("{META}.DeleteOptions")),
-            Body::Patch => (self.patches(), format!("{META}.Patch")),
+            RequestContent::None => return None,
+            RequestContent::Object => (any, object.to_owned()),
+            RequestContent::DeleteOptions => (any, format!("{META}.DeleteOptions")),
+            RequestContent::Patch => (self.patches(), format!("{META}.Patch")),
         };
         let mut written = json!({"content": content(media_types, &reference(&name))});
-        if body != Body::DeleteOptions {
+        if body != RequestContent::DeleteOptions {
             written["required"] = true.into();
         }
         Some(written)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::common_members::{info, security_schemes};
 use super::custom::REQUIRED_OF_EMBEDDED;
 use crate::aggregator::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 
@@ -114,7 +115,7 @@ impl<'a> Swagger<'a> {
             write_name(&mut text, index, name);
             write_definition(definition, &mut text);
         }
-        text.push_str(&format!("}},\"info\":{}", super::info()));
+        text.push_str(&format!("}},\"info\":{}", info()));
         if !self.parameters.is_empty() {
             text.push_str(",\"parameters\":{");
             for (index, (name, parameter)) in self.parameters.iter().enumerate() {
@@ -131,7 +132,7 @@ impl<'a> Swagger<'a> {
         text.push_str(&format!(
             "}},\"security\":{},\"securityDefinitions\":{},\"swagger\":\"2.0\"}}",
             json!([{"BearerToken": []}]),
-            super::security_schemes()
+            security_schemes()
         ));
         text
     }

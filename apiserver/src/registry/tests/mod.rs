@@ -89,7 +89,7 @@ impl Server {
             warnings: &warnings,
             audit: &AuditContext::default(),
         };
-        let body = Body { bytes: bytes.into(), format };
+        let body = RequestBody { bytes: bytes.into(), format };
         match name {
             None => self.registry.create(&target, &body, &Server::options(), caller).await,
             Some(_) => self.registry.update(&target, Part::Main, &body, &Server::options(), caller).await,

@@ -38,7 +38,7 @@ impl Server {
     async fn write(&self, plural: &str, is_put: bool, object: &Value) -> Result<(Value, Vec<String>)> {
         let (warnings, audit) = (Warnings::default(), AuditContext::default());
         let caller = Caller { user: &self.user, user_agent: "test", warnings: &warnings, audit: &audit };
-        let body = Body { bytes: object.to_string().into(), format: Format::Json };
+        let body = RequestBody { bytes: object.to_string().into(), format: Format::Json };
         let api_version = object["apiVersion"].as_str().expect("a version");
         let options = Server::options();
         if is_put {

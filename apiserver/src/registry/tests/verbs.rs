@@ -103,8 +103,8 @@ impl Fixture {
     }
 }
 
-fn body(object: &Value) -> Body {
-    Body { bytes: object.to_string().into(), format: Format::Json }
+fn body(object: &Value) -> RequestBody {
+    RequestBody { bytes: object.to_string().into(), format: Format::Json }
 }
 
 fn response_object(payload: Payload) -> Value {

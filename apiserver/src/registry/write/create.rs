@@ -16,7 +16,7 @@ use crate::fields::versions::Versions;
 use crate::names::random_suffix;
 use crate::object_meta::ObjectMeta;
 use crate::registry::allocation::Allocation;
-use crate::registry::body::Body;
+use crate::registry::body::RequestBody;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target};
 use crate::request::options::WriteOptions;
@@ -65,7 +65,7 @@ impl Registry {
     pub async fn create(
         &self,
         target: &Target,
-        body: &Body,
+        body: &RequestBody,
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
@@ -142,7 +142,7 @@ impl Registry {
         if !writing.dry_run() && !self.reserve(&mut allocation)? {
             return Ok(Err(Retry::Allocation));
         }
-        self.charge(writing, Operation::Create, &mut object, None, &mut allocation).await?;
+        self.reserve_quota(writing, Operation::Create, &mut object, None, &mut allocation).await?;
         let name = object.name().to_owned();
         let resource = info.group_resource.clone();
         match self.commit_new(writing, object, allocation).await? {

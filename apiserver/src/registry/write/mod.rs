@@ -30,7 +30,7 @@ pub(super) use stored::store_failed;
 pub use stored::stored_bytes;
 
 use self::metadata::resource_version_of;
-use super::body::Body;
+use super::body::RequestBody;
 use super::{Caller, Payload, Registry, Target};
 use crate::admission::OperationOptions;
 use crate::background;
@@ -76,7 +76,7 @@ impl Registry {
     pub(super) fn decode(
         &self,
         target: &Target,
-        body: &Body,
+        body: &RequestBody,
         validation: FieldValidation,
         caller: Caller<'_>,
     ) -> Result<Value> {

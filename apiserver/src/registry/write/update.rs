@@ -16,7 +16,7 @@ use crate::fields::versions::Versions;
 use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::registry::allocation::Allocation;
-use crate::registry::body::Body;
+use crate::registry::body::RequestBody;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, deletion, parse};
 use crate::request::options::WriteOptions;
@@ -38,7 +38,7 @@ impl Registry {
         &self,
         target: &Target,
         part: Part,
-        body: &Body,
+        body: &RequestBody,
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
@@ -164,7 +164,7 @@ impl Registry {
                 Changed::Nothing => Some(Payload::Stored(current)),
                 Changed::Store(_) if !writing.dry_run() && !self.reserve(&mut allocation)? => None,
                 Changed::Store(mut object) => {
-                    self.charge(&writing, Operation::Update, &mut object, Some(&old), &mut allocation)
+                    self.reserve_quota(&writing, Operation::Update, &mut object, Some(&old), &mut allocation)
                         .await?;
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }

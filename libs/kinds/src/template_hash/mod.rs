@@ -106,7 +106,9 @@ impl Types {
             return self.write_map(values, value, out);
         }
         match (r#type, self.0.get(r#type)) {
-            ("resource.Quantity", _) => quantity::write(value.and_then(Value::as_str).unwrap_or("0"), out),
+            ("resource.Quantity", _) => {
+                out.push_str(&quantity::dump(value.and_then(Value::as_str).unwrap_or("0")))
+            }
             ("v1.Time", _) => {
                 // Templates have no times.
                 out.push_str("{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}");

@@ -3,8 +3,6 @@
 //!
 //! Source: apimachinery's `ParseQuantity`.
 
-use super::push;
-
 /// The scale of the smallest quantity, `1n`.
 const NANO: i32 = -9;
 /// So many digits always fit into 64 bits.
@@ -12,15 +10,15 @@ const MOST_DIGITS: i32 = 18;
 /// The largest quantity with a binary suffix.
 const MOST_BINARY: u128 = i64::MAX as u128;
 
-/// Writes a quantity, which is valid and has a canonical text: no fraction.
-pub(super) fn write(text: &str, out: &mut String) {
+/// The dump of a quantity, which is valid and has a canonical text: no fraction.
+pub(super) fn dump(text: &str) -> String {
     let unsigned = text.trim_start_matches(['+', '-']);
     let (digits, suffix) =
         unsigned.split_at(unsigned.find(|c: char| !c.is_ascii_digit()).unwrap_or(unsigned.len()));
     let digits = digits.trim_start_matches('0');
     let (format, base, exponent) = suffix_of(suffix);
     if digits.is_empty() {
-        return write_small(0, 0, if text == "0" { text } else { "" }, format, out);
+        return dump_small(0, 0, if text == "0" { text } else { "" }, format);
     }
     let length = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let is_negative = text.starts_with('-');
@@ -33,12 +31,12 @@ pub(super) fn write(text: &str, out: &mut String) {
         {
             let is_canonical = number & 7 != 0;
             let product = if is_negative { -product } else { product };
-            return write_small(product, 0, if is_canonical { text } else { "" }, format, out);
+            return dump_small(product, 0, if is_canonical { text } else { "" }, format);
         }
     } else if let Some(number) = number.filter(|_| length <= MOST_DIGITS && exponent >= NANO) {
         let is_canonical = exponent % 3 == 0 && !digits.ends_with("000");
         let number = if is_negative { -number } else { number };
-        return write_small(number, exponent, if is_canonical { text } else { "" }, format, out);
+        return dump_small(number, exponent, if is_canonical { text } else { "" }, format);
     }
     let power = u32::try_from(if base == 2 { exponent } else { exponent - NANO }).unwrap_or(0);
     let number = digits.parse::<u128>().ok();
@@ -50,7 +48,7 @@ pub(super) fn write(text: &str, out: &mut String) {
         Some((number, factor)) => (number.saturating_mul(factor), 9),
         None => (MOST_BINARY, 0),
     };
-    write_large(is_negative, amount, scale, format, out);
+    dump_large(is_negative, amount, scale, format)
 }
 
 /// The format, the base and the exponent of a suffix.
@@ -76,25 +74,19 @@ fn index(at: usize) -> i32 {
     i32::try_from(at).unwrap_or(0)
 }
 
-fn write_small(value: i64, scale: i32, text: &str, format: &str, out: &mut String) {
-    push(
-        out,
-        format_args!(
-            "{{i:(resource.int64Amount){{value:(int64){value} scale:(resource.Scale){scale}}} \
+fn dump_small(value: i64, scale: i32, text: &str, format: &str) -> String {
+    format!(
+        "{{i:(resource.int64Amount){{value:(int64){value} scale:(resource.Scale){scale}}} \
              d:(resource.infDecAmount){{Dec:(*inf.Dec)<nil>}} s:(string){text} Format:(resource.Format){format}}}"
-        ),
-    );
+    )
 }
 
-fn write_large(is_negative: bool, amount: u128, scale: i32, format: &str, out: &mut String) {
+fn dump_large(is_negative: bool, amount: u128, scale: i32, format: &str) -> String {
     let (high, low) = (amount >> 64, amount & u128::from(u64::MAX));
     let words = if high == 0 { low.to_string() } else { format!("{low} {high}") };
-    push(
-        out,
-        format_args!(
-            "{{i:(resource.int64Amount){{value:(int64)0 scale:(resource.Scale)0}} \
+    format!(
+        "{{i:(resource.int64Amount){{value:(int64)0 scale:(resource.Scale)0}} \
              d:(resource.infDecAmount){{Dec:(*inf.Dec){{unscaled:(big.Int){{neg:(bool){is_negative} abs:(big.nat)[{words}]}} \
              scale:(inf.Scale){scale}}}}} s:(string) Format:(resource.Format){format}}}"
-        ),
-    );
+    )
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::write::{write_string, write_untyped};
+use super::text::{write_string, write_untyped};
 use crate::field::quote;
 
 /// Writes a set of fields. Members come first, then items by their keys, where numbers count as numbers.

@@ -7,6 +7,7 @@ pub mod fields_v1;
 mod members;
 mod reader;
 mod sparse;
+mod text;
 mod write;
 
 #[cfg(test)]
@@ -24,7 +25,8 @@ pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub use members::{for_each_item, for_each_member};
 pub(super) use reader::repair;
 use reader::{Reader, SyntaxError};
-pub use write::{indent, write, write_object, write_string, write_type, write_untyped};
+pub use text::{write_string, write_untyped};
+pub use write::{indent, write, write_object, write_type};
 
 /// Checks that text is one JSON value within the limits of stored documents, without building it.
 ///

@@ -7,12 +7,44 @@ use std::borrow::Cow;
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
+use super::envelope::{Begun, Envelope, MAGIC, open_inside};
 use super::wire::{Reader, Wire, error};
 use crate::codec::json::{self, repair};
-use crate::codec::{DecodeError, base64, time, zero};
+use crate::codec::limits::{MAX_DEPTH, measure};
+use crate::codec::{DecodeError, TypeMeta, base64, time, zero};
 use crate::schema::{Field, Struct, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, DecodeError>;
+
+impl Envelope<'_> {
+    /// Decodes the object, normalized and without kind and apiVersion, which are in the envelope.
+    ///
+    /// # Errors
+    /// With the real server's messages; also for objects that would be nested too deep in JSON, where a message is up
+    /// to two levels.
+    pub fn decode(&self, id: StructId) -> Result<Value> {
+        let reader = Reader::inside(self.message, self.depth, self.begun.clone());
+        let value = read_struct(reader, id).map(Value::Object)?;
+        if measure(&value).depth > MAX_DEPTH {
+            return Err(error("proto: exceeded max depth"));
+        }
+        Ok(value)
+    }
+}
+
+/// Decodes a body inside of another one, of any kind.
+fn decode_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Value> {
+    let envelope = open_inside(body, depth, begun)?;
+    let TypeMeta { api_version, kind } = &envelope.meta;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let id = schema()
+        .kind(group, version, kind)
+        .ok_or_else(|| error(format!("no kind {kind:?} is registered for version {api_version:?}")))?;
+    let mut value = envelope.decode(id)?;
+    value["apiVersion"] = api_version.as_str().into();
+    value["kind"] = kind.as_str().into();
+    Ok(value)
+}
 
 /// Reads the message of a struct.
 pub fn read_struct(reader: Reader<'_>, id: StructId) -> Result<Map<String, Value>> {
@@ -233,7 +265,7 @@ fn read_raw(reader: Reader<'_>) -> Result<Value> {
     })?;
     match raw {
         None | Some([]) => Ok(Value::Null),
-        Some(bytes) if bytes.starts_with(super::MAGIC) => super::decode_inside(bytes, of_envelope, begun),
+        Some(bytes) if bytes.starts_with(MAGIC) => decode_inside(bytes, of_envelope, begun),
         Some(bytes) => {
             let mut collections = begun.get();
             let value = json::decode_raw(bytes, inside, &mut collections)?;

@@ -4,12 +4,73 @@
 
 use serde_json::{Map, Value};
 
+use super::envelope::MAGIC;
 use super::wire::{Wire, Write};
 use crate::codec::{base64, json, time, zero};
 use crate::schema::{Field, StructId, Type, schema};
 
+/// Encodes an object with its envelope; `apiVersion` and `kind` are the object's.
+pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
+    let own = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();
+    let mut out = MAGIC.to_vec();
+    out.message_field(1, |out| {
+        out.bytes_field(1, own("apiVersion"));
+        out.bytes_field(2, own("kind"));
+    });
+    out.message_field(2, |out| write_message(value, id, out));
+    // Content encoding and type.
+    out.bytes_field(3, b"");
+    out.bytes_field(4, b"");
+    out
+}
+
+/// The bytes before and after the items of a list that are encoded one by one with [`write_item`].
+///
+/// - `list`: the list without items, and its type, whose items are the last of its fields.
+/// - `items`: the bytes of all encoded items together.
+pub fn encode_around(list: &Value, id: StructId, items: usize) -> (Vec<u8>, Vec<u8>) {
+    let own = |name: &str| list.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();
+    let mut message = Vec::new();
+    write_message(list, id, &mut message);
+    let mut head = MAGIC.to_vec();
+    head.message_field(1, |out| {
+        out.bytes_field(1, own("apiVersion"));
+        out.bytes_field(2, own("kind"));
+    });
+    head.tag(2, Wire::Bytes);
+    head.varint((message.len() + items) as u64);
+    head.append(&mut message);
+    let mut tail = Vec::new();
+    tail.bytes_field(3, b"");
+    tail.bytes_field(4, b"");
+    (head, tail)
+}
+
+/// Encodes one item of a list as a field of the list's message.
+///
+/// - `list`: the type of the list; `member`: the name of its items.
+pub fn write_item(item: &Value, list: StructId, member: &str, id: StructId, out: &mut Vec<u8>) {
+    let fields = schema().get(list).fields_by_number();
+    let number = fields.iter().find(|(_, field)| field.name == member).map_or(2, |(number, _)| *number);
+    out.message_field(number, |out| write_message(item, id, out));
+}
+
+/// Encodes an object's message alone.
+pub fn write_message(value: &Value, id: StructId, out: &mut Vec<u8>) {
+    write_struct(value.as_object(), id, out);
+}
+
+/// One frame of a watch: its length in four bytes, then the event with the encoded object.
+pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(object.len() + 32);
+    message.bytes_field(1, event.as_bytes());
+    message.message_field(2, |out| out.bytes_field(1, object));
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], &message].concat()
+}
+
 /// Without members every field is zero, and fields that are not pointers are still written.
-pub fn write_struct(members: Option<&Map<String, Value>>, id: StructId, out: &mut Vec<u8>) {
+fn write_struct(members: Option<&Map<String, Value>>, id: StructId, out: &mut Vec<u8>) {
     for (number, field) in schema().get(id).fields_by_number() {
         if let (true, Type::Struct(embedded)) = (field.inline, &field.ty) {
             out.message_field(*number, |out| write_struct(members, *embedded, out));

@@ -1,8 +1,11 @@
+use std::rc::Rc;
+
 use serde_json::Value;
 
-use super::wire::Write;
+use super::wire::{Reader, Write};
 use super::*;
 use crate::codec::{base64, json};
+use crate::schema::{StructId, schema};
 
 /// The samples: an object's JSON, parsed and as it is, and its protobuf body.
 fn samples() -> Vec<(Value, &'static str, Vec<u8>)> {

@@ -1,4 +1,4 @@
-//! Merging two lists, and the order of the result.
+//! The items of lists that are merged: what identifies them, and the order of the result.
 //!
 //! The order of a merged list: the items in the patch are in the patch's order (or that of `$setElementOrder`), the
 //! others in the live order, and the two are interleaved: another item precedes a patched one only if both are live
@@ -8,122 +8,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{
-    DIRECTIVE, ListField, ORDER, drop_directives, merge as merge_map, no_merge_key, unexpected_type,
-    unknown_directive,
-};
+use super::directives::{DIRECTIVE, ORDER};
 use crate::go_value::{GoValue, go_type};
 use crate::{Error, Result};
 
-/// Merges by the field's patch strategy; a list without one is replaced. With `deletes`, `patch` lists the values to
-/// delete.
-pub(super) fn merge(
-    live: Vec<Value>,
-    patch: &mut [Value],
-    list: &ListField,
-    deletes: bool,
-) -> Result<Vec<Value>> {
-    if !list.field.merges() && !deletes {
-        return Ok(patch.to_vec());
-    }
-    if live.is_empty() && patch.is_empty() {
-        return Ok(live);
-    }
-    if element_type(&[&live, patch])? == ElementType::Map {
-        return match list.merge_key() {
-            Some(key) => merge_maps(live, patch, list, key),
-            None => Err(Error::Unclassified("cannot merge lists without merge key for struct".into())),
-        };
-    }
-    if deletes {
-        let deleted: HashSet<String> = patch.iter().map(Value::to_string).collect();
-        return Ok(live.into_iter().filter(|item| !deleted.contains(&item.to_string())).collect());
-    }
-    let identity = Identity(list.merge_key());
-    let (live_order, patch_order) = (identity.of_all(&live)?, identity.of_all(patch)?);
-    let mut seen = HashSet::new();
-    let mut merged = Vec::with_capacity(live.len() + patch.len());
-    for (item, id) in live.iter().chain(patch.iter()).zip(live_order.iter().chain(&patch_order)) {
-        if seen.insert(id) {
-            merged.push(item.clone());
-        }
-    }
-    order_items(merged, identity, &patch_order, &live_order)
-}
-
-/// Merges a list with the order that the patch gives. None: neither side has the list.
-pub(super) fn merge_ordered(
-    live: Option<Vec<Value>>,
-    patch: Option<Vec<Value>>,
-    order: &[Value],
-    list: &ListField,
-) -> Result<Option<Vec<Value>>> {
-    let identity = Identity(list.merge_key());
-    let (live_items, patch_items) =
-        (live.as_deref().unwrap_or_default(), patch.as_deref().unwrap_or_default());
-    check_order(patch_items, order, identity)?;
-    if live.is_none() && patch.is_none() {
-        return Ok(None);
-    }
-    element_type(&[live_items, patch_items])?;
-    let live_order = order_after(live_items, patch_items, identity);
-    let merged = match (live, patch) {
-        (live, None) => live.unwrap_or_default(),
-        (None, Some(mut patch)) => {
-            patch.retain_mut(drop_directives);
-            patch
-        }
-        (Some(live), Some(mut patch)) => merge(live, &mut patch, list, false)?,
-    };
-    order_items(merged, identity, &identity.of_all(order)?, &live_order).map(Some)
-}
-
-fn merge_maps(
-    mut live: Vec<Value>,
-    patch: &mut [Value],
-    list: &ListField,
-    key: &'static str,
-) -> Result<Vec<Value>> {
-    let identity = Identity(Some(key));
-    let mut replace = false;
-    let mut deleted = HashSet::new();
-    let mut changes: Vec<&mut Map<String, Value>> = Vec::with_capacity(patch.len());
-    for item in patch.iter_mut().filter_map(Value::as_object_mut) {
-        match item.get(DIRECTIVE).map(|directive| directive.as_str().unwrap_or_default()) {
-            None => changes.push(item),
-            Some("delete") => _ = deleted.insert(identity.of_map(item)?),
-            Some("replace") => replace = true,
-            Some("merge") => {
-                return Err(Error::Unclassified("merging lists cannot yet be specified in the patch".into()));
-            }
-            Some(_) => return Err(unknown_directive(item)),
-        }
-    }
-    let patch_order = changes.iter().map(|item| identity.of_map(item)).collect::<Result<Vec<_>>>()?;
-    if replace {
-        return Ok(changes.into_iter().map(|item| Value::Object(item.clone())).collect());
-    }
-    live.retain(|item| identity.of(item).map_or(true, |id| !deleted.contains(&id)));
-    let live_order = identity.of_all(&live)?;
-    let mut places: HashMap<&String, usize> = HashMap::with_capacity(live.len());
-    for (place, id) in live_order.iter().enumerate() {
-        places.entry(id).or_insert(place);
-    }
-    for (change, id) in changes.into_iter().zip(&patch_order) {
-        match places.get(id).and_then(|place| live.get_mut(*place)) {
-            Some(Value::Object(item)) => *item = merge_map(std::mem::take(item), change, &list.item)?,
-            _ => {
-                places.insert(id, live.len());
-                live.push(Value::Object(change.clone()));
-            }
-        }
-    }
-    order_items(live, identity, &patch_order, &live_order)
-}
-
 /// The live order for a patch without an order of its own: without the items that the patch deletes, and with a new
 /// item in the place of each deleted one, as long as there are some.
-fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<String> {
+pub fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<String> {
     let ids =
         |items: &[Value]| -> Vec<String> { items.iter().filter_map(|item| identity.of(item).ok()).collect() };
     let (directives, changes): (Vec<_>, Vec<_>) =
@@ -149,7 +40,7 @@ fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<Strin
 }
 
 /// All items of the patch must be in the given order; deleted ones do not count.
-fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<()> {
+pub fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
@@ -175,7 +66,7 @@ fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<(
 }
 
 /// Orders the items of a merged list: see the module's documentation.
-fn order_items(
+pub fn order_items(
     items: Vec<Value>,
     identity: Identity,
     order: &[String],
@@ -245,10 +136,11 @@ fn ranks(ids: &[String]) -> HashMap<&String, usize> {
 
 /// The identity of a list's items: the value of the merge key, or the item itself, as JSON text.
 #[derive(Clone, Copy)]
-struct Identity(Option<&'static str>);
+pub struct Identity(pub Option<&'static str>);
 
 impl Identity {
-    fn of(self, item: &Value) -> Result<String> {
+    /// The identity of an item.
+    pub fn of(self, item: &Value) -> Result<String> {
         match (self.0, item) {
             (None, item) => Ok(item.to_string()),
             (Some(_), Value::Object(item)) => self.of_map(item),
@@ -256,24 +148,29 @@ impl Identity {
         }
     }
 
-    fn of_map(self, item: &Map<String, Value>) -> Result<String> {
+    /// The identity of an item that is a map.
+    pub fn of_map(self, item: &Map<String, Value>) -> Result<String> {
         let key = self.0.unwrap_or_default();
         item.get(key).map(Value::to_string).ok_or_else(|| no_merge_key(item, key))
     }
 
-    fn of_all(self, items: &[Value]) -> Result<Vec<String>> {
+    /// The identities of all items.
+    pub fn of_all(self, items: &[Value]) -> Result<Vec<String>> {
         items.iter().map(|item| self.of(item)).collect()
     }
 }
 
+/// The type of the items of a list.
 #[derive(PartialEq, Eq)]
-enum ElementType {
+pub enum ElementType {
+    /// Items are maps.
     Map,
+    /// Items are strings, numbers or booleans.
     Scalar,
 }
 
 /// The common type of all elements.
-fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
+pub fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
     let mut elements = lists.iter().copied().flatten();
     let Some(first) = elements.next() else {
         return Err(Error::Unclassified("no elements in any of the given slices".into()));
@@ -289,6 +186,16 @@ fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
         )));
     }
     Ok(if first.is_object() { ElementType::Map } else { ElementType::Scalar })
+}
+
+/// The error about a value of another type than it must have.
+pub fn unexpected_type(expected: &str, actual: &Value) -> Error {
+    Error::Unclassified(format!("expected a {expected}, but received a {}", go_type(actual)))
+}
+
+fn no_merge_key(item: &Map<String, Value>, key: &str) -> Error {
+    let item = Value::Object(item.clone());
+    Error::Unclassified(format!("map: {} does not contain declared merge key: {key}", GoValue(&item)))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::patch::arbitrary;
+use crate::schema::schema;
 
 fn kind(group: &str, version: &str, kind: &str) -> StructId {
     schema().kind(group, version, kind).expect("a kind of the table")

@@ -95,7 +95,7 @@ impl Validator {
             self.enumeration(value, path, structural, errors);
             return checks;
         }
-        if let Some(composition) = &rules.composition {
+        if let Some(composition) = &structural.composition {
             checks += self.composition(value, path, composition, old, errors);
         }
         match value {

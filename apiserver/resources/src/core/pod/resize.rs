@@ -5,8 +5,9 @@
 use coracle_apimachinery::field::{Errors, Field};
 use serde_json::{Map, Value};
 
+use super::members::{keep_metadata, set};
+use super::status;
 use super::update::{self, same};
-use super::{keep_metadata, set, status};
 use crate::pod_spec::{ContainerType, annotations, is_sidecar, qos_class};
 
 const TYPES: [ContainerType; 2] = [ContainerType::App, ContainerType::Init];

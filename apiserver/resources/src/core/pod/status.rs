@@ -8,7 +8,7 @@ use coracle_apimachinery::validation::immutable::IMMUTABLE;
 use coracle_apimachinery::validation::{content, ip};
 use serde_json::Value;
 
-use super::set;
+use super::members::set;
 use crate::pod_spec::{self, ContainerType};
 
 /// In the order in which errors are reported.

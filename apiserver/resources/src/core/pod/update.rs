@@ -10,9 +10,9 @@ use coracle_apimachinery::validation::printed::{self, diff};
 use coracle_quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::set;
+use super::members::set;
 use crate::pod_spec::scheduling::REQUIRED;
-use crate::pod_spec::{Options, annotations, scheduling};
+use crate::pod_spec::{PodValidationOptions, annotations, scheduling};
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -42,7 +42,7 @@ fn same_under(owner: &str, a: &Value, b: &Value) -> bool {
 }
 
 /// Validates a change of the spec.
-pub fn validate(spec: &Field<'_>, old: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate(spec: &Field<'_>, old: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     for list in ["containers", "initContainers"] {
         let containers = spec.get(list);
         if containers.len() != old.get(list).len() {
@@ -100,7 +100,12 @@ fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> b
 }
 
 /// Tolerations may be added, and their durations may change.
-fn validate_tolerations(new: &Field<'_>, old: &Field<'_>, options: &Options, errors: &mut Errors) {
+fn validate_tolerations(
+    new: &Field<'_>,
+    old: &Field<'_>,
+    options: &PodValidationOptions,
+    errors: &mut Errors,
+) {
     let what = |toleration: Field<'_>| {
         ["key", "operator", "value", "effect"].map(|member| toleration.get(member).str().to_owned())
     };

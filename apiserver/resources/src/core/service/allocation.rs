@@ -13,7 +13,8 @@ use coracle_apimachinery::names::GroupKind;
 use coracle_apimachinery::validation::ip;
 use serde_json::{Value, json};
 
-use super::{NONE, list, needs_address, needs_health_check, node_ports, remove, same, text, validation};
+use super::spec::{NONE, list, needs_address, needs_health_check, node_ports, remove, same, text};
+use super::validation;
 
 /// How Services are allocated what they need.
 pub struct ServiceAllocation;

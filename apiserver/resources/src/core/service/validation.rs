@@ -7,7 +7,7 @@ use coracle_apimachinery::validation::immutable::IMMUTABLE;
 use coracle_apimachinery::validation::{content, ip, labels, member, printed};
 use serde_json::json;
 
-use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_externally_accessible};
+use super::spec::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_externally_accessible};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];

@@ -1,7 +1,8 @@
-//! Charging a write to its namespace's quotas.
+//! The reservation of what a write uses in its namespace's quotas.
 //!
-//! What is used changes in the same commit as the object, so that nothing is counted that was not stored. A lock for each
-//! namespace keeps writers from overtaking each other; who writes a quota without the lock makes the charge be made again.
+//! What is used changes in the same commit as the object, so that nothing is counted that was not
+//! stored. A lock for each namespace keeps writers from overtaking each other; a write of a quota
+//! without the lock makes the reservation be made again.
 
 use coracle_storage::{Expect, Write};
 use serde_json::Value;
@@ -13,8 +14,9 @@ use crate::Result;
 use crate::admission::Operation;
 
 impl Registry {
-    /// Adds to an allocation the writes that charge an object, which is ready to be stored, to the quotas that mind it.
-    pub(super) async fn charge<'a>(
+    /// Adds to an allocation the writes that reserve in quotas what an object uses, which is ready to
+    /// be stored.
+    pub(super) async fn reserve_quota<'a>(
         &'a self,
         writing: &Writing<'_>,
         operation: Operation,
@@ -24,23 +26,23 @@ impl Registry {
     ) -> Result<()> {
         let namespace = &writing.target.namespace;
         // Most writes do not change what is used, and need not wait for those that do.
-        if namespace.is_empty() || self.charges(writing, operation, object, old)?.is_empty() {
+        if namespace.is_empty() || self.quota_writes(writing, operation, object, old)?.is_empty() {
             return Ok(());
         }
-        allocation.turn = Some(self.charging.lock(namespace).await);
-        allocation.writes.extend(self.charges(writing, operation, object, old)?);
+        allocation.turn = Some(self.quota_locks.lock(namespace).await);
+        allocation.writes.extend(self.quota_writes(writing, operation, object, old)?);
         Ok(())
     }
 
-    fn charges(
+    fn quota_writes(
         &self,
         writing: &Writing<'_>,
         operation: Operation,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<Write>> {
-        let Some(quota) = self.chain.charge() else { return Ok(Vec::new()) };
-        let Some(info) = self.by_resource(quota.resource()) else { return Ok(Vec::new()) };
+        let Some(reserver) = self.chain.quotas() else { return Ok(Vec::new()) };
+        let Some(info) = self.by_resource(reserver.resource()) else { return Ok(Vec::new()) };
         let prefix = format!("{}/", writing.target.namespace);
         let bucket = self.store.snapshot().bucket(&info.storage.bucket);
         let stored: Vec<_> = bucket.prefix(&prefix).cloned().collect();
@@ -49,11 +51,11 @@ impl Registry {
         }
         let quotas = stored.iter().map(|quota| parse(quota)).collect::<Result<Vec<Value>>>()?;
         let name = writing.admitted_name(operation, object);
-        let charged = quota.charge(&writing.attributes(operation, &name, object, old), &quotas)?;
+        let reserved = reserver.reserve(&writing.attributes(operation, &name, object, old), &quotas)?;
         let write = |(stored, quota): (&std::sync::Arc<Stored>, Option<Value>)| {
             let expect = Expect::Revision(stored.revision);
             Some(Write::put(stored.key.clone(), expect, stored_bytes(&info, quota?)))
         };
-        Ok(stored.iter().zip(charged).filter_map(write).collect())
+        Ok(stored.iter().zip(reserved).filter_map(write).collect())
     }
 }

@@ -1,0 +1,60 @@
+//! The fields of the object's type, by which a patch is merged.
+
+use crate::schema::{Field, Type, schema};
+use crate::{Error, Result};
+
+/// A field that holds a list, and the type of its items.
+pub struct ListField {
+    /// The field.
+    pub field: &'static Field,
+    /// The type of the items.
+    pub item: Type,
+}
+
+impl ListField {
+    /// The list of that name in a type.
+    pub fn find(ty: &Type, name: &str) -> Result<ListField> {
+        let field = find_field(ty, name)?;
+        let item = match field.ty.item() {
+            Some(item) if item.item().is_some() => {
+                return Err(Error::Unclassified("unexpected slice of slice".into()));
+            }
+            Some(item) => item,
+            None if field.pointer => &field.ty,
+            None => return Err(Error::Unclassified("expected slice or array type, but got: struct".into())),
+        };
+        Ok(ListField { field, item: item.clone() })
+    }
+
+    /// The member by which items are identified, if they are maps.
+    pub fn merge_key(&self) -> Option<&'static str> {
+        self.field.merge_key
+    }
+}
+
+/// The field of that name in a type.
+pub fn find_field(ty: &Type, name: &str) -> Result<&'static Field> {
+    let type_name = match ty {
+        Type::Struct(id) => {
+            let found = schema().get(*id);
+            match found.field(name) {
+                Some(field) => return Ok(field),
+                None => found.name,
+            }
+        }
+        Type::RawExtension => "RawExtension",
+        Type::FieldsV1 => "FieldsV1",
+        Type::Json => "JSON",
+        Type::SchemaOrBool => "JSONSchemaPropsOrBool",
+        Type::SchemaOrArray => "JSONSchemaPropsOrArray",
+        Type::SchemaOrStrings => "JSONSchemaPropsOrStringArray",
+        _ => {
+            let message = "merging an object in json but data type is not struct, instead is: map";
+            return Err(Error::Unclassified(message.into()));
+        }
+    };
+    Err(Error::Unclassified(format!(
+        "unable to find api field in struct {type_name} for the json field {}",
+        crate::field::quote(name)
+    )))
+}

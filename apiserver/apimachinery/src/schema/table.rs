@@ -1,0 +1,138 @@
+//! The table in memory.
+
+use std::collections::{HashMap, HashSet};
+
+use super::packages::package;
+use super::served::{Group, Resource};
+use super::types::{Field, Named, Struct, StructId, Type};
+
+/// Everything the table says.
+pub struct Schema {
+    pub(super) structs: Vec<Struct>,
+    pub(super) named: HashMap<(&'static str, &'static str), Named>,
+    pub(super) kinds: HashMap<(&'static str, &'static str, &'static str), StructId>,
+    pub(super) unserved: HashSet<(&'static str, &'static str, &'static str)>,
+    pub(super) groups: Vec<Group>,
+    pub(super) resources: Vec<Resource>,
+}
+
+impl Schema {
+    /// The type of a kind; the core group is "". Every group version knows the kinds of options and `WatchEvent`.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<StructId> {
+        self.kinds.get(&(group, version, kind)).or_else(|| self.kinds.get(&("*", "*", kind))).copied()
+    }
+
+    /// Whether the kind is registered in every group version, as `DeleteOptions` is.
+    pub fn is_known_everywhere(&self, kind: &str) -> bool {
+        self.kinds.contains_key(&("*", "*", kind))
+    }
+
+    /// Whether the kind is registered in a version that is not served. The real server decodes such a body before it
+    /// rejects its version. Its fields are not in the table.
+    pub fn is_unserved(&self, group: &str, version: &str, kind: &str) -> bool {
+        self.unserved.contains(&(group, version, kind))
+    }
+
+    /// As [`Schema::kind`], by an `apiVersion`.
+    pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<StructId> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.kind(group, version, kind)
+    }
+
+    /// The struct of an OpenAPI name, such as `io.k8s.api.core.v1.Container`.
+    pub fn named(&self, openapi_name: &str) -> Option<StructId> {
+        let (package, name) = openapi_name.rsplit_once('.')?;
+        match self.named.get(&(package, name))? {
+            Named::Struct(id) => Some(*id),
+            Named::Other(_) => None,
+        }
+    }
+
+    /// A struct.
+    pub fn get(&self, id: StructId) -> &Struct {
+        &self.structs[id.index()]
+    }
+
+    /// All structs.
+    pub fn structs(&self) -> impl Iterator<Item = (StructId, &Struct)> {
+        self.structs.iter().enumerate().map(|(index, item)| (StructId::new(index), item))
+    }
+
+    /// The kinds with their types, in no order: ((group, version, kind), type). Group and version are `*` where any is meant.
+    pub fn kinds(&self) -> impl Iterator<Item = ((&'static str, &'static str, &'static str), StructId)> {
+        self.kinds.iter().map(|(kind, id)| (*kind, *id))
+    }
+
+    /// The groups in the order of discovery, their preferred version first.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The built-in resources in the order of discovery.
+    pub fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// The values that the field, or the innermost items of it, may have; empty where it is no enum.
+    pub fn enumeration(&self, field: &Field) -> &[&'static str] {
+        match self.lookup(field.package, field.innermost()) {
+            Some(Named::Other(other)) => &other.values,
+            _ => &[],
+        }
+    }
+
+    /// Apply takes the member, a map or struct, for one value.
+    pub fn is_atomic(&self, field: &Field) -> bool {
+        let by_type = matches!(field.ty, Type::Struct(id) if self.get(id).atomic);
+        field.atomic || by_type && !field.granular
+    }
+
+    /// The meaning of a declared name, as seen from a package: `Container`, `core/v1.Container`.
+    pub(super) fn lookup(&self, home: &'static str, declared: &'static str) -> Option<&Named> {
+        let name = declared.rsplit_once('.').map_or(declared, |(_, name)| name);
+        self.named.get(&(self.home(home, declared), name))
+    }
+
+    /// The package of a declared name.
+    pub(super) fn home(&self, home: &'static str, declared: &'static str) -> &'static str {
+        declared.rsplit_once('.').map_or(home, |(alias, _)| package(alias))
+    }
+
+    /// The type at a path as errors print it: `spec.containers[0].env`, `metadata.labels[key]`.
+    pub fn type_at(&self, root: StructId, path: &str) -> Option<Type> {
+        self.place_at(root, path).map(|(found, _)| found)
+    }
+
+    /// The type at a path, the last field on it, and how many lists and maps inside of that the path leads.
+    pub(super) fn place_at(
+        &self,
+        root: StructId,
+        path: &str,
+    ) -> Option<(Type, Option<(&'static Field, usize)>)> {
+        let mut found = Type::Struct(root);
+        let mut last = None;
+        let mut rest = path;
+        while !rest.is_empty() {
+            if let Some(inner) = rest.strip_prefix('[') {
+                // A key may hold anything; the last `]` that ends the path or stands before a step closes it.
+                let close = inner
+                    .match_indices(']')
+                    .find(|(at, _)| matches!(inner.as_bytes().get(at + 1), None | Some(b'.' | b'[')))?;
+                rest = &inner[close.0 + 1..];
+                found = match found {
+                    Type::List(item) | Type::ListMessage(item) | Type::Map(item) => *item,
+                    _ => return None,
+                };
+                last = last.map(|(field, depth)| (field, depth + 1));
+            } else {
+                let step = rest.strip_prefix('.').unwrap_or(rest);
+                let end = step.find(['.', '[']).unwrap_or(step.len());
+                let Type::Struct(id) = found else { return None };
+                let field = self.get(id).field(&step[..end])?;
+                (found, last) = (field.ty.clone(), Some((field, 0)));
+                rest = &step[end..];
+            }
+        }
+        Some((found, last))
+    }
+}

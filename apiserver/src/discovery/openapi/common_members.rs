@@ -1,0 +1,18 @@
+//! The members that all documents have.
+
+use serde_json::{Value, json};
+
+/// The title and version of the API.
+pub(super) fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "1.36"})
+}
+
+/// The ways to authenticate.
+pub(super) fn security_schemes() -> Value {
+    json!({"BearerToken": {
+        "type": "apiKey",
+        "description": "Bearer Token authentication",
+        "name": "authorization",
+        "in": "header",
+    }})
+}
