@@ -1,5 +1,8 @@
 //! The loop itself, on a mocked clock and a scripted API.
 
+mod lists;
+mod selection;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
