@@ -1,5 +1,6 @@
 //! The loop itself, on a mocked clock and a scripted API.
 
+mod election;
 mod lists;
 mod selection;
 
