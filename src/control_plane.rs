@@ -86,7 +86,7 @@ impl ControlPlane {
     }
 
     /// Makes `/readyz` fail, by its check `shutdown`, while everything is served as before. That is the first step of a shutdown
-    /// behind a load balancer, which needs some time to choose other servers (`--shutdown-delay-duration`).
+    /// behind a load balancer, which needs some time to choose other servers (`coracle serve --shutdown-delay-duration`).
     pub fn fail_readiness(&self) {
         self.0.fail_readiness();
     }

@@ -6,6 +6,7 @@
 pub mod control_frames;
 mod expressions;
 mod replicas;
+mod requests;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -26,16 +27,12 @@ use tokio::time::sleep;
 
 use self::control_frames::{HTTP2_PING, HTTP2_SETTINGS, http2_frames};
 pub use self::expressions::fixtures;
+pub use self::requests::{Attack, NAMESPACE};
+use self::requests::{
+    HostileRequest, JSON, JSON_PATCH, TABLE, config_map, config_maps, json_body, repeat_concurrently,
+    requests,
+};
 use crate::http::Endpoint;
-
-/// An attack that runs until it is dropped.
-pub type Attack = BoxFuture<'static, ()>;
-
-/// How long an attacker waits after a failure.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// The namespace of the attackers' objects.
-pub const NAMESPACE: &str = "attacked";
 
 /// All attacks, each with its name.
 ///
@@ -75,21 +72,6 @@ pub fn runtime() -> std::io::Result<Runtime> {
     // Applies to the calling thread only on Linux. Without the lower priority the figures are worse, not wrong.
     let last = || _ = rustix::process::setpriority_process(None, 19);
     Builder::new_multi_thread().worker_threads(2).on_thread_start(last).enable_all().build()
-}
-
-/// Runs `many` instances of a future concurrently, and starts each again when it ends.
-async fn repeat_concurrently<F: Future<Output = Result<()>>>(many: usize, begin: impl Fn() -> F) {
-    let again = async |rest: bool| {
-        if rest {
-            sleep(PAUSE).await;
-        }
-        // The outcome is ignored.
-        let _ = begin().await;
-    };
-    let mut running: FuturesUnordered<_> = (0..many).map(|_| again(false)).collect();
-    while running.next().await.is_some() {
-        running.push(again(true));
-    }
 }
 
 /// Connections that send nothing: half of them do not even start TLS.
@@ -205,10 +187,6 @@ async fn large_bodies(endpoint: Endpoint) {
     .await;
 }
 
-fn config_maps() -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
-}
-
 async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
@@ -240,36 +218,6 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// A hostile request: method (TABLE for a GET as a Table), path, Content-Type, body.
-type HostileRequest = (&'static str, String, &'static str, Bytes);
-
-/// Sends the requests repeatedly, over `connections` connections.
-async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<HostileRequest>) {
-    let requests = make();
-    repeat_concurrently(connections, || async {
-        let mut connection = endpoint.connect().await?;
-        for (method, path, content_type, body) in requests.iter().cycle() {
-            let (method, accept) = match *method {
-                "TABLE" => ("GET", Some(TABLE)),
-                method => (method, None),
-            };
-            let headers = [("content-type", Some(*content_type)), ("accept", accept)];
-            connection.call(method, path, &headers, Some(body.clone())).await?;
-            sleep(PAUSE).await;
-        }
-        Ok(())
-    })
-    .await;
-}
-
-const JSON: &str = "application/json";
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-const JSON_PATCH: &str = "application/json-patch+json";
-
-fn json_body(value: &Value) -> Bytes {
-    value.to_string().into()
-}
-
 /// As many requirements as are read, of which every object meets all but the last.
 fn long_selector() -> Vec<HostileRequest> {
     let met: String = (0..999).map(|i| format!("!k{i},")).collect();
@@ -283,10 +231,6 @@ fn yaml_aliases() -> Vec<HostileRequest> {
         "x".repeat(20_000)
     );
     vec![("POST", config_maps(), "application/yaml", body.into())]
-}
-
-fn config_map(name: &str, data: Value) -> HostileRequest {
-    ("POST", config_maps(), JSON, json_body(&json!({"metadata": {"name": name}, "data": data})))
 }
 
 fn doubling_patch() -> Vec<HostileRequest> {

@@ -159,7 +159,7 @@ impl<I: Index> Store<I> {
 
     /// Whether other processes have stores on the same log, so that this one shows only after
     /// [`linearize`](Self::linearize) what they committed.
-    pub fn is_shared(&self) -> bool {
+    pub fn has_other_writers(&self) -> bool {
         self.0.linearizer.is_some()
     }
 

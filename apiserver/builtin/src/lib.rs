@@ -5,6 +5,7 @@
 //!
 //! The rules of single kinds are in `coracle-resources`; neither crate depends on the other.
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 pub mod admission;
 pub mod allocation;

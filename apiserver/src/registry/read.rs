@@ -175,7 +175,7 @@ impl Registry {
     /// # Errors
     /// 500 with etcd's words if the store does not come so far in time.
     pub async fn linearize(&self) -> Result<()> {
-        if !self.store.is_shared() {
+        if !self.store.has_other_writers() {
             return Ok(());
         }
         let _timer = measure(Phase::Store);

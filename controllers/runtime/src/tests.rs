@@ -1,5 +1,9 @@
 //! The loop itself, on a mocked clock and a scripted API.
 
+mod election;
+mod lists;
+mod selection;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

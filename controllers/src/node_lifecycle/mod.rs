@@ -22,6 +22,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Clock;
+use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -30,16 +34,12 @@ use kube::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::settings::{Context, Settings};
-use crate::timers::NODE_MONITOR;
-
-use coracle_clock::Clock;
-use coracle_controller_runtime::cache::{Cache, NamespacedName};
-use coracle_controller_runtime::events::Recorder;
-use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use health::NodeHealth;
 use metrics::NodeMetrics;
 use zones::Zones;
+
+use crate::settings::{Context, Settings};
+use crate::timers::NODE_MONITOR;
 
 const LEASES: &str = "kube-node-lease";
 /// kube-controller-manager's `--node-monitor-period`.

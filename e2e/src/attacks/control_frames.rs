@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-use super::{config_maps, repeat_concurrently};
+use super::requests::{config_maps, repeat_concurrently};
 use crate::http::Endpoint;
 
 /// The time after which a write that waits shows that the server does not read.

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{HostileRequest, JSON, NAMESPACE, config_map, json_body};
+use super::requests::{HostileRequest, JSON, NAMESPACE, config_map, json_body};
 
 const GROUP: &str = "attacks.example.com";
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Attack, HostileRequest, JSON, NAMESPACE, json_body, requests};
+use super::requests::{Attack, HostileRequest, JSON, NAMESPACE, json_body, requests};
 use crate::http::Endpoint;
 use crate::workloads::{apps, batch, template};
 

@@ -3,13 +3,14 @@
 mod controllers;
 mod declared;
 mod etcd;
+mod log;
 #[cfg(test)]
 mod reference;
 mod serve;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use coracle_control_plane::maintenance::BUMP_REVISION;
 use coracle_control_plane::options::DATA_DIR;
 use coracle_control_plane::{Etcd, range};
@@ -18,6 +19,7 @@ use crate::range::within;
 
 pub use controllers::Controllers;
 pub use declared::Flags;
+pub use log::{Log, LogFormat};
 pub use serve::Serve;
 
 /// A Kubernetes control plane in one small binary.
@@ -84,20 +86,4 @@ pub enum Command {
     },
     /// Prints the version.
     Version,
-}
-
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Log {
-    /// The format of the log on standard error.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
-    /// Log more; may be repeated.
-    #[arg(short, long, action = ArgAction::Count)]
-    pub verbose: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
 }

@@ -12,14 +12,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Serves until SIGTERM or SIGINT.
 ///
+/// - `delay`: for how long it serves after the signal, without being ready;
 /// - `kubeconfig`: the file to write; None for a temporary one.
 ///
 /// # Errors
 /// The control plane does not start, the kubeconfig cannot be written, or the store cannot be closed.
-pub async fn serve(options: Options, kinds: Kinds, kubeconfig: Option<PathBuf>) -> Result<()> {
+pub async fn serve(
+    options: Options,
+    delay: Duration,
+    kinds: Kinds,
+    kubeconfig: Option<PathBuf>,
+) -> Result<()> {
     let mut signals = Signals::new()?;
     let (data, uses_etcd) = (options.data_dir.clone(), options.etcd.is_some());
-    let delay = options.shutdown_delay_duration;
     let control_plane = ControlPlane::start(options, kinds).await?;
     let kubeconfig = match kubeconfig {
         Some(file) => file,

@@ -1,4 +1,4 @@
-//! The data directory, which only its owner may read.
+//! The data directory and temporary ones, which only their owner may read.
 
 use std::fs;
 use std::io;
@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use coracle_private_fs::{create_directory, restrict_entry};
+use tempfile::TempDir;
 
 /// The entries that Coracle creates in a data directory.
 const OWN_ENTRIES: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
@@ -34,6 +35,11 @@ pub(crate) fn prepare(path: &Path) -> io::Result<()> {
         restrict(path)?;
     }
     Ok(())
+}
+
+/// Creates a directory in another one, which is removed when it is dropped.
+pub(crate) fn temporary_directory(within: &Path) -> io::Result<TempDir> {
+    coracle_private_fs::temporary_directory("coracle-", within)
 }
 
 /// Removes the permissions of group and others on an entry. That of another user, who permits its use, is left alone.

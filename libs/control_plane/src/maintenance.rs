@@ -15,7 +15,10 @@ use coracle_storage::log::{Log, SledLog};
 use coracle_storage::{Index, Revision};
 use tempfile::TempDir;
 
-use crate::{Error, Etcd, Kinds, Options, data_dir};
+use crate::data_dir;
+use crate::error::Error;
+use crate::kinds::Kinds;
+use crate::options::{Etcd, Options};
 
 /// By how much revisions continue above those of a restored backup, unless something else is asked for: more than a server
 /// gives in months, as Kubernetes' documentation has it for etcd.

@@ -2,14 +2,17 @@
 //!
 //! To add an option:
 //! 1. declare it in [`Options`] or in one of the structs beside it, by the macro `options!`: type, default, flag, form, usage,
-//! 2. use `options.FIELD` where the value is needed, such as in `start.rs`,
+//! 2. use `options.FIELD` where the value is needed, such as in `start/`,
 //! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its documentation,
 //! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its range to [`range`],
 //! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and the expected help.
 
 mod audit;
 mod declare;
+mod etcd;
 pub mod form;
+pub mod range;
+mod values;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,17 +27,24 @@ use coracle_builtin::authorization::Mode;
 use coracle_builtin::services::ServiceUrl;
 use coracle_storage::log::Durability;
 
-use crate::{ControlPlane, Etcd, range};
-
 pub use audit::AuditFlags;
-pub use declare::{BOTH, DROP_IN, Declared, Flag, SERVE, Usage, Values};
-pub(crate) use declare::{options, values_of};
+use declare::options;
+pub use declare::{BOTH, DROP_IN, Declared, Flag, SERVE, Usage};
+pub use etcd::Etcd;
+pub use values::Values;
+
 use form::{
     AtMost, Authorization, Chance, Each, File, Gates, List, NameOrNone, Parsed, Selection, Switch, When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
 pub const DATA_DIR: &str = "./coracle-data";
+
+/// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
+pub const MAX_STORE_BYTES: u64 = 2 << 30;
+
+/// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
+pub const MAX_PODS: u32 = 150_000;
 
 /// The address of `serve`, unless a flag has another.
 const SERVE_LISTEN: &str = "127.0.0.1:6443";
@@ -53,11 +63,11 @@ options! {
         /// The address to serve on; port 0 is any free one.
         listen: SocketAddr = ([127, 0, 0, 1], 0).into(),
             "listen" "ADDRESS" as Parsed, SERVE.with_serve_default(SERVE_LISTEN);
-        /// Another name or address for the server's certificate; may be repeated.
+        /// Another name or address for the server's certificate.
         tls_san: Vec<String> = Vec::new(),
             "tls-san" "NAME" as Each, SERVE;
         /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if not by its EndpointSlices:
-        /// NAMESPACE/NAME=https://HOST:PORT; may be repeated.
+        /// NAMESPACE/NAME=https://HOST:PORT.
         webhook_service_urls: Vec<ServiceUrl> = Vec::new(),
             "webhook-service-url" "SERVICE=URL" as Each, SERVE;
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
@@ -71,40 +81,45 @@ options! {
             "controllers" "LIST" as Selection, SERVE;
         /// The admission plugins to run.
         admission_plugins: PluginSelection = PluginSelection::default();
-        /// Kubernetes feature gates: A=true,B=false.
+        /// Kubernetes feature gates, by their names.
         feature_gates: BTreeMap<String, bool> = BTreeMap::new(),
-            "feature-gates" "GATES" as Gates, BOTH;
+            "feature-gates" "GATES" as Gates, BOTH.with_help("Kubernetes feature gates: A=true,B=false.");
         /// The number of simulated nodes, up to 5000; 0 for none.
         nodes: usize = 1,
             "nodes" "N" as range::NODES, SERVE;
-        /// The StorageClass that is made at the start and is the default; `none` for no class.
+        /// The StorageClass that is made at the start and is the default.
         default_storage_class: Option<String> = Some("standard".to_owned()),
-            "default-storage-class" "NAME" as NameOrNone, SERVE;
-        /// The time at which writes are durable: `sync` (on disk before the response), `interval=MS` (with the operating system
-        /// before the response, so that a killed process loses none, and on disk within MS milliseconds; 0 for as soon as
-        /// possible), `none` (when the server stops).
+            "default-storage-class" "NAME" as NameOrNone, SERVE.with_help(
+                "The StorageClass that is made at the start and is the default; `none` for no class.",
+            );
+        /// The time at which writes are durable.
         durability: Durability = Durability::Interval(Duration::from_millis(50)),
-            "durability" "WHEN" as When, SERVE;
+            "durability" "WHEN" as When, SERVE.with_help(
+                "The time at which writes are durable: `sync` (on disk before the response), \
+                 `interval=MS` (with the operating system before the response, so that a killed \
+                 process loses none, and on disk within MS milliseconds; 0 for as soon as possible), \
+                 `none` (when the server stops).",
+            );
         /// The most bytes that all objects may take together; 0 is no limit.
-        max_store_bytes: u64 = ControlPlane::MAX_STORE_BYTES,
+        max_store_bytes: u64 = MAX_STORE_BYTES,
             "max-store-bytes" "BYTES" as range::STORE_BYTES, SERVE;
         /// The maximum number of pods in all namespaces; 0 is no limit.
-        max_pods: u32 = ControlPlane::MAX_PODS,
+        max_pods: u32 = MAX_PODS,
             "max-pods" "N" as range::PODS, SERVE;
-        /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
+        /// The time for which Events are kept after their last write; zero keeps them.
         event_ttl: Duration = Duration::from_secs(60 * 60),
-            "event-ttl" "DURATION" as AtMost(range::EVENT_TTL), BOTH;
-        /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
+            "event-ttl" "DURATION" as AtMost(range::EVENT_TTL), BOTH.with_help(
+                "How long Events are kept after their last write, such as 1h30m; 0 keeps them.",
+            );
+        /// The interval in which each HorizontalPodAutoscaler is reconciled.
         horizontal_pod_autoscaler_sync_period: Duration = Duration::from_secs(15),
-            "horizontal-pod-autoscaler-sync-period" "DURATION" as range::SYNC_PERIOD, SERVE;
+            "horizontal-pod-autoscaler-sync-period" "DURATION" as range::SYNC_PERIOD, SERVE.with_help(
+                "How often each HorizontalPodAutoscaler is reconciled, such as 15s.",
+            );
         /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients spread over the servers behind
         /// a load balancer.
         goaway_chance: GoawayChance = GoawayChance::default(),
             "goaway-chance" "CHANCE" as Chance, BOTH;
-        /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
-        /// at all.
-        shutdown_delay_duration: Duration = Duration::ZERO,
-            "shutdown-delay-duration" "DURATION" as range::SHUTDOWN_DELAY, BOTH;
         /// A TracingConfiguration: the collector to which spans of requests are exported, over OTLP, and how many.
         tracing_config_file: Option<PathBuf> = None,
             "tracing-config-file" "FILE" as File, BOTH;
@@ -136,12 +151,23 @@ options! {
         /// The private key that signs service account tokens: RSA or ECDSA P-256.
         signing_key_file: Option<PathBuf> = None,
             "service-account-signing-key-file" "FILE" as File, DROP_IN;
-        /// Public keys or certificates that verify service account tokens too; may be repeated.
+        /// Public keys or certificates that verify service account tokens too.
         key_files: Vec<PathBuf> = Vec::new(),
             "service-account-key-file" "FILE" as Each, DROP_IN;
-        /// The issuers of service account tokens: the first is in new tokens, all are accepted; may be repeated.
+        /// The issuers of service account tokens: the first is in new tokens, all are accepted.
         issuers: Vec<String> = Vec::new(),
             "service-account-issuer" "ISSUER" as Each, DROP_IN;
+    }
+}
+
+options! {
+    /// The flags of the end of a process that runs a control plane. The process waits, not the control plane: a signal ends it.
+    #[derive(Clone, Debug)]
+    pub struct ShutdownFlags, docs shutdown_doc {
+        /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
+        /// at all.
+        delay: Duration = Duration::ZERO,
+            "shutdown-delay-duration" "DURATION" as range::SHUTDOWN_DELAY, BOTH;
     }
 }
 
@@ -202,6 +228,7 @@ mod tests {
         assert_defaults_are_read::<Options>();
         assert_defaults_are_read::<Etcd>();
         assert_defaults_are_read::<AuditFlags>();
+        assert_defaults_are_read::<ShutdownFlags>();
         for flag in Options::flags() {
             if let Some(text) = flag.usage.serve_default {
                 assert_eq!((flag.check)(&[text.into()]), Ok(()), "{}", flag.name);

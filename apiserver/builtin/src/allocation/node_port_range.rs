@@ -32,7 +32,7 @@ pub(super) fn record_node_ports(
         object.into_iter().flat_map(|object| kind.node_ports(object)).collect()
     };
     let mut taken = ports(new);
-    if !registry.store.is_shared() || taken == ports(old) {
+    if !registry.store.has_other_writers() || taken == ports(old) {
         return Ok(None);
     }
     // The range and the objects are of one moment: if that is over, the commit is in conflict.

@@ -35,9 +35,9 @@ pub async fn publish_authentication(
         })
     };
     // Each server that shares the store has a front proxy of its own.
-    let is_shared = registry.store.is_shared();
+    let has_others = registry.store.has_other_writers();
     let updated = move |stored: &Value| {
-        let known = stored["data"]["requestheader-client-ca-file"].as_str().filter(|_| is_shared);
+        let known = stored["data"]["requestheader-client-ca-file"].as_str().filter(|_| has_others);
         data(&with_authority(known.unwrap_or_default(), front_proxy_ca))
     };
     let metadata = json!({"name": NAME, "namespace": NAMESPACE});

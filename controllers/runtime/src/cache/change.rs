@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use coracle_object_meta::NamespacedName;
 use kube::Resource;
 use tokio::sync::mpsc;
 
-use super::NamespacedName;
 use super::object::{self, Cached, Object};
 
 /// An object before and after.

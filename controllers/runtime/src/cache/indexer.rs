@@ -5,12 +5,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use coracle_object_meta::NamespacedName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch as signal};
 
-use super::NamespacedName;
 use super::change::Change;
 use super::object::Object;
 

@@ -6,8 +6,8 @@ use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use coracle_apimachinery::features::{FeatureGates, GateError};
 use coracle_control_plane::Options;
 
-use super::Log;
 use super::declared::{Flags, find};
+use super::log::Log;
 
 /// The options of controllers that are processes of their own, by kube-controller-manager's names.
 #[derive(Debug)]

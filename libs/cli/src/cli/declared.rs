@@ -53,7 +53,7 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
     let help = match flag.default() {
         // clap would write it so too; the parser needs none.
         Some(default) => format!("{help} [default: {default}]"),
-        None => help.to_owned(),
+        None => help,
     };
     let argument = Arg::new(flag.name).long(flag.name).help(help);
     let argument = match flag.usage.needs {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
-use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, form::Form};
+use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, ShutdownFlags, form::Form};
 use coracle_control_plane::{Etcd, Options, ServiceAccountIssuer, range};
 
 use super::Cli;
@@ -62,10 +62,12 @@ fn the_reference_of_flags_is_up_to_date() {
     }
     text += "\n## `kube-apiserver` in envtest's place\n\nThese flags have kube-apiserver's meaning. An invalid value is an error, \
              with exit code 1.\n\n| flag | range | |\n| --- | --- | --- |\n";
-    let mut rows: Vec<(&str, String, &str)> =
-        OWN.iter().map(|(name, _, doc)| (*name, String::new(), doc.trim_end_matches('.'))).collect();
+    let mut rows: Vec<(&str, String, String)> = OWN
+        .iter()
+        .map(|(name, _, doc)| (*name, String::new(), doc.trim_end_matches('.').to_owned()))
+        .collect();
     rows.extend(drop_in::<Options>().chain(drop_in::<ServiceAccountIssuer>()));
-    rows.extend(drop_in::<AdmissionFlags>().chain(drop_in::<AuditFlags>()));
+    rows.extend(drop_in::<AdmissionFlags>().chain(drop_in::<AuditFlags>()).chain(drop_in::<ShutdownFlags>()));
     rows.sort_unstable();
     for (name, range, doc) in rows {
         let _ = writeln!(text, "| `--{name}` | {range} | {doc} |");
@@ -121,12 +123,15 @@ fn range_of(name: &str) -> Option<String> {
     }
     match name {
         "bump-revision" => Form::range(&range::BUMP_REVISION),
-        _ => find::<Options>(name).or_else(|| find::<Etcd>(name)).or_else(|| find::<AuditFlags>(name)),
+        _ => find::<Options>(name)
+            .or_else(|| find::<Etcd>(name))
+            .or_else(|| find::<AuditFlags>(name))
+            .or_else(|| find::<ShutdownFlags>(name)),
     }
 }
 
 /// The rows of the declared flags of the drop-in.
-fn drop_in<T: Declared>() -> impl Iterator<Item = (&'static str, String, &'static str)> {
+fn drop_in<T: Declared>() -> impl Iterator<Item = (&'static str, String, String)> {
     let flags = T::flags().filter(|flag| flag.usage.drop_in);
     flags.map(|flag| (flag.name, (flag.range)().unwrap_or_default(), flag.help()))
 }

@@ -1,13 +1,14 @@
 //! The flags of `serve` and `run`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, Flag};
+use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, Flag, ShutdownFlags};
 use coracle_control_plane::{Etcd, Options, controllers};
 
-use super::Log;
 use super::declared::{Flags, argument, is_given};
+use super::log::Log;
 
 /// The options of a control plane, and the flags of the process.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Serve {
     pub(super) etcd: Flags<Etcd>,
     admission: Flags<AdmissionFlags>,
     audit: Flags<AuditFlags>,
+    shutdown: Flags<ShutdownFlags>,
     data: DataFlags,
     file: KubeconfigFlag,
     /// The log of the process.
@@ -48,6 +50,7 @@ impl Args for Serve {
                 "data-dir" => Flags::<Etcd>::augment_args(DataFlags::augment_args(command)),
                 "listen" => KubeconfigFlag::augment_args(command),
                 "controllers" => Flags::<AdmissionFlags>::augment_args(command),
+                "goaway-chance" => Flags::<ShutdownFlags>::augment_args(command),
                 _ => command,
             };
         }
@@ -69,6 +72,7 @@ impl FromArgMatches for Serve {
             etcd: Flags::from_arg_matches(matches)?,
             admission: Flags::from_arg_matches(matches)?,
             audit: Flags::from_arg_matches(matches)?,
+            shutdown: Flags::from_arg_matches(matches)?,
             data: DataFlags::from_arg_matches(matches)?,
             file: KubeconfigFlag::from_arg_matches(matches)?,
             log: Log::from_arg_matches(matches)?,
@@ -106,6 +110,11 @@ impl Serve {
     pub fn for_run(mut self) -> Serve {
         self.defaults.clear();
         self
+    }
+
+    /// The time between a signal and the shutdown.
+    pub fn shutdown_delay(&self) -> Duration {
+        self.shutdown.0.delay
     }
 
     /// The file for the kubeconfig of these options; None for a temporary one.

@@ -12,7 +12,7 @@ use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_builtin::admission::PluginSelection;
 use coracle_builtin::authorization::Mode;
-use coracle_control_plane::options::{self, AdmissionFlags, AuditFlags, Declared};
+use coracle_control_plane::options::{self, AdmissionFlags, AuditFlags, Declared, Flag, ShutdownFlags};
 use coracle_control_plane::{ControlPlane, Kinds, Options};
 
 use super::environment::Environment;
@@ -29,49 +29,69 @@ const SECURE_PORT: u16 = 6443;
 
 /// The control plane that the flags and the environment describe.
 ///
+/// Of several flags with wrong values the first one in this order is reported.
+///
 /// # Errors
 /// One line about the flag or variable that is wrong.
 fn options(values: &Values) -> Result<Options, String> {
     let Environment { controllers, nodes, response_latency } = Environment::of_process()?;
-    let mut options: Options = declared(values)?;
-    options.service_accounts = declared(values)?;
-    options.listen = address(values)?;
-    options.advertise_address = advertise_address(values)?;
-    options.mode = authorization(&values.list("authorization-mode"))?;
-    options.admission_plugins = admission_plugins(values)?;
-    options.tls_san = server_names(values)?;
-    options.controllers = controllers;
-    options.nodes = nodes;
-    options.audit = audit(values)?;
-    // kube-apiserver creates none.
-    options.default_storage_class = None;
-    options.response_latency = response_latency;
-    options.service_cidr = service_cidr(&values.list("service-cluster-ip-range"))?;
-    options.serving_files = serving_files(values)?;
-    Ok(options)
+    let listen = address(values)?;
+    let advertise_address = advertise_address(values)?;
+    let mode = authorization(&values.list("authorization-mode"))?;
+    let admission_plugins = admission_plugins(values)?;
+    Options::flags().filter(|flag| flag.name == "feature-gates").try_for_each(|flag| check(flag, values))?;
+    let audit = audit(values)?;
+    let others: Options = declared(values)?;
+    Ok(Options {
+        listen,
+        advertise_address,
+        mode,
+        admission_plugins,
+        tls_san: server_names(values)?,
+        service_accounts: declared(values)?,
+        controllers,
+        nodes,
+        audit,
+        // kube-apiserver creates none.
+        default_storage_class: None,
+        response_latency,
+        service_cidr: service_cidr(&values.list("service-cluster-ip-range"))?,
+        serving_files: serving_files(values)?,
+        ..others
+    })
 }
 
 /// The declared options, as the flags set them.
 fn declared<T: Declared>(values: &Values) -> Result<T, String> {
     let mut options = T::default();
     for flag in T::flags().filter(|flag| flag.usage.drop_in) {
-        let texts: Vec<OsString> = match flag.values {
-            options::Values::List { .. } => values.list(flag.name).into_iter().map(OsString::from).collect(),
-            options::Values::Each => values.each(flag.name).map(OsString::from).collect(),
-            _ => values.text(flag.name).map(OsString::from).into_iter().collect(),
-        };
-        for text in &texts {
-            (flag.check)(std::slice::from_ref(text)).map_err(|why| match why.starts_with("--") {
-                // A message of kube-apiserver itself.
-                true => why,
-                false => invalid(flag.name, &text.to_string_lossy(), &why),
-            })?;
-        }
+        check(flag, values)?;
+        let texts = texts(flag, values);
         if !texts.is_empty() {
             (flag.set)(&mut options, &texts)?;
         }
     }
     Ok(options)
+}
+
+/// Checks the values of a declared flag.
+fn check<T: 'static>(flag: &Flag<T>, values: &Values) -> Result<(), String> {
+    texts(flag, values).iter().try_for_each(|text| {
+        (flag.check)(std::slice::from_ref(text)).map_err(|why| match why.starts_with("--") {
+            // A message of kube-apiserver itself.
+            true => why,
+            false => invalid(flag.name, &text.to_string_lossy(), &why),
+        })
+    })
+}
+
+/// The values of a declared flag.
+fn texts<T: 'static>(flag: &Flag<T>, values: &Values) -> Vec<OsString> {
+    match flag.values {
+        options::Values::List { .. } => values.list(flag.name).into_iter().map(OsString::from).collect(),
+        options::Values::Each => values.each(flag.name).map(OsString::from).collect(),
+        _ => values.text(flag.name).map(OsString::from).into_iter().collect(),
+    }
 }
 
 /// How the server audits.
@@ -212,6 +232,7 @@ fn service_cidr(blocks: &[String]) -> Result<Option<Cidr>, String> {
 /// A server that has not been started.
 pub struct Server {
     options: Options,
+    shutdown: ShutdownFlags,
 }
 
 impl Server {
@@ -220,7 +241,7 @@ impl Server {
     /// # Errors
     /// One line about the flag or variable that is wrong.
     pub fn new(values: &Values) -> Result<Server, String> {
-        Ok(Server { options: options(values)? })
+        Ok(Server { shutdown: declared(values)?, options: options(values)? })
     }
 
     /// Serves until SIGTERM or SIGINT.
@@ -229,7 +250,6 @@ impl Server {
     /// The control plane does not start, or the store cannot be closed.
     pub async fn run(self, kinds: Kinds) -> Result<ExitCode> {
         let mut signals = Signals::new()?;
-        let delay = self.options.shutdown_delay_duration;
         let control_plane = ControlPlane::start(self.options, kinds).await?;
         tracing::info!(
             url = control_plane.url(),
@@ -237,7 +257,7 @@ impl Server {
             "serving, with all data in memory"
         );
         signals.next().await;
-        stop(control_plane, delay, &mut signals).await?;
+        stop(control_plane, self.shutdown.delay, &mut signals).await?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -342,6 +362,32 @@ mod tests {
         ] {
             let error = options(&values(&[argument])).expect_err(argument);
             assert!(error.contains(want) && !error.contains('\n'), "{argument}: {error}");
+        }
+    }
+
+    #[test]
+    fn of_several_wrong_values_the_first_one_in_the_order_is_reported() {
+        let wrong = [
+            "--shutdown-delay-duration=x",
+            "--bind-address=x",
+            "--secure-port=0",
+            "--advertise-address=x",
+            "--authorization-mode=x",
+            "--enable-admission-plugins=x",
+            "--feature-gates=x",
+            "--audit-log-maxage=-1",
+            "--event-ttl=x",
+            "--goaway-chance=1",
+            "--service-cluster-ip-range=x",
+            "--tls-cert-file=/x",
+        ];
+        let error = |arguments: &[&str]| Server::new(&values(arguments)).err();
+        for (at, first) in wrong.iter().enumerate() {
+            let alone = error(&[first]);
+            assert!(alone.is_some(), "{first}");
+            let mut all = wrong[at..].to_vec();
+            all.reverse();
+            assert_eq!(error(&all), alone, "{first}");
         }
     }
 

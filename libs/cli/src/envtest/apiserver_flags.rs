@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, Values};
+use coracle_control_plane::options::{AdmissionFlags, AuditFlags, Declared, ShutdownFlags, Values};
 use coracle_control_plane::{Options, ServiceAccountIssuer};
 
 use super::apiserver::NAME;
@@ -15,6 +15,7 @@ static TABLE: LazyLock<Vec<Flag>> = LazyLock::new(|| {
     table.extend(declared::<ServiceAccountIssuer>());
     table.extend(declared::<AdmissionFlags>());
     table.extend(declared::<AuditFlags>());
+    table.extend(declared::<ShutdownFlags>());
     let without_effect = WITHOUT_EFFECT.iter().flat_map(|(kind, names)| {
         names.split_whitespace().map(|name| Flag { name, kind: *kind, is_used: false })
     });

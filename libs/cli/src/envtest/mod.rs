@@ -16,6 +16,9 @@ use coracle_control_plane::Kinds;
 
 use flags::{FlagSet, Request, Values};
 
+use crate::cli::{Log, LogFormat};
+use crate::process::run_to_end;
+
 /// A program of envtest whose place Coracle takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
@@ -54,7 +57,7 @@ impl Program {
 
     fn run_with(self, flags: &FlagSet, values: &Values, kinds: Kinds) -> ExitCode {
         let without_effect: Vec<&str> = flags.without_effect(values).collect();
-        let log = crate::cli::Log { log_format: crate::cli::LogFormat::Text, verbose: 1 };
+        let log = Log { log_format: LogFormat::Text, verbose: 1 };
         let report = move || {
             if !without_effect.is_empty() {
                 tracing::info!(flags = without_effect.join(" "), "flags without effect");
@@ -62,14 +65,14 @@ impl Program {
         };
         let outcome = match self {
             Program::ApiServer => match apiserver::Server::new(values) {
-                Ok(server) => crate::run_to_end(log, async {
+                Ok(server) => run_to_end(log, async {
                     report();
                     server.run(kinds).await
                 }),
                 Err(line) => Err(line),
             },
             Program::Etcd => match etcd::Etcd::new(values) {
-                Ok(etcd) => crate::run_to_end(log, async {
+                Ok(etcd) => run_to_end(log, async {
                     report();
                     etcd.run().await
                 }),

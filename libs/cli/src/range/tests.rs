@@ -133,6 +133,6 @@ fn errors_name_the_flag_the_value_and_the_range() {
     ] {
         let arguments = ["coracle"].into_iter().chain(line.split_whitespace());
         let error = Cli::try_parse_from(arguments).expect_err(line);
-        assert_eq!(crate::one_line(&error), want);
+        assert_eq!(crate::process::one_line(&error), want);
     }
 }

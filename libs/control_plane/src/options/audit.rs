@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use coracle_apiserver::audit::{AuditOptions, Format, LogOptions, Mode, Rotation};
 
+use super::declare::{BOTH, options};
 use super::form::{File, Parsed, Switch};
-use super::{BOTH, options};
-use crate::range::{self, Range, check};
+use super::range::{self, Range, check};
 
 options! {
     /// The flags of auditing. Format and mode stay texts until all is known, so that errors are those of kube-apiserver.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use super::form::Form;
+use super::values::Values;
 
 /// A struct of options that was declared by [`options!`].
 pub trait Declared: Default + Sized + 'static {
@@ -45,9 +46,13 @@ pub struct Flag<S: 'static> {
 }
 
 impl<S: Declared> Flag<S> {
-    /// The documentation, in one line without a full stop.
-    pub fn help(&self) -> &'static str {
-        self.doc.trim().trim_end_matches('.')
+    /// The help, in one line without a full stop.
+    pub fn help(&self) -> String {
+        let doc = self.usage.help.unwrap_or(self.doc).trim().trim_end_matches('.');
+        match self.values {
+            Values::Each => format!("{doc}; may be repeated"),
+            _ => doc.to_owned(),
+        }
     }
 
     /// The default, as text; None if there is none.
@@ -58,31 +63,6 @@ impl<S: Declared> Flag<S> {
             Some(serve) => Some(format!("{serve}; of `run`: {}", default.as_deref().unwrap_or("nowhere"))),
         }
     }
-}
-
-/// The values that a flag takes on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values {
-    /// None: the flag stands for `true`.
-    Switch,
-    /// One whole number; `signed` if a negative one is refused by its range, not by the parser of flags.
-    Number {
-        /// Whether the type has negative numbers.
-        signed: bool,
-    },
-    /// One text.
-    Text,
-    /// One path of a file or directory.
-    File,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// One text at a time; the flag may be repeated.
-    Each,
-    /// Elements separated by commas; the flag may be repeated.
-    List {
-        /// Whether elements may begin with a hyphen.
-        hyphens: bool,
-    },
 }
 
 /// The programs that have a flag, and its relations to others.
@@ -96,10 +76,12 @@ pub struct Usage {
     pub serve_default: Option<&'static str>,
     /// The flag without which this one is refused.
     pub needs: Option<&'static str>,
+    /// The help, if it is not the documentation of the option.
+    pub help: Option<&'static str>,
 }
 
 /// The usage of a flag of `coracle serve`.
-pub const SERVE: Usage = Usage { serve: true, drop_in: false, serve_default: None, needs: None };
+pub const SERVE: Usage = Usage { serve: true, drop_in: false, serve_default: None, needs: None, help: None };
 /// The usage of a flag of the drop-in `kube-apiserver`.
 pub const DROP_IN: Usage = Usage { serve: false, drop_in: true, ..SERVE };
 /// The usage of a flag of both.
@@ -113,6 +95,11 @@ impl Usage {
     pub(crate) const fn needs(self, flag: &'static str) -> Usage {
         Usage { needs: Some(flag), ..self }
     }
+
+    /// For an option whose text on the command line is not its value in the library.
+    pub(crate) const fn with_help(self, text: &'static str) -> Usage {
+        Usage { help: Some(text), ..self }
+    }
 }
 
 /// The values of a form, for constants.
@@ -123,7 +110,8 @@ pub(crate) const fn values_of<T, F: Form<T>>(_: &F) -> Values {
 /// Declares a struct of options. Each field is declared as
 ///
 /// ```text
-/// /// The documentation: of the field, of the Builder's method, in `--help` and in docs/reference/flags.md.
+/// /// The documentation: of the field, of the Builder's method, and, unless the usage has another help, in `--help` and in
+/// /// docs/reference/flags.md.
 /// FIELD: TYPE = DEFAULT, "FLAG" "VALUE_NAME" as FORM, USAGE;
 /// ```
 ///
@@ -157,9 +145,9 @@ macro_rules! options {
             }
         }
 
-        impl $crate::options::Declared for $options {
-            const FIELDS: &'static [Option<$crate::options::Flag<$options>>] = &[$(
-                $crate::options::options!(
+        impl $crate::options::declare::Declared for $options {
+            const FIELDS: &'static [Option<$crate::options::declare::Flag<$options>>] = &[$(
+                $crate::options::declare::options!(
                     @flag $field: $type, concat!($($doc),+) $(, $name $value as $form, $usage)?
                 )
             ),*];
@@ -181,11 +169,11 @@ macro_rules! options {
     };
     (@flag $field:ident: $type:ty, $doc:expr, $name:literal $value:literal as $form:expr, $usage:expr) => {{
         use $crate::options::form::Form;
-        Some($crate::options::Flag {
+        Some($crate::options::declare::Flag {
             name: $name,
             value_name: $value,
             doc: $doc,
-            values: $crate::options::values_of::<$type, _>(&$form),
+            values: $crate::options::declare::values_of::<$type, _>(&$form),
             usage: $usage,
             check: |texts| Form::<$type>::read(&$form, texts).map(drop),
             set: |options, texts| {

@@ -12,8 +12,8 @@ use coracle_apiserver::serve::GoawayChance;
 use coracle_builtin::authorization::Mode;
 use coracle_storage::log::Durability;
 
-use super::Values;
-use crate::range::{self, Quantity, Range};
+use super::range::{self, Quantity, Range};
+use super::values::Values;
 
 /// The form of an option of the type `T` on the command line.
 pub trait Form<T> {

@@ -1,10 +1,12 @@
 //! Flushing in the background, at most so long after a change.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::log::{
     error::LogError,
@@ -54,7 +56,7 @@ impl Flusher {
     }
 
     pub fn changed(&self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if !state.dirty {
             state.dirty = true;
             self.shared.wake.notify_one();
@@ -64,7 +66,7 @@ impl Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        self.shared.lock().stopped = true;
+        self.shared.state.lock().stopped = true;
         self.shared.wake.notify_one();
         // It cannot have panicked in a way that is not reported already.
         let _ = self.thread.take().map(JoinHandle::join);
@@ -75,17 +77,11 @@ impl Shared {
     /// Waits for a change, and then for the interval to pass. False once stopped.
     fn wait(&self, interval: Duration) -> bool {
         let idle = |state: &mut State| !state.dirty && !state.stopped;
-        let state = self.wake.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        let (mut state, _) = self
-            .wake
-            .wait_timeout_while(state, interval, |state| !state.stopped)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.wake.wait_while(&mut state, idle);
+        self.wake.wait_while_for(&mut state, |state| !state.stopped, interval);
         // What changes while the flush is under way needs another.
         state.dirty = false;
         !state.stopped
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

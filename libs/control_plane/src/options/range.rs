@@ -6,7 +6,7 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use crate::options::Values;
+use super::values::Values;
 
 const HOUR: u64 = 60 * 60;
 const DAY: u64 = 24 * HOUR;

@@ -1,0 +1,73 @@
+//! The process of a command: its runtime, its log, and errors of one line.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::{Log, LogFormat};
+
+/// Runs to the end, with the log on standard error; an error is reported as one line.
+pub fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode {
+    run_to_end(log, work).unwrap_or_else(|line| report_failure(&line, 1))
+}
+
+/// Runs to the end, with the log on standard error.
+///
+/// # Errors
+/// One line for the operator.
+pub fn run_to_end(log: Log, work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode, String> {
+    start_log(log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let outcome = runtime.block_on(work);
+    // A blocked thread must not keep a stopped server from ending.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
+    outcome.map_err(|error| error_line(&error))
+}
+
+/// Prints a failure as one line.
+pub fn report_failure(line: &str, code: u8) -> ExitCode {
+    eprintln!("coracle: {line}");
+    ExitCode::from(code)
+}
+
+/// An error and its causes on one line: the first line of each, unless the text contains it already.
+pub fn error_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        let cause = cause.lines().next().unwrap_or_default();
+        if line.is_empty() {
+            line = cause.to_owned();
+        } else if !line.contains(cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+/// clap's message without the usage after it.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    message.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+fn start_log(Log { log_format, verbose }: Log) {
+    use tracing_subscriber::EnvFilter;
+    let level = match verbose {
+        // Failed requests of kube's client are returned as errors; its own log would repeat them.
+        0 => "warn,kube_client=off",
+        1 => "info,kube_client=off",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let colours = std::io::stderr().is_terminal();
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    match log_format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+}

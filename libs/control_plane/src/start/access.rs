@@ -1,0 +1,104 @@
+//! Access: keys and certificates, and what authenticates and authorizes requests by them.
+
+use std::sync::Arc;
+
+use coracle_apimachinery::resource_info::ResourceTable;
+use coracle_apiserver::access::authenticate::TokenAuthenticator;
+use coracle_apiserver::access::authorize::Authorizer;
+use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::access::front_proxy::FrontProxy;
+use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
+use coracle_apiserver::access::tls::Tls;
+use coracle_apiserver::access::token_file::TokenFile;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::webhook::ClientManager;
+use coracle_builtin::rbac::RbacAuthorizer;
+use coracle_builtin::services::EndpointServiceResolver;
+use coracle_clock::Clock;
+use coracle_storage::Store;
+
+use crate::error::Error;
+use crate::options::{Options, ServiceAccountIssuer};
+
+/// The keys and certificates of a server. Nothing of them runs.
+pub struct Access {
+    pub certificates: Certificates,
+    pub tls: Arc<Tls>,
+    pub authorizer: Arc<Authorizer>,
+    /// The roles that are stored, whether they decide or not.
+    pub rbac: Arc<RbacAuthorizer>,
+    pub signing_key: Arc<SigningKey>,
+    /// The authenticators of tokens that are known before there is a registry.
+    pub tokens: Vec<Box<dyn TokenAuthenticator>>,
+    /// The authority of the front proxy, in PEM.
+    pub front_proxy_ca: String,
+    /// The clients of webhooks and aggregated API servers, with the certificate of the front proxy.
+    pub clients: Arc<ClientManager>,
+}
+
+impl Access {
+    /// Reads keys and certificates, or creates and stores those that are missing.
+    ///
+    /// # Errors
+    /// One of them cannot be read, created or stored.
+    pub fn new(
+        options: &Options,
+        token_file: Option<TokenFile>,
+        store: &Store<ObjectIndex>,
+        resources: &ResourceTable,
+    ) -> Result<Access, Error> {
+        // Our own certificates are valid by the time of those who verify them.
+        let real_time = Clock::system();
+        let certificates = certificates(options, &real_time)?;
+        let tls = Arc::new(certificates.tls()?);
+        let rbac = Arc::new(RbacAuthorizer::new(store.clone(), resources));
+        let authorizer = Arc::new(options.mode.authorizer(&rbac));
+        let signing_key = Arc::new(signing_key(options)?);
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
+        if let Some(file) = token_file {
+            tokens.push(Box::new(file.with_audiences(signing_key.issuers().to_vec())));
+        }
+        let front_proxy = FrontProxy::generate(real_time.now().into())?;
+        let services = EndpointServiceResolver::new(options.webhook_service_urls.iter().cloned());
+        let clients =
+            ClientManager::new(services).with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
+        Ok(Access {
+            certificates,
+            tls,
+            authorizer,
+            rbac,
+            signing_key,
+            tokens,
+            front_proxy_ca: front_proxy.ca_pem,
+            clients: Arc::new(clients),
+        })
+    }
+}
+
+fn signing_key(options: &Options) -> Result<SigningKey, Error> {
+    let ServiceAccountIssuer { signing_key_file, key_files, issuers } = &options.service_accounts;
+    let key = match (signing_key_file, &options.data_dir) {
+        (Some(file), _) => SigningKey::in_file(file)?,
+        (None, None) => SigningKey::ephemeral()?,
+        (None, Some(directory)) => SigningKey::in_folder(&directory.join("pki"))?,
+    };
+    let mut others = Vec::new();
+    for file in key_files {
+        others.extend(VerificationKey::in_file(file)?);
+    }
+    Ok(key.with_verification_keys(others).with_issuers(issuers.clone()))
+}
+
+fn certificates(options: &Options, clock: &Clock) -> Result<Certificates, Error> {
+    let mut certificates = match &options.data_dir {
+        None => Certificates::ephemeral(&options.tls_san, clock)?,
+        Some(directory) => Certificates::in_folder(&directory.join("pki"), &options.tls_san, clock)?,
+    };
+    if let Some((certificate, key)) = &options.serving_files {
+        certificates = certificates.with_serving_files(certificate, key)?;
+    }
+    if let Some(file) = &options.client_ca_file {
+        certificates = certificates.with_client_ca_file(file)?;
+    }
+    Ok(certificates)
+}

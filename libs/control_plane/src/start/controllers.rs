@@ -1,0 +1,128 @@
+//! The controllers of a control plane, and its simulation.
+
+use std::sync::Arc;
+
+use coracle_clock::Clock;
+use coracle_controller_runtime::leader;
+use coracle_controller_runtime::metrics::Metrics;
+use coracle_controller_runtime::supervise::Readiness;
+use coracle_controller_runtime::{Context, run_selected};
+use coracle_controllers::Settings;
+use coracle_storage::StoreError;
+use futures::future::{BoxFuture, FutureExt, join};
+use kube::Client;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::phase::{Phase, Started};
+use crate::controllers;
+
+/// The controllers and the simulation of a control plane, with what they run with.
+#[derive(Clone)]
+pub struct Controllers {
+    /// The client of all of them, with [`coracle_controllers::USER_AGENT`]: its first part owns what they write.
+    pub client: Client,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub readiness: Readiness,
+    pub settings: Settings,
+    /// The number of nodes to simulate.
+    pub nodes: usize,
+    /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
+    pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+impl Controllers {
+    /// Starts those that are selected. Where others run controllers on the same store, they run in one process at a time.
+    pub fn start(self, others_run_too: bool, started: &mut Started) {
+        match others_run_too {
+            false => {
+                let mut tasks = JoinSet::new();
+                tasks.spawn(self.run());
+                started.push(Alone(tasks));
+            }
+            true => {
+                let (stop, stopped) = oneshot::channel();
+                let work = tokio::spawn(self.run_elected(stopped));
+                started.push(Elected { stop, work });
+            }
+        }
+    }
+
+    /// Runs those that are selected until the future is dropped. They share their caches.
+    fn run(self) -> BoxFuture<'static, ()> {
+        let simulation =
+            coracle_simulation::Settings { nodes: Some(self.nodes), volumes: self.settings.volumes.clone() };
+        let context = Context::new(self.client, self.clock, self.metrics, self.settings);
+        let is_selected = |name: &str| (self.is_selected)(name);
+        let controllers: Vec<_> =
+            coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();
+        let mut simulated: Vec<_> =
+            coracle_simulation::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();
+        // Without a controller or a node there is nothing to simulate.
+        if !controllers.is_empty() || !simulated.is_empty() || self.nodes > 0 {
+            simulated.extend(coracle_simulation::ALWAYS);
+        }
+        let simulation = run_selected(context.with_settings(simulation), simulated, self.readiness.clone());
+        join(run_selected(context, controllers, self.readiness), simulation).map(drop).boxed()
+    }
+
+    /// Runs them whenever this process holds the lease of kube-controller-manager, until `stop` is sent. A lease that is lost is
+    /// competed for again.
+    async fn run_elected(self, mut stop: oneshot::Receiver<()>) {
+        loop {
+            let stopped = async {
+                // A dropped sender stops the controllers as well.
+                let _ = (&mut stop).await;
+            };
+            let context = Context::new(self.client.clone(), self.clock.clone(), self.metrics.clone(), ());
+            let work = self.clone();
+            let lead = async move { work.run().await };
+            match leader::run_elected(&context, controllers::identity(), lead.boxed(), stopped.boxed()).await
+            {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, "another server may run the controllers"),
+            }
+        }
+    }
+}
+
+/// Controllers of a store that no other process has.
+struct Alone(JoinSet<()>);
+
+impl Phase for Alone {
+    fn abort(&mut self) {
+        self.0.abort_all();
+    }
+
+    fn stop(mut self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        async move {
+            self.0.shutdown().await;
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Controllers that run while this process holds the lease, which it releases when they are stopped.
+struct Elected {
+    stop: oneshot::Sender<()>,
+    work: JoinHandle<()>,
+}
+
+impl Phase for Elected {
+    fn abort(&mut self) {
+        self.work.abort();
+    }
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        let Elected { stop, work } = *self;
+        async move {
+            // The election may have ended already.
+            let _ = stop.send(());
+            let _ = work.await;
+            Ok(())
+        }
+        .boxed()
+    }
+}

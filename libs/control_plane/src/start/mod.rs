@@ -1,0 +1,123 @@
+//! The start of a control plane, phase by phase, and its end.
+//!
+//! | file | phase | what ends it |
+//! | --- | --- | --- |
+//! | `preparation.rs` | configuration files, the audit log, the port | dropping it |
+//! | `storage.rs` | the store | it is closed |
+//! | `access.rs` | keys and certificates | nothing of it runs |
+//! | `registry.rs` | the registry, the objects of the start, those that advertise the server | nothing of it runs |
+//! | `volumes.rs` | the directory of the volumes | it is removed, if it is a temporary one |
+//! | `serving.rs`, `background.rs`, `health.rs` | the API server | its own work ends, requests finish, and records are flushed |
+//! | `controllers.rs`, `settings.rs` | the controllers and the simulation | they end, and the lease is released |
+//!
+//! A phase that runs something adds itself to [`Started`] (`phase.rs`). That stops them in reverse order: after a phase that fails,
+//! at the shutdown, and where the control plane or the future that starts it is dropped.
+
+mod access;
+mod background;
+mod controllers;
+mod health;
+mod phase;
+mod preparation;
+mod registry;
+mod serving;
+mod settings;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::serve::Api;
+use coracle_apiserver::telemetry::health::Hook;
+use coracle_controller_runtime::metrics::Metrics;
+use coracle_controller_runtime::supervise::Readiness;
+use coracle_storage::Store;
+
+use access::Access;
+use controllers::Controllers;
+use phase::Started;
+use preparation::Preparation;
+use serving::{Parts, Served};
+use settings::settings;
+
+use crate::client::client;
+use crate::error::Error;
+use crate::kinds::Kinds;
+use crate::options::Options;
+
+/// The user of the controllers, as kube-controller-manager's.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// The timeout of the initial sync of the controllers' caches.
+const CONTROLLERS_START: Duration = Duration::from_secs(10);
+
+/// A control plane that serves.
+pub struct Running {
+    pub api: Api,
+    pub certificates: Certificates,
+    pub address: SocketAddr,
+    /// Finished when the shutdown begins.
+    pub shutdown: Hook,
+    pub store: Store<ObjectIndex>,
+    pub started: Started,
+}
+
+/// Starts all phases. Those that were started are stopped if one fails, before this returns.
+///
+/// # Errors
+/// The error of the phase that failed.
+pub async fn start(options: Options, kinds: Kinds) -> Result<Running, Error> {
+    let mut started = Started::none();
+    match start_phases(&options.within_ranges(), kinds, &mut started).await {
+        Ok((Served { api, certificates, address, shutdown }, store)) => {
+            Ok(Running { api, certificates, address, shutdown, store, started })
+        }
+        Err(error) => {
+            // The phase has logged what it could not stop.
+            let _ = started.stop().await;
+            Err(error)
+        }
+    }
+}
+
+async fn start_phases(
+    options: &Options,
+    kinds: Kinds,
+    started: &mut Started,
+) -> Result<(Served, Store<ObjectIndex>), Error> {
+    let mut preparation = Preparation::new(options).await?;
+    let resources = SharedResourceTable::new((kinds.built_in)());
+    let store = storage::open(options, resources.clone(), started).await?;
+    let access = Access::new(options, preparation.token_file.take(), &store, &resources.load())?;
+    let registry = registry::assemble(options, &preparation, &access, &store, resources);
+    registry::bootstrap(&registry, options, &preparation, &access).await?;
+    let advertisement = registry::advertise(&registry, options, &preparation).await?;
+    let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started)?;
+
+    let readiness = Readiness::default();
+    let settings = settings(options, &access, &volumes, preparation.features.clone());
+    let metrics = Metrics::new(preparation.metrics.registry().clone());
+    let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
+    let parts = Parts { options, kinds, preparation, access, registry, advertisement, readiness: &readiness };
+    let served = serving::start(parts, started);
+    let controllers = Controllers {
+        client: client(&served.api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+        clock,
+        metrics,
+        readiness: readiness.clone(),
+        settings,
+        nodes: options.nodes,
+        is_selected,
+    };
+    controllers.start(store.has_other_writers(), started);
+    // If this takes too long, `/readyz` continues to report what is missing.
+    #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
+    let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
+    Ok((served, store))
+}

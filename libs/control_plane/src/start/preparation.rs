@@ -1,0 +1,63 @@
+//! Preparation: the cheap steps that can fail. They come first, so that an error in the configuration creates no files.
+
+use std::sync::Arc;
+
+use coracle_apimachinery::features::FeatureGates;
+use coracle_apiserver::access::token_file::TokenFile;
+use coracle_apiserver::audit::Auditor;
+use coracle_apiserver::serve::listener::Listener;
+use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
+use coracle_clock::Clock;
+
+use crate::controllers;
+use crate::error::Error;
+use crate::options::Options;
+
+/// The parts of a server that are there before its store. Dropping them closes the port; nothing was recorded yet.
+pub struct Preparation {
+    pub features: Arc<FeatureGates>,
+    pub token_file: Option<TokenFile>,
+    /// The time that the API server and the controllers live by.
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub auditor: Option<Arc<Auditor>>,
+    /// Connections wait until the server accepts them.
+    pub listener: Listener,
+    pub tracer: Arc<Tracer>,
+    /// Whether a controller is selected, by its name.
+    pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+impl Preparation {
+    /// Reads the configuration files, opens the audit log and binds the port.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or the port is taken.
+    pub async fn new(options: &Options) -> Result<Preparation, Error> {
+        let overrides = options.feature_gates.iter().map(|(name, value)| (name, *value));
+        let features = Arc::new(FeatureGates::new(overrides)?);
+        let tracing = options.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
+        let token_file = options.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
+        let clock = Clock::system();
+        let metrics = Metrics::new();
+        let auditor = Auditor::new(&options.audit, metrics.registry(), clock.clone())?;
+        let listener = Listener::bind(options.listen)
+            .await
+            .map_err(|cause| Error::Listen { address: options.listen, cause })?
+            .with_goaway_chance(options.goaway_chance)
+            .with_response_latency(options.response_latency);
+        let tracer = Arc::new(match tracing {
+            Some(configuration) => Tracer::new(
+                &configuration,
+                listener.address().to_string(),
+                metrics.registry(),
+                clock.clone(),
+            )?,
+            None => Tracer::default(),
+        });
+        let selection = options.controllers.clone();
+        let is_selected = Arc::new(move |name: &str| controllers::is_selected(&selection, name));
+        Ok(Preparation { features, token_file, clock, metrics, auditor, listener, tracer, is_selected })
+    }
+}

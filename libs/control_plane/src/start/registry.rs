@@ -1,0 +1,95 @@
+//! The registry with its admission plugins, and the objects that are stored before it is served.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use coracle_apimachinery::allocation::SERVICE_CIDR;
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::admission::AdmissionMetrics;
+use coracle_apiserver::admission::webhook::WebhookContext;
+use coracle_apiserver::registry::{self, ObjectIndex, Registry};
+use coracle_apiserver::webhook::ConversionMetrics;
+use coracle_builtin::admission::{self, PluginContext};
+use coracle_builtin::allocation::ServiceAllocator;
+use coracle_builtin::start::{self, Advertisement, publish_authentication};
+use coracle_storage::Store;
+
+use super::access::Access;
+use super::preparation::Preparation;
+use crate::controllers;
+use crate::error::Error;
+use crate::options::Options;
+
+/// Makes the registry over a store. Nothing of it runs, and nothing is stored yet.
+pub fn assemble(
+    options: &Options,
+    preparation: &Preparation,
+    access: &Access,
+    store: &Store<ObjectIndex>,
+    resources: Arc<SharedResourceTable>,
+) -> Arc<Registry> {
+    let Preparation { features, clock, metrics, .. } = preparation;
+    let Access { authorizer, rbac, clients, .. } = access;
+    let registry_config =
+        registry::Config::new(store.clone(), resources.clone(), clock.clone(), authorizer.clone());
+    let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);
+    let plugin_context = PluginContext {
+        authorizer: authorizer.clone(),
+        rbac: rbac.clone(),
+        webhooks: WebhookContext {
+            resources,
+            clients: clients.clone(),
+            metrics: Arc::new(AdmissionMetrics::new(metrics.registry())),
+        },
+    };
+    let max_pods = usize::try_from(options.max_pods).unwrap_or(usize::MAX);
+    let max_pods = if max_pods == 0 { usize::MAX } else { max_pods };
+    Arc::new(Registry::new(registry::Config {
+        chain: admission::chain(&options.admission_plugins, features, max_pods, &plugin_context),
+        features: features.clone(),
+        webhook_clients: clients.clone(),
+        conversion_metrics: Arc::new(ConversionMetrics::new(metrics.registry())),
+        allocator: Some(Box::new(ServiceAllocator::new(service_cidr))),
+        ..registry_config
+    }))
+}
+
+/// Stores the objects that are there from the start.
+///
+/// # Errors
+/// The store rejects them.
+pub async fn bootstrap(
+    registry: &Registry,
+    options: &Options,
+    preparation: &Preparation,
+    access: &Access,
+) -> Result<(), Error> {
+    let port = preparation.listener.address().port();
+    let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);
+    let class = options.default_storage_class.as_deref();
+    start::bootstrap(registry, port, service_cidr, class, &*preparation.is_selected)
+        .await
+        .map_err(|e| Error::Bootstrap(e.to_string()))?;
+    publish_authentication(registry, &access.certificates.client_ca_pem()?, &access.front_proxy_ca)
+        .await
+        .map_err(|e| Error::Bootstrap(e.to_string()))
+}
+
+/// Stores the objects in which clients in the cluster find the server, if it has an address for them.
+///
+/// # Errors
+/// The store rejects them.
+pub async fn advertise(
+    registry: &Arc<Registry>,
+    options: &Options,
+    preparation: &Preparation,
+) -> Result<Option<Advertisement>, Error> {
+    let advertisement = options.advertise_address.map(|address| {
+        let address = SocketAddr::new(address, preparation.listener.address().port());
+        Advertisement::new(registry.clone(), address, controllers::hostname())
+    });
+    if let Some(advertisement) = &advertisement {
+        advertisement.publish().await.map_err(|e| Error::Bootstrap(e.to_string()))?;
+    }
+    Ok(advertisement)
+}

@@ -1,0 +1,125 @@
+//! The API server: the API over the registry, the work of its own, and the listener that serves it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use coracle_apiserver::access::authenticate::Authenticator;
+use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::audit::Auditor;
+use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::registry::Registry;
+use coracle_apiserver::serve::{Api, Config};
+use coracle_apiserver::telemetry::health::Hook;
+use coracle_apiserver::telemetry::tracer::Tracer;
+use coracle_builtin::start::Advertisement;
+use coracle_builtin::tokens::ServiceAccountTokens;
+use coracle_controller_runtime::supervise::Readiness;
+use coracle_storage::StoreError;
+use futures::future::{BoxFuture, FutureExt};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::access::Access;
+use super::background::{self, RemoteApis};
+use super::health::{ServerHealth, health};
+use super::phase::{Phase, Started};
+use super::preparation::Preparation;
+use crate::kinds::Kinds;
+use crate::options::Options;
+
+/// The parts that an API server is made of.
+pub struct Parts<'a> {
+    pub options: &'a Options,
+    pub kinds: Kinds,
+    pub preparation: Preparation,
+    pub access: Access,
+    pub registry: Arc<Registry>,
+    pub advertisement: Option<Advertisement>,
+    pub readiness: &'a Readiness,
+}
+
+/// An API that is served.
+pub struct Served {
+    pub api: Api,
+    pub certificates: Certificates,
+    pub address: SocketAddr,
+    /// Finished when the shutdown begins.
+    pub shutdown: Hook,
+}
+
+/// A server that stops serving when it is stopped.
+struct Server {
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+    background: JoinSet<()>,
+    auditor: Option<Arc<Auditor>>,
+    tracer: Arc<Tracer>,
+}
+
+impl Phase for Server {
+    fn abort(&mut self) {
+        self.background.abort_all();
+    }
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        let Server { stop, serving, mut background, auditor, tracer } = *self;
+        async move {
+            background.shutdown().await;
+            // The server may have ended already.
+            let _ = stop.send(());
+            let _ = serving.await;
+            if let Some(auditor) = auditor {
+                auditor.flush().await;
+            }
+            tracer.flush().await;
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Starts the work of the server and accepts connections.
+pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
+    let Parts { options, kinds, preparation, access, registry, advertisement, readiness } = parts;
+    let Preparation { clock, metrics, auditor, listener, tracer, is_selected, .. } = preparation;
+    let Access { certificates, tls, authorizer, signing_key, mut tokens, .. } = access;
+    tokens.push(Box::new(ServiceAccountTokens {
+        key: signing_key.clone(),
+        cluster: registry.clone(),
+        clock: clock.clone(),
+    }));
+    let ServerHealth { health, start_hooks, shutdown } = health(&registry.store, readiness);
+    let other_paths = health.paths().chain(["/metrics".to_owned()]);
+    let remote = RemoteApis::default();
+    let address = listener.address();
+    let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
+        .with_remote(remote.groups.clone(), remote.documents.clone());
+    let background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
+    let authenticator = Authenticator::new(tokens, clock)
+        .with_audiences(signing_key.issuers().to_vec())
+        .with_anonymous(options.anonymous_auth);
+    let api = Api::new(Config {
+        registry,
+        authenticator,
+        authorizer,
+        signing_key,
+        extensions: coracle_builtin::extensions(),
+        discovery,
+        health,
+        metrics,
+        tracer: tracer.clone(),
+        auditor: auditor.clone(),
+    });
+    let (stop, stopped) = oneshot::channel();
+    let serving = tokio::spawn(listener.serve(
+        api.clone(),
+        tls,
+        Box::pin(async {
+            // A dropped sender stops the server as well.
+            let _ = stopped.await;
+        }),
+    ));
+    start_hooks.iter().for_each(Hook::finish);
+    started.push(Server { stop, serving, background, auditor, tracer });
+    Served { api, certificates, address, shutdown }
+}

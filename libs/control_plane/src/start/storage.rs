@@ -1,0 +1,102 @@
+//! The store: a log of our own, in memory or in the data directory, or an etcd cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::registry::{ObjectIndex, open_store};
+use coracle_storage::log::{EphemeralLog, Log, SledLog};
+use coracle_storage::{Limits, Store, StoreError};
+use futures::future::{BoxFuture, FutureExt};
+
+use super::phase::{Phase, Started};
+use crate::data_dir;
+use crate::error::Error;
+use crate::maintenance::STORE;
+use crate::options::Options;
+
+/// A store that releases its log when it is stopped.
+struct OpenStore(Store<ObjectIndex>);
+
+impl Phase for OpenStore {
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        async move {
+            let closed = self.0.close().await;
+            if let Err(error) = &closed {
+                tracing::error!(%error, "the store did not close");
+            }
+            closed
+        }
+        .boxed()
+    }
+}
+
+/// Opens the store, after preparing the data directory.
+///
+/// # Errors
+/// The directory or the log cannot be used.
+pub async fn open(
+    options: &Options,
+    resources: Arc<SharedResourceTable>,
+    started: &mut Started,
+) -> Result<Store<ObjectIndex>, Error> {
+    let store = open_log(options, resources).await?;
+    started.push(OpenStore(store.clone()));
+    Ok(store)
+}
+
+async fn open_log(
+    options: &Options,
+    resources: Arc<SharedResourceTable>,
+) -> Result<Store<ObjectIndex>, Error> {
+    let (data_dir, durability) = (options.data_dir.clone(), options.durability);
+    let store_options = coracle_storage::Options {
+        limits: Limits {
+            store_bytes: if options.max_store_bytes == 0 { u64::MAX } else { options.max_store_bytes },
+            ..Limits::default()
+        },
+        ..store_options()
+    };
+    let etcd =
+        options.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), options.event_ttl)).transpose()?;
+    let open = move || {
+        let log: Box<dyn Log> = match (data_dir, etcd) {
+            (None, None) => Box::new(EphemeralLog::new()),
+            (None, Some(log)) => Box::new(log),
+            (Some(directory), etcd) => {
+                data_dir::prepare(&directory)
+                    .map_err(|cause| Error::File { path: directory.clone(), cause })?;
+                match etcd {
+                    None => Box::new(SledLog::open(&directory.join(STORE), durability)?),
+                    Some(log) => Box::new(log),
+                }
+            }
+        };
+        Ok(open_store(log, resources, store_options)?)
+    };
+    match tokio::task::spawn_blocking(open).await {
+        Ok(opened) => opened,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down, and the caller with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// The options of a store that reports on standard error when loading takes long.
+#[expect(clippy::disallowed_methods, reason = "the time that loading takes is measured")]
+fn store_options() -> coracle_storage::Options {
+    const QUIET: Duration = Duration::from_secs(1);
+    let started = std::time::Instant::now();
+    let mut reported = started;
+    coracle_storage::Options {
+        progress: Some(Box::new(move |versions| {
+            if reported.elapsed() > QUIET {
+                reported = std::time::Instant::now();
+                eprintln!("coracle: loading, {versions} versions so far");
+            }
+        })),
+        ..coracle_storage::Options::default()
+    }
+}

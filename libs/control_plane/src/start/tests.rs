@@ -1,0 +1,215 @@
+//! Starts that fail in each phase, that are cancelled, and that succeed: nothing of them runs afterwards.
+#![expect(clippy::disallowed_methods, reason = "deadlines of tests")]
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use coracle_apiserver::audit::AuditOptions;
+use coracle_storage::log::{Durability, SledLog};
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use super::*;
+use crate::control_plane::ControlPlane;
+use crate::maintenance::STORE;
+
+const KINDS: Kinds =
+    Kinds { built_in: coracle_resources::built_in, extension: coracle_resources::metrics_extension };
+
+/// The time by which what ends in the background has ended.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A data directory and a port, which a control plane that has ended leaves to the next one.
+struct Place {
+    directory: TempDir,
+    address: SocketAddr,
+}
+
+impl Place {
+    fn new() -> Place {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Place { directory: tempfile::tempdir().unwrap(), address: free.local_addr().unwrap() }
+    }
+
+    fn data_dir(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            data_dir: Some(self.data_dir().to_owned()),
+            listen: self.address,
+            nodes: 0,
+            ..Options::default()
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> std::path::PathBuf {
+        let file = self.data_dir().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    fn is_free(&self) -> bool {
+        let lock = SledLog::open(&self.data_dir().join(STORE), Durability::None);
+        lock.is_ok() && TcpListener::bind(self.address).is_ok()
+    }
+
+    async fn assert_is_free_soon(&self, case: &str) {
+        let begun = Instant::now();
+        while !self.is_free() {
+            assert!(begun.elapsed() < DEADLINE, "{case}: the port or the store is still in use");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Waits for tasks that end because what they read from was dropped.
+async fn assert_no_task_is_left(case: &str) {
+    let begun = Instant::now();
+    while Handle::current().metrics().num_alive_tasks() > 0 {
+        assert!(begun.elapsed() < DEADLINE, "{case}: tasks are left");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+type Change = fn(&Place, &mut Options);
+
+/// An error in each phase that can fail, by the beginning of its text.
+const FAILURES: &[(&str, Change, &str)] = &[
+    (
+        "preparation: a feature gate",
+        |_, options| _ = options.feature_gates.insert("Nope".to_owned(), true),
+        "unrecognized feature gate: Nope",
+    ),
+    (
+        "preparation: the audit policy",
+        |place, options| {
+            let policy_file = Some(place.write("policy.yaml", "kind: Nope"));
+            options.audit = AuditOptions { policy_file, ..AuditOptions::default() };
+        },
+        "",
+    ),
+    (
+        "preparation: the collector, after the port is bound",
+        |place, options| {
+            let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: '[:'\n";
+            options.tracing_config_file = Some(place.write("tracing.yaml", text));
+        },
+        "",
+    ),
+    ("storage: a file is in the store's place", |place, _| drop(place.write(STORE, "")), ""),
+    (
+        "access: the authority of clients",
+        |place, options| options.client_ca_file = Some(place.data_dir().join("nope.crt")),
+        "",
+    ),
+    (
+        "access: the signing key",
+        |place, options| {
+            options.service_accounts.signing_key_file = Some(place.data_dir().join("nope.key"));
+        },
+        "",
+    ),
+    (
+        "registry: the objects of the start",
+        |_, options| options.max_store_bytes = 1,
+        "cannot make the first objects: ",
+    ),
+];
+
+#[tokio::test]
+async fn a_phase_that_fails_leaves_nothing_running() {
+    for (case, change, want) in FAILURES {
+        let place = Place::new();
+        let mut options = place.options();
+        change(&place, &mut options);
+        let Err(error) = start(options, KINDS).await else { panic!("{case}: it has started") };
+        assert!(error.to_string().starts_with(want), "{case}: {error}");
+        if place.data_dir().join(STORE).is_file() {
+            fs::remove_file(place.data_dir().join(STORE)).unwrap();
+        }
+        assert!(place.is_free(), "{case}: the port or the store is still in use");
+        assert_no_task_is_left(case).await;
+    }
+}
+
+#[tokio::test]
+async fn a_taken_port_or_store_is_left_to_its_owner() {
+    let place = Place::new();
+    let owner = TcpListener::bind(place.address).unwrap();
+    let outcome = start(place.options(), KINDS).await;
+    assert!(matches!(outcome.err(), Some(Error::Listen { address, .. }) if address == place.address));
+    drop(owner);
+    assert!(fs::read_dir(place.data_dir()).unwrap().next().is_none(), "no file was created");
+    let owner = SledLog::open(&place.data_dir().join(STORE), Durability::None).unwrap();
+    let outcome = start(place.options(), KINDS).await;
+    assert!(matches!(outcome.err(), Some(Error::Log(_))));
+    drop(owner);
+    assert!(place.is_free());
+    assert_no_task_is_left("in use").await;
+}
+
+/// The store has the objects of the start, but no space for those of the advertisement.
+#[tokio::test]
+async fn an_advertisement_that_fails_leaves_nothing_running() {
+    let place = Place::new();
+    let mut running = start(place.options(), KINDS).await.unwrap();
+    running.started.stop().await.unwrap();
+    drop(running);
+    let advertise_address = Some(IpAddr::from([192, 0, 2, 1]));
+    let options = Options { advertise_address, max_store_bytes: 1, ..place.options() };
+    assert!(matches!(start(options, KINDS).await.err(), Some(Error::Bootstrap(_))));
+    assert!(place.is_free());
+    assert_no_task_is_left("advertisement").await;
+}
+
+#[tokio::test]
+async fn a_directory_of_volumes_that_cannot_be_created_is_an_error() {
+    let place = Place::new();
+    let mut started = Started::none();
+    let missing = place.data_dir().join("nope");
+    let outcome = volumes::directory(None, &missing, &mut started);
+    assert!(matches!(outcome, Err(Error::File { path, .. }) if path == missing));
+    let directory = volumes::directory(None, place.data_dir(), &mut started).unwrap();
+    assert!(directory.starts_with(place.data_dir()) && directory.is_dir());
+    started.stop().await.unwrap();
+    assert!(!directory.exists(), "it is removed when it is stopped");
+}
+
+#[tokio::test]
+async fn a_shutdown_leaves_nothing_running() {
+    let place = Place::new();
+    let control_plane = ControlPlane::start(place.options(), KINDS).await.unwrap();
+    assert!(!place.is_free());
+    control_plane.shutdown().await.unwrap();
+    assert!(place.is_free(), "when the shutdown returns");
+    assert_no_task_is_left("shutdown").await;
+}
+
+#[tokio::test]
+async fn a_dropped_control_plane_leaves_nothing_running() {
+    let place = Place::new();
+    drop(ControlPlane::start(place.options(), KINDS).await.unwrap());
+    place.assert_is_free_soon("dropped").await;
+    assert_no_task_is_left("dropped").await;
+}
+
+#[tokio::test]
+async fn a_start_that_is_cancelled_at_any_time_leaves_nothing_running() {
+    let place = Place::new();
+    for polls in [1, 2, 3, 5, 10, 20, 50, 100, 200] {
+        let mut starting = Box::pin(start(place.options(), KINDS));
+        for _ in 0..polls {
+            if futures::poll!(&mut starting).is_ready() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(starting);
+        place.assert_is_free_soon("cancelled").await;
+        assert_no_task_is_left("cancelled").await;
+    }
+}
