@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
@@ -289,7 +290,7 @@ impl Log {
                     // The receiver is dropped when the start has timed out.
                     let _ = ready.send(());
                 }
-                let mut text = text.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut text = text.lock();
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -298,7 +299,7 @@ impl Log {
     }
 
     fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +15,7 @@ use hyper::header::{CONTENT_TYPE, LOCATION};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl WebhookServer {
 
     /// The reviews that were sent since the last call.
     pub fn take_reviews(&self) -> Vec<Value> {
-        std::mem::take(&mut self.reviews.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.reviews.lock())
     }
 }
 
@@ -113,7 +113,7 @@ async fn respond(
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await?.to_bytes();
     let review: Value = serde_json::from_slice(&body)?;
-    reviews.lock().unwrap_or_else(PoisonError::into_inner).push(review.clone());
+    reviews.lock().push(review.clone());
     let mut response = Response::new(Full::default());
     let document = match path.as_str() {
         "/slow" => {

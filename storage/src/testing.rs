@@ -4,7 +4,9 @@
 
 #[cfg(test)]
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 #[cfg(test)]
 use crate::log::{Durability, SledLog};
@@ -134,10 +136,10 @@ impl Log for Contested {
     }
 
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
-        self.before_append.lock().unwrap()(&mut self.log.share(), batch);
+        self.before_append.lock()(&mut self.log.share(), batch);
         let outcomes = self.log.append(batch)?;
         if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Conflict(_))) {
-            self.after_append.lock().unwrap()(&mut self.log.share());
+            self.after_append.lock()(&mut self.log.share());
         }
         Ok(outcomes)
     }

@@ -6,9 +6,10 @@
 //! denial of the first one is returned.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 
 use super::authenticate::{
     ANONYMOUS, AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED, UserInfo, service_account_groups,
@@ -96,11 +97,11 @@ impl Impersonator {
     }
 
     fn last_mode(&self, caller: &UserInfo) -> Option<Mode> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(&caller.name).copied()
+        self.last.lock().get(&caller.name).copied()
     }
 
     fn set_last_mode(&self, caller: &UserInfo, mode: Mode) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.len() >= MAX_REMEMBERED_CALLERS {
             last.clear();
         }

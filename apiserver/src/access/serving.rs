@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use coracle_clock::Clock;
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -65,11 +66,7 @@ impl ServingCertificate {
             return;
         }
         // Other handshakes continue with the old certificate meanwhile.
-        let _renewing = match self.renewing.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(_renewing) = self.renewing.try_lock() else { return };
         if !is_due() {
             return;
         }

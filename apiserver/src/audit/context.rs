@@ -3,11 +3,12 @@
 //! Source: `k8s.io/apiserver/pkg/audit`, `AuditContext`.
 
 use std::collections::btree_map::Entry;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use super::event::Event;
@@ -35,7 +36,7 @@ impl AuditedRequest {
     /// The event as it is now.
     pub fn event(&self) -> MutexGuard<'_, Event> {
         // Members are replaced whole, so the event is whole after a panic elsewhere.
-        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+        self.event.lock()
     }
 
     /// Whether the request panicked.

@@ -7,9 +7,9 @@
 //! Source: `versionconverter.go` of apimachinery's `managedfields`; `conversion/converter.go` of apiextensions-apiserver.
 
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::typed::{self, Duplicates};
@@ -153,7 +153,7 @@ impl<'a> Versions<'a> {
     }
 
     fn remote(&self) -> MutexGuard<'_, Remote> {
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
+        self.remote.lock()
     }
 
     fn convert_remotely<'c>(

@@ -21,11 +21,12 @@ mod priority_level;
 mod queue_set;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::UserInfo;
@@ -123,11 +124,7 @@ impl FlowController {
             return;
         }
         // Other requests continue with the current configuration meanwhile.
-        let _refreshing = match self.refreshing.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(_refreshing) = self.refreshing.try_lock() else { return };
         let known = self.configuration.load();
         self.configuration.store(Arc::new(Configuration::read(&*self.source, &known.levels, &self.metrics)));
     }

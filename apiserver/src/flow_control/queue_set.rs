@@ -2,8 +2,9 @@
 #![expect(clippy::disallowed_methods, reason = "flow control protects the server")]
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -191,7 +192,7 @@ impl QueueSet {
 
     // The statements that change the state together do not panic, so a poisoned lock still guards a consistent state.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Locks by name, such as one for each namespace.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OwnedMutexGuard;
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
@@ -36,7 +37,7 @@ impl NamedLocks {
     }
 
     fn used(&self) -> MutexGuard<'_, HashMap<String, Lock>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 }
 

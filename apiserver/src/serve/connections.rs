@@ -5,10 +5,11 @@
 //! credentials. Connections of users who are not in `system:masters` leave a reserve for those who are.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -119,7 +120,7 @@ impl Connections {
 
     // Nothing panics while this is held.
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 
@@ -158,7 +159,7 @@ impl Connection {
         let fits = of_user < limits.per_user && known.of_users < most;
         known.users.insert(name.clone(), of_user + 1);
         known.of_users += 1;
-        *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
+        *self.user.lock() = Some(name);
         self.excess.store(!fits, Ordering::Relaxed);
         fits
     }
@@ -195,7 +196,7 @@ impl Drop for Active {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let user = self.user.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let user = self.user.get_mut().take();
         let mut known = self.connections.lock();
         known.total -= 1;
         known.pending.remove(&self.id);

@@ -17,11 +17,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use coracle_storage::Revision;
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
@@ -124,7 +125,7 @@ impl Clients {
     /// The client that makes a request: a program of a user on a machine, whatever its connections.
     pub fn of_request(&self, user: &str, user_agent: &str, remote: IpAddr) -> Arc<Client> {
         let identity = self.identities.hash_one((user, user_agent, remote));
-        let mut clients = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.by_identity.lock();
         if let Some(client) = clients.get(&identity).and_then(Weak::upgrade) {
             return client;
         }
@@ -149,7 +150,7 @@ impl Client {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watches> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock()
     }
 }
 
@@ -444,10 +445,6 @@ mod tests {
         }
         drop(client);
         clients.of_request("carol", "kubectl", LOCAL);
-        assert_eq!(
-            clients.by_identity.lock().expect("no panic").len(),
-            1,
-            "those that are gone are forgotten"
-        );
+        assert_eq!(clients.by_identity.lock().len(), 1, "those that are gone are forgotten");
     }
 }

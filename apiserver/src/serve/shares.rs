@@ -5,7 +5,9 @@
 //! priority levels (system:masters, the controllers in this process) have no share to use up.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Error, Result};
 
@@ -76,7 +78,7 @@ impl Shares {
 
     // Each change is made whole under the lock, and nothing there panics.
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

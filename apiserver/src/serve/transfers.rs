@@ -7,11 +7,12 @@
 //! their deadline, and, when what all that stand still hold on to is too much, those that stand still the longest.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// A client may take so long for one chunk.
@@ -120,7 +121,7 @@ impl Transfers {
     }
 
     fn lock(&self) -> MutexGuard<'_, States> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.states.lock()
     }
 }
 

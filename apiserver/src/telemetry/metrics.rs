@@ -12,11 +12,12 @@ mod labels;
 mod process;
 
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hashbrown::{DefaultHashBuilder, HashMap};
+use parking_lot::Mutex;
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -279,8 +280,7 @@ impl Metrics {
 
     /// The response of `/metrics`. The caller passes the stored objects at each scrape.
     pub fn render(&self, stored: impl IntoIterator<Item = StoredObjects>) -> String {
-        let lock = self.stored.lock();
-        let gauges = lock.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let gauges = self.stored.lock();
         gauges.objects.reset();
         gauges.objects_by_kind.reset();
         for StoredObjects { group, resource, objects } in stored {

@@ -4,8 +4,9 @@
 #![expect(clippy::disallowed_methods, reason = "the duration of a request is measured")]
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::latency::{LatencyTrackers, Phase};
 
@@ -75,7 +76,7 @@ impl SlowRequests {
 
     /// Whether another request may be logged now, and how many were not since the last one.
     fn admit(&self, now: Instant) -> Option<u64> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {
             (window.began, window.logged) = (Some(now), 0);
         }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::config::{ClientConfig, ServiceReference, Target, TlsConfig};
@@ -141,11 +142,11 @@ impl ClientManager {
             },
         };
         let key = ClientKey { destination, host: target.host.clone(), tls: config.tls.clone() };
-        if let Some(client) = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(client) = self.clients.lock().get(&key) {
             return Ok(Ok(client.clone()));
         }
         let client = self.connect_with(&key)?;
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }

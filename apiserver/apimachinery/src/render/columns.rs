@@ -1,9 +1,10 @@
 //! A column of a table: its header and how to compute its cell from an object.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::age;
@@ -191,7 +192,7 @@ impl Text {
 /// The descriptions of fields, each `GROUP.VERSION.TYPE.FIELD`. Only those of columns that were shown are kept.
 fn describe(paths: &[&'static str]) -> Vec<String> {
     static TEXTS: LazyLock<Mutex<HashMap<&'static str, String>>> = LazyLock::new(Mutex::default);
-    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut texts = TEXTS.lock();
     let missing: Vec<&'static str> =
         paths.iter().filter(|path| !texts.contains_key(*path)).copied().collect();
     if !missing.is_empty() {

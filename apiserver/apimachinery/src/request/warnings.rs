@@ -3,7 +3,8 @@
 //! Source: KEP-1693 (Warning mechanism for use in API machinery); the limits are the real server's.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// The maximum number of characters of all texts together. Beyond it each text is truncated, and once the truncated texts
 /// reach it too, further ones are dropped.
@@ -27,7 +28,7 @@ struct Texts {
 impl Warnings {
     /// Adds a text, unless it is empty or there already.
     pub fn add(&self, text: impl Into<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(text.into());
+        self.0.lock().add(text.into());
     }
 
     /// Adds several texts, in order.
@@ -37,12 +38,12 @@ impl Warnings {
 
     /// Takes the texts that were added so far, in their order.
     pub fn take_texts(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).kept)
+        std::mem::take(&mut self.0.lock().kept)
     }
 
     /// The texts, in the order in which they were added.
     pub fn into_texts(self) -> Vec<String> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).kept
+        self.0.into_inner().kept
     }
 }
 

@@ -1,10 +1,11 @@
 //! All resources of one moment: by path, by resource, and in the order of discovery.
 
 use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use hashbrown::HashMap;
+use parking_lot::Mutex;
 
 use super::ResourceInfo;
 use crate::names::{GroupResource, Text};
@@ -205,13 +206,13 @@ impl SharedResourceTable {
 
     /// Replaces the table, but for the groups that were added to it.
     pub fn replace(&self, table: ResourceTable) {
-        let extensions = self.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+        let extensions = self.extensions.lock();
         self.table.store(Arc::new(extensions.iter().cloned().fold(table, ResourceTable::with_group)));
     }
 
     /// Adds a group, to every table from now on.
     pub fn add_group(&self, group: Group) {
-        let mut extensions = self.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut extensions = self.extensions.lock();
         let table = ResourceTable::clone(&self.table.load());
         self.table.store(Arc::new(table.with_group(group.clone())));
         extensions.push(group);

@@ -7,13 +7,14 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, Response, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
 
@@ -242,7 +243,7 @@ impl Beginning {
 }
 
 fn collect(collected: &Collected, chunk: &Bytes) {
-    let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut collected = collected.lock();
     if !collected.as_mut().is_some_and(|beginning| beginning.extend(chunk)) {
         *collected = None;
     }
@@ -260,7 +261,7 @@ struct Completion {
 impl Completion {
     fn log_object(&self) {
         let Some(collected) = &self.collected else { return };
-        let collected = collected.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let collected = collected.lock().take();
         match collected.map(|Beginning { bytes, permit }| (bytes.freeze(), permit)) {
             None => self.context.audit.add_annotation("audit.k8s.io/truncated", "true"),
             // What the client did not wait for is not whole.
