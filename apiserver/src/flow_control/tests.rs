@@ -18,7 +18,7 @@ struct Bootstrapped(Mutex<(Vec<Value>, Vec<Value>)>);
 
 impl ConfigurationSource for Bootstrapped {
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 
@@ -141,7 +141,7 @@ async fn a_changed_priority_level_keeps_its_executing_requests() {
     let first = controller.classify(&alice, &request).expect("a flow");
     let _seat = first.admit(later()).await.expect("a seat");
     let shares = "/spec/limited/nominalConcurrencyShares";
-    for level in &mut source.0.lock().unwrap().1 {
+    for level in &mut source.0.lock().1 {
         if let Some(shares) = level.pointer_mut(shares) {
             *shares = json!(0);
         }

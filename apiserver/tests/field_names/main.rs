@@ -22,7 +22,7 @@ const CRATES: [&str; 4] = ["apimachinery/src", "builtin/src", "resources/src", "
 const OTHER: &[(&str, &[&str])] = &[
     // Values and variables that are written as fields are.
     ("apimachinery/src/schema/types.rs", &["retainKeys"]),
-    ("apimachinery/src/validation/metadata.rs", &["foregroundDeletion"]),
+    ("apimachinery/src/validation/metadata/mod.rs", &["foregroundDeletion"]),
     ("apimachinery/src/strategy/custom_resource.rs", &["foregroundDeletion"]),
     ("src/registry/", &["foregroundDeletion"]),
     ("src/admission/", &["namespaceObject"]),
@@ -46,7 +46,7 @@ const OTHER: &[(&str, &[&str])] = &[
     ("resources/src/claim_spec.rs", &["storage"]),
     ("resources/src/", &["cpu", "memory"]),
     // Paths in errors that the real server spells otherwise.
-    ("apimachinery/src/validation/metadata.rs", &["uID"]),
+    ("apimachinery/src/validation/metadata/mod.rs", &["uID"]),
     ("apimachinery/src/validation/volume_sources.rs", &["initiatorname", "persistentDisk", "targetportal"]),
     ("resources/src/pod_spec/", &["cephFS", "downwarAPI", "storageOS"]),
     ("resources/src/core/persistent_volume.rs", &["cephFS", "spec.persistentvolumesource", "storageOS"]),

@@ -43,7 +43,7 @@ fn the_help_is_as_expected() {
 
 #[test]
 fn the_reference_of_flags_is_up_to_date() {
-    let mut text = "# Flags\n\nMade from the declarations in `libs/control_plane/src/options.rs` by `REGENERATE=1 cargo test -p \
+    let mut text = "# Flags\n\nMade from the declarations in `libs/control_plane/src/options/mod.rs` by `REGENERATE=1 cargo test -p \
          coracle-cli`. A number outside of its\nrange is refused with exit code 2 and a line that names the flag, the value and \
          the range.\n"
         .to_owned();

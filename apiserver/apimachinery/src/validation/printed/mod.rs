@@ -62,7 +62,7 @@ struct Member {
 fn types() -> &'static HashMap<&'static str, Vec<Member>> {
     static TYPES: OnceLock<HashMap<&'static str, Vec<Member>>> = OnceLock::new();
     TYPES.get_or_init(|| {
-        let rows = include_str!("printed/types.txt").lines();
+        let rows = include_str!("types.txt").lines();
         rows.map(|row| {
             let (name, members) = row.split_once(' ').unwrap_or((row, ""));
             (name, members.split_whitespace().filter_map(member).collect())
