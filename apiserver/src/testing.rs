@@ -28,6 +28,8 @@ pub fn testdata() -> PathBuf {
 pub fn always_deny() -> Authorizer {
     struct NoRules;
     impl RuleResolver for NoRules {
+        fn refresh(&self) {}
+
         fn authorize(&self, _: &UserInfo, _: &RequestAttributes<'_>, _: bool) -> Decision {
             Decision::default()
         }

@@ -1,4 +1,4 @@
-//! The built-in kinds that the generic API server names. What serves one kind or another is attached to it by
+//! The built-in kinds that the generic API server names. Code that serves one kind or another is attached to it by
 //! `coracle-builtin`; the generic server names only those that k8s.io/apiserver, apiextensions-apiserver and
 //! kube-aggregator name themselves.
 //!
@@ -146,7 +146,7 @@ const ALLOWED: &[Allowed] = &[
 /// The names of built-in kinds, resources and groups.
 struct Names {
     kinds_and_resources: HashSet<&'static str>,
-    /// Those that are no words of plain text, such as `DaemonSet`.
+    /// Names that are no words of plain text, such as `DaemonSet`.
     distinct_kinds: HashSet<&'static str>,
     /// Groups whose names have dots; others are plain words.
     groups: HashSet<&'static str>,
@@ -192,7 +192,7 @@ impl Literals {
         literals
     }
 
-    /// Those in the arguments of a macro or of an attribute.
+    /// Literals in the arguments of a macro or of an attribute.
     fn tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -228,7 +228,7 @@ impl<'ast> Visit<'ast> for Literals {
     }
 
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
-        // Those with a value are comments and paths of files.
+        // Attributes with a value are comments and paths of files.
         if let syn::Meta::List(list) = &attribute.meta {
             self.tokens(list.tokens.clone());
         }

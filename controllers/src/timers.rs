@@ -49,7 +49,7 @@ coracle_clock::timers! {
     pub RESOURCE_QUOTA_RESYNC = semantic("resourcequota-resync");
     /// The batch of deletions after which a ResourceQuota is recalculated.
     pub RESOURCE_QUOTA_BATCH = pacing("resourcequota-batch");
-    /// The recalculation of a ResourceQuota that an admission charged meanwhile.
+    /// The recalculation of a ResourceQuota that an admission updated meanwhile.
     pub RESOURCE_QUOTA_CONFLICT = pacing("resourcequota-conflict");
     /// The check of EndpointSlices that another client changed.
     pub FOREIGN_ENDPOINT_SLICE = pacing("foreign-endpointslice");

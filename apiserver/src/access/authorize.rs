@@ -89,7 +89,11 @@ pub struct Decision {
 ///
 /// Source: `Authorizer` and `RuleResolver` in k8s.io/apiserver's `pkg/authorization/authorizer`.
 pub trait RuleResolver: Send + Sync {
-    /// Decides about a request by all that was written before the call. A denial has its reason; a
+    /// Takes up what was written so far. The decisions about a request follow one call of this, at its begin, by a thread of
+    /// normal priority: others may be waiting for the same rules.
+    fn refresh(&self);
+
+    /// Decides about a request by what was written before the last [`refresh`](Self::refresh). A denial has its reason; a
     /// permission has one if it `is_explained`.
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision;
 
@@ -124,6 +128,13 @@ impl Authorizer {
     /// An authorizer that allows everything.
     pub fn always_allow() -> Authorizer {
         Authorizer { resolver: None }
+    }
+
+    /// Takes up the rules that were written so far. Also for users who need none, so that what is to be taken up never gets large.
+    pub fn refresh(&self) {
+        if let Some(resolver) = &self.resolver {
+            resolver.refresh();
+        }
     }
 
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision {

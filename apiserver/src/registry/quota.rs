@@ -1,6 +1,6 @@
 //! The reservation of what a write uses in its namespace's quotas.
 //!
-//! What is used changes in the same commit as the object, so that nothing is counted that was not
+//! The usage changes in the same commit as the object, so that nothing is counted that was not
 //! stored. A lock for each namespace keeps writers from overtaking each other; a write of a quota
 //! without the lock makes the reservation be made again.
 

@@ -53,8 +53,9 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
     // A context of its own, so that the watches of the controllers end before the lease is released.
-    let election = runtime::Context::new(client.clone(), Clock::system(), Metrics::default(), ());
-    let context = runtime::Context::new(client, Clock::system(), Metrics::default(), settings);
+    let clock = Clock::system();
+    let election = runtime::Context::new(client.clone(), clock.clone(), Metrics::default(), ());
+    let context = runtime::Context::new(client, clock, Metrics::default(), settings);
     let is_selected =
         |name: &str| coracle_control_plane::controllers::is_selected(&flags.options.controllers, name);
     let selected = coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name));

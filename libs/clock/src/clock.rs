@@ -52,7 +52,8 @@ impl Clock {
         }
     }
 
-    /// The time since an arbitrary moment. It never goes back, and does not follow when the machine's clock is set.
+    /// The time since an arbitrary moment. It never goes back, and does not follow when the machine's clock is set; that of a mock
+    /// does.
     pub fn monotonic(&self) -> Duration {
         match &self.0.time {
             Time::System(started) => started.elapsed(),
@@ -62,8 +63,7 @@ impl Clock {
 
     /// The time `delay` from now.
     pub fn after(&self, delay: Duration) -> Timestamp {
-        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-        self.now().saturating_add(delay).unwrap_or(Timestamp::MAX)
+        later(self.now(), delay)
     }
 
     /// The pending timers.
@@ -111,6 +111,12 @@ impl Clock {
     }
 }
 
+/// The time `delay` after another, or the last one that there is.
+fn later(time: Timestamp, delay: Duration) -> Timestamp {
+    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}
+
 /// The time from one moment to another; zero if that is earlier.
 fn saturating_duration(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
@@ -129,14 +135,20 @@ pub struct MockClock(Clock);
 impl MockClock {
     /// Moves the time on, and wakes whatever is due by then and nothing else.
     pub fn advance(&self, by: Duration) {
-        self.set(self.0.after(by));
+        self.change(|now| later(now, by));
     }
 
     /// Sets the time, and wakes whatever is due.
     pub fn set(&self, to: Timestamp) {
+        self.change(|_| to);
+    }
+
+    fn change(&self, to: impl FnOnce(Timestamp) -> Timestamp) {
         if let Time::Mock(_, now) = &self.0.0.time {
-            *now.lock() = to;
+            let mut now = now.lock();
+            *now = to(*now);
         }
-        self.0.timers().fire(to);
+        // What another change makes due by now is due as well.
+        self.0.timers().fire(self.0.now());
     }
 }

@@ -111,16 +111,21 @@ impl Timers {
     pub(crate) fn wake(&self, place: Place, waker: &Waker) -> bool {
         let mut waits = self.waits.lock();
         let Some(entry) = waits.by_due.get_mut(&place) else { return false };
-        match &mut entry.waker {
-            Some(known) => known.clone_from(waker),
-            None => entry.waker = Some(waker.clone()),
+        if entry.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return true;
         }
+        let replaced = entry.waker.replace(waker.clone());
+        // Not under the lock: with the last waker of a task its waits end, which take the lock.
+        drop(waits);
+        drop(replaced);
         true
     }
 
     /// Takes out an entry, which may be gone.
     pub(crate) fn remove(&self, place: Place) {
-        self.waits.lock().by_due.remove(&place);
+        let removed = self.waits.lock().by_due.remove(&place);
+        // Not under the lock, as in `wake`.
+        drop(removed);
     }
 
     /// Takes out the entries that are due, and wakes their tasks.

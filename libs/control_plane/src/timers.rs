@@ -18,7 +18,7 @@ const DECLARED: [(&str, &[&Timer]); 6] = [
 
 #[test]
 fn the_reference_of_timers_is_up_to_date() {
-    let mut text = "# Timers\n\nWhatever waits for the clock of a control plane, by name. A *semantic* timer belongs to Kubernetes' semantics: \
+    let mut text = "# Timers\n\nThe timers that wait for the clock of a control plane, by name. A *semantic* timer belongs to Kubernetes' semantics: \
          time must pass for it to fire.\nA *pacing* timer belongs to the implementation. Made from the declarations by \
          `REGENERATE=1 cargo test -p coracle-control-plane`.\n"
         .to_owned();

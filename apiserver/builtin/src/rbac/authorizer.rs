@@ -35,6 +35,10 @@ impl RbacAuthorizer {
 }
 
 impl RuleResolver for RbacAuthorizer {
+    fn refresh(&self) {
+        self.informer.refresh();
+    }
+
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision {
         match self.informer.index().find(user, request) {
             Ok(grant) if is_explained => {
@@ -179,7 +183,7 @@ mod tests {
                 r#"-RBAC: [clusterrole.rbac.authorization.k8s.io "gone" not found, role.rbac.authorization.k8s.io "gone" not found]"#,
             ),
         ] {
-            let decision = world.rbac.authorize(&UserInfo::new(user, &groups), &request, true);
+            let decision = world.authorize(&UserInfo::new(user, &groups), &request, true);
             let got = format!("{}{}", if decision.allowed { '+' } else { '-' }, decision.reason);
             assert_eq!(got, want, "{user} {request:?}");
         }
@@ -192,17 +196,16 @@ mod tests {
             binding("RoleBinding", "ns", "b", ("Role", "r"), json!([{"kind": "User", "name": name}]))
         };
         let world = world(&[role("Role", "ns", "r", pods), bound("alice")]);
-        let may =
-            |name: &str| world.rbac.authorize(&UserInfo::new(name, &[]), &get("ns", "pods"), true).allowed;
+        let may = |name: &str| world.authorize(&UserInfo::new(name, &[]), &get("ns", "pods"), true).allowed;
         assert_eq!((may("alice"), may("bob")), (true, false));
         world.put("rolebindings", bound("bob"));
         assert_eq!((may("alice"), may("bob")), (false, true));
         world.put("roles", role("Role", "ns", "r", json!([])));
         assert!(!may("bob"));
         world.delete("rolebindings", "ns", "b");
-        assert_eq!(world.rbac.authorize(&UserInfo::new("bob", &[]), &get("ns", "pods"), true).reason, "");
+        assert_eq!(world.authorize(&UserInfo::new("bob", &[]), &get("ns", "pods"), true).reason, "");
         assert_eq!(Kind::of(&GroupResource::new("", "rolebindings")), None, "of another group");
-        assert_eq!(world.rbac.bound_rules(&UserInfo::new("bob", &[]), "ns"), (vec![], vec![]));
+        assert_eq!(world.refreshed().bound_rules(&UserInfo::new("bob", &[]), "ns"), (vec![], vec![]));
     }
 
     /// Each of these was a product of two lists that clients control.
@@ -250,7 +253,7 @@ mod tests {
         let groups =
             |names: Vec<String>| UserInfo { name: "u".to_owned(), groups: names, ..UserInfo::default() };
         // Reads the store.
-        world.rbac.bound_rules(&UserInfo::default(), "ns");
+        world.refreshed().bound_rules(&UserInfo::default(), "ns");
         let started = std::time::Instant::now();
         for (case, user) in [
             ("bound to one role by many bindings", groups(vec!["same".to_owned()])),
@@ -258,7 +261,7 @@ mod tests {
             ("in one group many times", groups(vec!["same".to_owned(); 100_000])),
             ("many groups, many subjects", groups(names("g", 20_000))),
         ] {
-            let decision = world.rbac.authorize(&user, &get("ns", "pods"), true);
+            let decision = world.authorize(&user, &get("ns", "pods"), true);
             assert!(!decision.allowed, "{case}");
             assert!(decision.reason.len() < 2 * UNRESOLVED, "{case}: {} bytes", decision.reason.len());
         }

@@ -168,7 +168,7 @@ mod tests {
         if let Some(old) = old {
             request = request.update(old);
         }
-        let check = EscalationCheck { authorizer: stored.authorizer(), rbac: stored.rbac.clone() };
+        let check = EscalationCheck { authorizer: stored.authorizer(), rbac: stored.refreshed().clone() };
         request.admit(&check, &World::default())
     }
 

@@ -1,7 +1,7 @@
-//! The informer: an index of the stored roles and bindings, as new as the store.
+//! The informer: an index of the stored roles and bindings.
 //!
-//! No write notifies it; each read of the index first brings it up to date. That costs a comparison
-//! of revisions when nothing was written since. Where history no longer reaches back to the last
+//! No write notifies it; each request first brings it up to date. That costs a comparison of
+//! revisions when nothing was written since. Where history no longer reaches back to the last
 //! event that was read, deletions may be among the missing events, so everything is read anew and
 //! replaces the index.
 
@@ -49,13 +49,13 @@ impl RbacInformer {
         RbacInformer { store, index: RwLock::default(), state: Mutex::new(state) }
     }
 
-    /// The index of all that was written before the call.
+    /// The index of what was written before the last [`refresh`](Self::refresh).
     pub fn index(&self) -> RwLockReadGuard<'_, RbacIndex> {
-        self.pull();
         self.index.read()
     }
 
-    fn pull(&self) {
+    /// Brings the index up to date.
+    pub fn refresh(&self) {
         let newest = self.store.revision();
         let mut state = self.state.lock();
         if state.seen >= newest && newest > Revision::ZERO {
@@ -130,7 +130,7 @@ fn remove(kind: Kind, object: &Stored, index: &RwLock<RbacIndex>) {
 #[cfg(test)]
 mod tests {
     use coracle_apiserver::access::UserInfo;
-    use coracle_apiserver::access::authorize::{RequestAttributes, ResourceTarget, RuleResolver, Target};
+    use coracle_apiserver::access::authorize::{RequestAttributes, ResourceTarget, Target};
     use coracle_storage::History;
     use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ mod tests {
     fn who_may(world: &World) -> Vec<&'static str> {
         let target = ResourceTarget { resource: "pods", namespace: "ns", ..ResourceTarget::default() };
         let request = RequestAttributes { verb: "get", target: Target::Resource(target) };
-        let may = |name: &&str| world.rbac.authorize(&UserInfo::new(name, &[]), &request, false).allowed;
+        let may = |name: &&str| world.authorize(&UserInfo::new(name, &[]), &request, false).allowed;
         ["alice", "bob", "carol"].into_iter().filter(may).collect()
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use coracle_apimachinery::resource_info::{ResourceInfo, ResourceTable, SharedResourceTable};
-use coracle_apiserver::access::authorize::Authorizer;
+use coracle_apiserver::access::UserInfo;
+use coracle_apiserver::access::authorize::{Authorizer, Decision, RequestAttributes, RuleResolver};
 use coracle_apiserver::registry::{ObjectIndex, stored_bytes};
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Expect, History, Key, Options, Store};
@@ -16,7 +17,7 @@ use super::{GROUP, RbacAuthorizer};
 pub struct World {
     table: ResourceTable,
     store: Store<ObjectIndex>,
-    pub rbac: Arc<RbacAuthorizer>,
+    rbac: Arc<RbacAuthorizer>,
 }
 
 impl Default for World {
@@ -43,9 +44,25 @@ impl World {
         world
     }
 
-    /// Decides by the roles and bindings.
+    /// Decides by the roles and bindings that there are now.
     pub fn authorizer(&self) -> Arc<Authorizer> {
-        Arc::new(Authorizer::new(self.rbac.clone()))
+        Arc::new(Authorizer::new(self.refreshed().clone()))
+    }
+
+    /// The authorizer, which knows what there is now.
+    pub fn refreshed(&self) -> &Arc<RbacAuthorizer> {
+        self.rbac.refresh();
+        &self.rbac
+    }
+
+    /// Decides about a request, as at its begin.
+    pub fn authorize(
+        &self,
+        user: &UserInfo,
+        request: &RequestAttributes<'_>,
+        is_explained: bool,
+    ) -> Decision {
+        self.refreshed().authorize(user, request, is_explained)
     }
 
     /// Creates or replaces an object.

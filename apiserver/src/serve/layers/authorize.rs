@@ -37,6 +37,7 @@ impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
 
     fn request(&self, request: ClassifiedRequest<B>) -> Result<(AuthorizedRequest<B>, ()), RequestRefusal> {
         let ClassifiedRequest { context, user, flow, body } = request;
+        self.authorizer.refresh();
         let attributes = context.attributes();
         let headers = &context.parts.headers;
         let impersonated = self.impersonator.impersonate(headers, &user, &attributes, self.authorizer);

@@ -41,7 +41,7 @@ impl Lists {
         self.released.send_modify(|released| released.push(plural));
     }
 
-    /// How many lists of a resource were requested.
+    /// The number of lists of a resource that were requested.
     pub fn requested(&self, plural: &str) -> usize {
         self.requested.lock().get(plural).copied().unwrap_or_default()
     }

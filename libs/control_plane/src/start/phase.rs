@@ -35,12 +35,20 @@ impl Started {
         self.phases.push(Box::new(phase));
     }
 
-    /// Stops all phases, the last one first. If the returned future is dropped, the others are stopped in the background.
+    /// Stops all phases, the last one first, in the background: dropping the returned future changes nothing.
     ///
     /// # Errors
     /// The store could not be closed; everything else is stopped nevertheless.
     pub async fn stop(&mut self) -> Result<(), StoreError> {
-        stop_in_reverse(&mut self.phases).await
+        let phases = std::mem::take(&mut self.phases);
+        match self.runtime.spawn(stop_in_reverse(phases)).await {
+            Ok(outcome) => outcome,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime has ended, and the phases with it.
+                Err(_) => Err(StoreError::Closed),
+            },
+        }
     }
 }
 
@@ -52,11 +60,11 @@ impl Drop for Started {
         let mut phases = std::mem::take(&mut self.phases);
         phases.iter_mut().rev().for_each(|phase| phase.abort());
         // A phase logs what it cannot stop.
-        self.runtime.spawn(async move { drop(stop_in_reverse(&mut phases).await) });
+        self.runtime.spawn(stop_in_reverse(phases));
     }
 }
 
-async fn stop_in_reverse(phases: &mut Vec<Box<dyn Phase>>) -> Result<(), StoreError> {
+async fn stop_in_reverse(mut phases: Vec<Box<dyn Phase>>) -> Result<(), StoreError> {
     let mut outcome = Ok(());
     while let Some(phase) = phases.pop() {
         outcome = outcome.and(phase.stop().await);
@@ -164,7 +172,7 @@ mod tests {
         assert!(started.stop().now_or_never().is_none(), "the server has no permit");
         drop(started);
         permit_all(&permit).await;
-        steps.assert(&["stop controllers", "abort store", "stop store"]);
+        steps.assert(&["stop controllers", "stop server", "stop store"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
 use coracle_builtin::start::Advertisement;
 use coracle_builtin::tokens::ServiceAccountTokens;
+use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_storage::StoreError;
 use futures::future::{BoxFuture, FutureExt};
@@ -86,7 +87,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     tokens.push(Box::new(ServiceAccountTokens {
         key: signing_key.clone(),
         cluster: registry.clone(),
-        clock: clock.clone(),
+        clock,
     }));
     let ServerHealth { health, start_hooks, shutdown } = health(&registry.store, readiness);
     let other_paths = health.paths().chain(["/metrics".to_owned()]);
@@ -95,7 +96,8 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
     let background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
-    let authenticator = Authenticator::new(tokens, clock)
+    // A client certificate is valid for a request by the time that it is valid by in TLS: the machine's.
+    let authenticator = Authenticator::new(tokens, Clock::system())
         .with_audiences(signing_key.issuers().to_vec())
         .with_anonymous(options.anonymous_auth);
     let api = Api::new(Config {

@@ -53,8 +53,11 @@ impl Place {
     }
 
     fn is_free(&self) -> bool {
-        let lock = SledLog::open(&self.data_dir().join(STORE), Durability::None);
-        lock.is_ok() && TcpListener::bind(self.address).is_ok()
+        self.store_is_free() && TcpListener::bind(self.address).is_ok()
+    }
+
+    fn store_is_free(&self) -> bool {
+        SledLog::open(&self.data_dir().join(STORE), Durability::None).is_ok()
     }
 
     async fn assert_is_free_soon(&self, case: &str) {
@@ -131,7 +134,7 @@ async fn a_phase_that_fails_leaves_nothing_running() {
         if place.data_dir().join(STORE).is_file() {
             fs::remove_file(place.data_dir().join(STORE)).unwrap();
         }
-        assert!(place.is_free(), "{case}: the port or the store is still in use");
+        place.assert_is_free_soon(case).await;
         assert_no_task_is_left(case).await;
     }
 }
@@ -148,7 +151,7 @@ async fn a_taken_port_or_store_is_left_to_its_owner() {
     let outcome = start(place.options(), KINDS).await;
     assert!(matches!(outcome.err(), Some(Error::Log(_))));
     drop(owner);
-    assert!(place.is_free());
+    place.assert_is_free_soon("in use").await;
     assert_no_task_is_left("in use").await;
 }
 
@@ -162,7 +165,7 @@ async fn an_advertisement_that_fails_leaves_nothing_running() {
     let advertise_address = Some(IpAddr::from([192, 0, 2, 1]));
     let options = Options { advertise_address, max_store_bytes: 1, ..place.options() };
     assert!(matches!(start(options, KINDS).await.err(), Some(Error::Bootstrap(_))));
-    assert!(place.is_free());
+    place.assert_is_free_soon("advertisement").await;
     assert_no_task_is_left("advertisement").await;
 }
 
@@ -185,7 +188,8 @@ async fn a_shutdown_leaves_nothing_running() {
     let control_plane = ControlPlane::start(place.options(), KINDS).await.unwrap();
     assert!(!place.is_free());
     control_plane.shutdown().await.unwrap();
-    assert!(place.is_free(), "when the shutdown returns");
+    assert!(place.store_is_free(), "when the shutdown returns");
+    place.assert_is_free_soon("shut down").await;
     assert_no_task_is_left("shutdown").await;
 }
 
