@@ -26,7 +26,7 @@ pub enum Expect {
     Revision(Revision),
     /// A live object, whichever.
     Present,
-    /// Nothing. (But to delete, there must be an object.)
+    /// No condition. A deletion still fails if there is no object.
     Any,
 }
 
@@ -71,7 +71,8 @@ pub enum Delete<I: Index> {
 }
 
 impl Write {
-    /// The write that stores bytes, which hold no revision: see [`Indexed::stamp`](crate::Indexed::stamp).
+    /// A write that stores `stored`. The bytes must not contain a resourceVersion;
+    /// [`Indexed::stamp`](crate::Indexed::stamp) inserts it.
     pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
         Write { key, expect, value: Some(stored.into()) }
     }

@@ -1,4 +1,4 @@
-//! Which pods have to be deleted, and why.
+//! Decides which pods are deleted, and for which reason.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Why a pod has to be deleted; the labels of the metrics.
+/// The reason for a deletion; the labels of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It has ended, and there are too many like it.
@@ -36,8 +36,8 @@ impl Reason {
     }
 }
 
-/// The pods to delete but for orphaned ones. Of those that have ended only what is over the threshold: evicted
-/// ones first, then the oldest.
+/// The pods to delete, except orphaned ones. Terminated pods are deleted only in excess of `threshold`: evicted ones first, then
+/// the oldest.
 pub fn due<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
     nodes: &BTreeMap<&str, &Node>,
@@ -74,14 +74,13 @@ fn is_out_of_service(node: &Node) -> bool {
     taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
-/// The nodes that pods are on and that are not there, since when. A node may only not be known yet, so that it is looked for
-/// some time later.
+/// Nodes that pods refer to but the cache lacks, with the time since when. The cache may lag, so a node is only looked up after a
+/// delay.
 #[derive(Debug, Default)]
 pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
-    /// Adds the nodes that are missed now, and returns those that have been for long enough. For a node that came back the time
-    /// begins again.
+    /// Records missing nodes and returns those missing for `long_enough`. A node that reappears, or is returned, starts over.
     pub fn pass<'a>(
         &mut self,
         pods: impl Iterator<Item = &'a Pod>,
@@ -114,8 +113,7 @@ pub fn on<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, 
     pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
 }
 
-/// What to change in the status of a pod before it is deleted, so that no client takes it for running; None if it has ended
-/// already.
+/// The status patch that marks a pod Failed before deletion; None if it is already terminal.
 pub fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
     if matches!(pods::phase(pod), "Succeeded" | "Failed") {
         return None;
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_to_go() {
+    fn terminated_stuck_and_unscheduled_pods_are_deleted() {
         let nodes = [
             node("up", "True", OUT_OF_SERVICE),
             node("down", "Unknown", OUT_OF_SERVICE),
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_fail_before_they_go() {
+    fn pods_are_marked_failed_before_deletion() {
         let now = Timestamp::UNIX_EPOCH;
         for (case, phase, reason, want) in [
             ("running", "Running", Reason::OutOfService, Some((Some("Failed"), 0))),

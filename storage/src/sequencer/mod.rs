@@ -328,7 +328,7 @@ impl<I: Index> Sequencer<I> {
             commit_revision(outcome).map(|revision| (revision, &mut pending.writes))
         });
         let own = own.flat_map(|(revision, writes)| writes.iter_mut().map(move |write| write.take(revision)));
-        let newest = outcomes.iter().filter_map(Outcome::newest).max();
+        let newest = outcomes.iter().filter_map(Outcome::visible_at).max();
         let events = self.follow(newest.unwrap_or(self.state.revision()), own)?;
         self.publish();
         let mut events = events.into_iter();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_volumes() {
+    fn the_driver_owns_volumes_it_provisioned_or_took_over() {
         let csi = |driver: &str| json!({"csi": {"driver": driver, "volumeHandle": "h"}});
         let off = Migration::default();
         let on = Migration { host_path: true };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers() {
+    fn the_reclaim_policy_determines_the_finalizer() {
         let kept = json!({"finalizers": [EXTERNAL_PROTECTION]});
         let terminating = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other"]});
         for (case, volume, honors, want) in [
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions() {
+    fn released_volumes_with_policy_delete_are_deleted() {
         let kept = json!({"finalizers": [EXTERNAL_PROTECTION]});
         let terminating =
             |finalizer: &str| json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer]});

@@ -28,7 +28,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables of this process. A value that is no Unicode is read as one that no variable may have.
+    /// Reads the variables of this process. Invalid Unicode is replaced by U+FFFD, which every parser
+    /// rejects.
     ///
     /// # Errors
     /// One line about the variable that is wrong.

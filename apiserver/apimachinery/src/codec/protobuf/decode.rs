@@ -250,12 +250,13 @@ fn read_duration(reader: Reader<'_>) -> Result<Value> {
     Ok(coracle_duration::print(SignedDuration::from_nanos(nanos)).into())
 }
 
+/// The depth that an embedded envelope counts for: decoding one needs as much stack as this many messages.
+const ENVELOPE_DEPTH: usize = 50;
+
 /// Raw bytes: JSON, or an object in an envelope of its own.
 fn read_raw(reader: Reader<'_>) -> Result<Value> {
     let mut raw = None;
-    // An envelope needs many stack frames.
     let (inside, begun) = (reader.depth(), reader.begun().clone());
-    let of_envelope = inside + 50;
     each(reader, |number, wire, reader| {
         if (number, wire) != (1, Wire::Bytes) {
             return Ok(false);
@@ -265,7 +266,7 @@ fn read_raw(reader: Reader<'_>) -> Result<Value> {
     })?;
     match raw {
         None | Some([]) => Ok(Value::Null),
-        Some(bytes) if bytes.starts_with(MAGIC) => decode_inside(bytes, of_envelope, begun),
+        Some(bytes) if bytes.starts_with(MAGIC) => decode_inside(bytes, inside + ENVELOPE_DEPTH, begun),
         Some(bytes) => {
             let mut collections = begun.get();
             let value = json::decode_raw(bytes, inside, &mut collections)?;
