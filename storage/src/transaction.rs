@@ -31,7 +31,7 @@ pub enum Expect {
 }
 
 /// The outcome of an atomic write of several keys.
-pub enum Commit<I: Index> {
+pub enum CommitOutcome<I: Index> {
     /// All of it is done, at one revision: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
     /// Nothing of it is done, because a write did not find what it expected.
@@ -44,7 +44,7 @@ pub enum Commit<I: Index> {
 }
 
 /// The outcome of a put.
-pub enum Put<I: Index> {
+pub enum PutOutcome<I: Index> {
     /// The new version.
     Stored(Arc<Object<I>>),
     /// The expectation did not hold; nothing was written.
@@ -55,7 +55,7 @@ pub enum Put<I: Index> {
 }
 
 /// The outcome of a deletion.
-pub enum Delete<I: Index> {
+pub enum DeleteOutcome<I: Index> {
     /// The object is deleted.
     Deleted {
         /// Its last version.
