@@ -38,7 +38,7 @@ impl Reason {
 
 /// The pods to delete, except orphaned ones. Terminated pods are deleted only in excess of `threshold`: evicted ones first, then
 /// the oldest.
-pub fn due<'a>(
+pub fn pods_to_delete<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
     nodes: &BTreeMap<&str, &Node>,
     threshold: usize,
@@ -81,7 +81,7 @@ pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
     /// Records missing nodes and returns those missing for `long_enough`. A node that reappears, or is returned, starts over.
-    pub fn pass<'a>(
+    pub fn observe<'a>(
         &mut self,
         pods: impl Iterator<Item = &'a Pod>,
         nodes: &BTreeMap<&str, &Node>,
@@ -108,13 +108,13 @@ impl Quarantine {
     }
 }
 
-/// The pods on a node.
-pub fn on<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
+/// The pods on a node that does not exist.
+pub fn orphans_of_node<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
     pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
 }
 
 /// The status patch that marks a pod Failed before deletion; None if it is already terminal.
-pub fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
+pub fn failed_status(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
     if matches!(pods::phase(pod), "Succeeded" | "Failed") {
         return None;
     }
@@ -216,7 +216,7 @@ mod tests {
                 &[("b", Reason::OutOfService), ("e", Reason::Unscheduled)],
             ),
         ] {
-            let due = due(pods.iter(), &by_name(&nodes), 2);
+            let due = pods_to_delete(pods.iter(), &by_name(&nodes), 2);
             let got: Vec<_> =
                 due.iter().map(|(pod, reason)| (pod.metadata.name.as_deref().unwrap(), *reason)).collect();
             assert_eq!(got, want, "{case}");
@@ -227,16 +227,16 @@ mod tests {
     fn a_node_is_missed_for_some_time_first() {
         let pods = [pod("a", "Running", "n", false, json!({})), pod("b", "Pending", "", false, json!({}))];
         let mut quarantine = Quarantine::default();
-        let mut pass = |second, nodes: &[Node]| {
+        let mut observe = |second, nodes: &[Node]| {
             let now = Timestamp::from_second(second).unwrap();
-            quarantine.pass(pods.iter(), &by_name(nodes), Duration::from_secs(40), now)
+            quarantine.observe(pods.iter(), &by_name(nodes), Duration::from_secs(40), now)
         };
-        assert_eq!(pass(0, &[]), [""; 0]);
-        assert_eq!(pass(20, &[]), [""; 0]);
-        assert_eq!(pass(30, &[node("n", "True", "")]), [""; 0]);
-        assert_eq!(pass(50, &[]), [""; 0], "it came back meanwhile");
-        assert_eq!(pass(90, &[]), ["n"]);
-        assert_eq!(pass(110, &[]), [""; 0], "what is found again waits again");
+        assert_eq!(observe(0, &[]), [""; 0]);
+        assert_eq!(observe(20, &[]), [""; 0]);
+        assert_eq!(observe(30, &[node("n", "True", "")]), [""; 0]);
+        assert_eq!(observe(50, &[]), [""; 0], "it came back meanwhile");
+        assert_eq!(observe(90, &[]), ["n"]);
+        assert_eq!(observe(110, &[]), [""; 0], "what is found again waits again");
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
             ("orphaned", "Running", Reason::Orphaned, Some((Some("Failed"), 1))),
             ("ended", "Succeeded", Reason::Orphaned, None),
         ] {
-            let status = failed(&pod("a", phase, "n", false, json!({})), reason, now);
+            let status = failed_status(&pod("a", phase, "n", false, json!({})), reason, now);
             let got =
                 status.as_ref().map(|s| (s.phase.as_deref(), s.conditions.as_ref().map_or(0, Vec::len)));
             assert_eq!(got, want, "{case}");
