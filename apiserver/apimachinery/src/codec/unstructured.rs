@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::base64;
 use crate::go_value::{cannot_unmarshal, go_type};
-use crate::schema::{Field, StructId, Type, schema};
+use crate::schema::{FieldSchema, StructId, Type, schema};
 
 /// Converts an object to a struct of the table.
 ///
@@ -23,7 +23,7 @@ pub fn restore_object(object: &mut Value, id: StructId) -> Result<(), String> {
 /// Converts a value to its type.
 ///
 /// - `field`: the field that contains the value, or the list or map around it; none for a whole object.
-fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), String> {
+fn restore(value: &mut Value, ty: &Type, field: Option<&FieldSchema>) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
     }
@@ -60,7 +60,7 @@ fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), St
         Type::String => match value {
             Value::String(_) => Ok(()),
             Value::Number(n) if n.is_i64() => {
-                let name = field.map_or_else(|| "string".to_owned(), Field::go_type);
+                let name = field.map_or_else(|| "string".to_owned(), FieldSchema::go_type);
                 Err(format!("cannot convert int64 to {name}"))
             }
             _ => Err("unrecognized type: string".into()),

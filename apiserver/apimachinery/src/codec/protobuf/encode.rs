@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::envelope::MAGIC;
 use super::wire::{Wire, Write};
 use crate::codec::{base64, json, time, zero};
-use crate::schema::{Field, StructId, Type, schema};
+use crate::schema::{FieldSchema, StructId, Type, schema};
 
 /// The field number of `items` in every list type.
 const ITEMS: u32 = 2;
@@ -84,7 +84,7 @@ fn write_struct(members: Option<&Map<String, Value>>, id: StructId, out: &mut Ve
     }
 }
 
-fn write_field(number: u32, field: &Field, value: Option<&Value>, out: &mut Vec<u8>) {
+fn write_field(number: u32, field: &FieldSchema, value: Option<&Value>, out: &mut Vec<u8>) {
     match (&field.ty, value) {
         (Type::List(item), Some(Value::Array(items))) => {
             for value in items {
