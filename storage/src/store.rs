@@ -182,7 +182,8 @@ impl<I: Index> Store<I> {
     /// already.
     ///
     /// # Errors
-    /// See [`StoreError`]. An expectation that does not hold is not an error but [`CommitOutcome::Conflict`].
+    /// See [`StoreError`]. An expectation that does not hold is not an error but
+    /// [`CommitOutcome::Conflict`].
     pub async fn commit(&self, writes: Vec<Write>) -> Result<CommitOutcome<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let writes = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;

@@ -63,8 +63,8 @@ pub trait Cluster: Sync {
         Ok(self.list(resource, "")?.len())
     }
 
-    /// Lists the objects whose JSON contains `text`; may return others too, so callers must filter. A prefilter by which
-    /// implementations avoid parsing.
+    /// Lists the objects whose JSON contains `text`; may return others too, so callers must filter.
+    /// A prefilter by which implementations avoid parsing.
     ///
     /// # Errors
     /// As [`Cluster::list`].

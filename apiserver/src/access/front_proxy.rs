@@ -1,5 +1,6 @@
-//! The front proxy's client certificate, by which aggregated API servers trust the user headers of this server. Its CA is
-//! separate from the client CA, and is generated at each start; the servers follow the ConfigMap in which it is published.
+//! The front proxy's client certificate, by which aggregated API servers trust the user headers of
+//! this server. Its CA is separate from the client CA, and is generated at each start; the servers
+//! follow the ConfigMap in which it is published.
 
 use std::time::{Duration, SystemTime};
 

@@ -110,8 +110,8 @@ impl Call<'_> {
         if known { Ok(verb) } else { Err(Error::MethodNotAllowed) }
     }
 
-    /// The route of a custom resource. Its paths have no router: a wrong scope is 404 "page not found", and segments after
-    /// the subresource do not matter.
+    /// The route of a custom resource. Its paths have no router: a wrong scope is 404 "page not
+    /// found", and segments after the subresource do not matter.
     ///
     /// Source: `crdHandler` of apiextensions-apiserver.
     fn custom_route(&self, info: Arc<ResourceInfo>) -> Result<Route> {

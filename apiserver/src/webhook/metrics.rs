@@ -43,7 +43,7 @@ pub struct ConversionMetrics {
 }
 
 impl Default for ConversionMetrics {
-    /// Metrics that no exported registry has.
+    /// Metrics in a registry that is not exported.
     fn default() -> ConversionMetrics {
         ConversionMetrics::new(&Registry::new())
     }

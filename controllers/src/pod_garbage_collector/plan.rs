@@ -36,8 +36,8 @@ impl Reason {
     }
 }
 
-/// The pods to delete, except orphaned ones. Terminated pods are deleted only in excess of `threshold`: evicted ones first, then
-/// the oldest.
+/// The pods to delete, except orphaned ones. Terminated pods are deleted only in excess of
+/// `threshold`: evicted ones first, then the oldest.
 pub fn pods_to_delete<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
     nodes: &BTreeMap<&str, &Node>,
@@ -74,13 +74,14 @@ fn is_out_of_service(node: &Node) -> bool {
     taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
-/// Nodes that pods refer to but the cache lacks, with the time since when. The cache may lag, so a node is only looked up after a
-/// delay.
+/// Nodes that pods refer to but the cache lacks, with the time since when. The cache may lag, so a
+/// node is only looked up after a delay.
 #[derive(Debug, Default)]
 pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
-    /// Records missing nodes and returns those missing for `long_enough`. A node that reappears, or is returned, starts over.
+    /// Records missing nodes and returns those missing for `long_enough`. A node that reappears, or
+    /// is returned, starts over.
     pub fn observe<'a>(
         &mut self,
         pods: impl Iterator<Item = &'a Pod>,

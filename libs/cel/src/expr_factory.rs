@@ -5,7 +5,8 @@ use crate::source::Issue;
 
 /// The greatest depth of the tree of an expression.
 pub const MAX_DEPTH: usize = 250;
-/// The maximum number of nodes of an expression after macro expansion; checked when a macro copies a subtree.
+/// The maximum number of nodes of an expression after macro expansion; checked when a macro copies
+/// a subtree.
 const MAX_NODES: usize = 200_000;
 
 /// Parsing ended; the issue is recorded.

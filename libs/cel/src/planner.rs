@@ -17,7 +17,8 @@ use crate::value::{Key, Text, Value};
 
 /// The plan of a checked expression.
 ///
-/// - `calls`: the resolved call of each node, indexed by [`Expr::id`]; None for nodes that are not calls.
+/// - `calls`: the resolved call of each node, indexed by [`Expr::id`]; None for nodes that are not
+///   calls.
 ///
 /// # Errors
 /// The text of the error if a constant part has no value.

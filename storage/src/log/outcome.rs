@@ -16,15 +16,16 @@ pub enum Outcome {
     Unknown(Unknown),
 }
 
-/// The version that the log has, where the proposal expected [`previous`](super::Proposal::previous).
+/// The version that the log has, where the proposal expected
+/// [`previous`](super::Proposal::previous).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The index of the first proposal of the transaction that is in conflict.
     pub index: usize,
     /// The revision of the live object that the log has under the key.
     pub found: Option<Revision>,
-    /// Once the tail is read up to this revision, it includes the conflicting change, and the transaction can be checked
-    /// again.
+    /// Once the tail is read up to this revision, it includes the conflicting change, and the
+    /// transaction can be checked again.
     pub newest: Revision,
 }
 

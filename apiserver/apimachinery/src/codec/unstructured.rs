@@ -1,4 +1,5 @@
-//! Converts an untyped object to its Go type in place, as upstream's `FromUnstructured` does for merged and applied objects.
+//! Converts an untyped object to its Go type in place, as upstream's `FromUnstructured` does for
+//! merged and applied objects.
 //!
 //! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an integer is truncated),
 //! and has messages of its own. Texts with a grammar (times, durations) are left to the codec.

@@ -1,13 +1,14 @@
 //! JSON patch, RFC 6902, with the real server's deviations:
 //!
-//! - `replace` of a missing member adds it; `copy` of a missing member and `add` without `value` yield null; `test` treats a
-//!   missing member as null;
-//! - a negative index counts from the end of the list; in `add`, `-1` is the position after the last element;
+//! - `replace` of a missing member adds it; `copy` of a missing member and `add` without `value`
+//!   yield null; `test` treats a missing member as null;
+//! - a negative index counts from the end of the list; in `add`, `-1` is the position after the
+//!   last element;
 //! - text before the first `/` of a pointer is dropped;
 //! - the whole document (`""`) can be replaced and tested, nothing else.
 //!
-//! A failing operation is always the same 422, and then no operation is applied. Operations that would nest the document too
-//! deep, and those with which `copy` would add too much, fail too.
+//! A failing operation is always the same 422, and then no operation is applied. Operations that
+//! would nest the document too deep, and those with which `copy` would add too much, fail too.
 
 use serde_json::{Map, Value};
 
@@ -38,8 +39,8 @@ const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 /// Applies the operations of `patch` to `target`, one after the other.
 ///
 /// # Errors
-/// 400 if the document is not a list of operations; 413 if it has more than `MAX_OPERATIONS` or exceeds `MAX_WORK`; 422 if an
-/// operation fails.
+/// 400 if the document is not a list of operations; 413 if it has more than `MAX_OPERATIONS` or
+/// exceeds `MAX_WORK`; 422 if an operation fails.
 pub fn apply(target: Value, patch: &Value) -> Result<Value> {
     let operations = read(patch).map_err(|reason| PatchType::Json.malformed(&reason))?;
     if operations.len() > MAX_OPERATIONS {

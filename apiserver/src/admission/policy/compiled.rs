@@ -27,7 +27,8 @@ impl<T: Send + Sync> Compiled<T> {
         &self.source
     }
 
-    /// Returns the compiled expressions; compiles them on the first call, in the background because that takes long.
+    /// Returns the compiled expressions; compiles them on the first call, in the background because
+    /// that takes long.
     ///
     /// # Errors
     /// 429 if no background seat is free in time.

@@ -22,7 +22,8 @@ pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     }
 }
 
-/// Returns whether the volume must have the external deletion-protection finalizer (KEP-2644); None leaves it unchanged.
+/// Returns whether the volume must have the external deletion-protection finalizer (KEP-2644); None
+/// leaves it unchanged.
 ///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy
 pub fn wants_finalizer(volume: &PersistentVolume, honors_policy: bool) -> Option<bool> {
@@ -41,8 +42,8 @@ pub fn with_finalizer_updated(volume: &PersistentVolume, honors_policy: bool) ->
     set_finalizer(&mut changed.metadata, EXTERNAL_PROTECTION, wanted).then_some(changed)
 }
 
-/// Whether the driver must delete the storage behind a volume. A terminating volume without a protection finalizer is not the
-/// driver's to delete.
+/// Whether the driver must delete the storage behind a volume. A terminating volume without a
+/// protection finalizer is not the driver's to delete.
 pub fn should_delete_storage(volume: &PersistentVolume) -> bool {
     let is_kept = DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&volume.metadata, finalizer));
     (is_kept || !volume.is_terminating()) && volume.phase() == "Released" && volume.policy() == DELETE

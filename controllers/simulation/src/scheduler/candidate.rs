@@ -14,7 +14,8 @@ pub struct Candidate<'a> {
     pub requests: ResourceList,
     /// Requests of CPU and memory only.
     pub cpu_and_memory: CpuAndMemory,
-    /// The same with the scheduler's defaults for containers without requests (upstream `NonZeroRequested`).
+    /// The same with the scheduler's defaults for containers without requests (upstream
+    /// `NonZeroRequested`).
     pub non_zero_requested: CpuAndMemory,
     pub claims: Claims,
 }

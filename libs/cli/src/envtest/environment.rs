@@ -28,8 +28,8 @@ pub struct ControlPlaneVariables {
 }
 
 impl ControlPlaneVariables {
-    /// Reads the variables of this process. Invalid Unicode is replaced by U+FFFD, which every parser
-    /// rejects.
+    /// Reads the variables of this process. Invalid Unicode is replaced by U+FFFD, which every
+    /// parser rejects.
     ///
     /// # Errors
     /// One line about the variable that is wrong.

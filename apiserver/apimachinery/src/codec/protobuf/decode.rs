@@ -250,7 +250,8 @@ fn read_duration(reader: Reader<'_>) -> Result<Value> {
     Ok(coracle_duration::print(SignedDuration::from_nanos(nanos)).into())
 }
 
-/// The depth that an embedded envelope counts for: decoding one needs as much stack as this many messages.
+/// The depth that an embedded envelope counts for: decoding one needs as much stack as this many
+/// messages.
 const ENVELOPE_DEPTH: usize = 50;
 
 /// Raw bytes: JSON, or an object in an envelope of its own.

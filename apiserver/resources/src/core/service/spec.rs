@@ -55,7 +55,8 @@ pub fn needs_health_check_node_port(service: &Value) -> bool {
     text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
 }
 
-/// Whether a Service with this spec has a `clusterIP`: every type but ExternalName. A headless Service counts.
+/// Whether a Service with this spec has a `clusterIP`: every type but ExternalName. A headless
+/// Service counts.
 pub fn needs_cluster_ip(service: &Value) -> bool {
     text(service, "type") != "ExternalName"
 }
