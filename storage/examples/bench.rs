@@ -10,7 +10,7 @@ use std::{
 };
 
 use coracle_storage::{
-    Expect, Index, Indexed, Key, Options, Put, Revision, Store, Unreadable,
+    Expect, Index, Indexed, Key, Options, PutOutcome, Revision, Store, Unreadable,
     log::{Durability, EphemeralLog, SledLog},
 };
 
@@ -241,8 +241,8 @@ async fn put(store: &Store<Plain>, n: usize) {
     let head = format!("{{\"metadata\":{{\"name\":\"{name}\",\"resourceVersion\":\"\"}},\"data\":\"");
     let value = format!("{head}{}\"}}\n", "x".repeat(SIZE - head.len()));
     match store.put(Key::new(things(), name), Expect::Any, value).await {
-        Ok(Put::Stored(_)) => {}
-        Ok(Put::Conflict { .. }) => println!("in conflict with nothing"),
+        Ok(PutOutcome::Stored(_)) => {}
+        Ok(PutOutcome::Conflict { .. }) => println!("in conflict with nothing"),
         Err(error) => println!("{error}"),
     }
 }

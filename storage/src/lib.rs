@@ -12,7 +12,7 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `store.rs` | [`Store`]: open, read, write, watch, close. **Start here.** |
-//! | `transaction.rs` | [`Write`], [`Commit`]: what is asked of a store, and what became of it |
+//! | `transaction.rs` | [`Write`], [`CommitOutcome`]: what is asked of a store, and what became of it |
 //! | `sequencer/` | the one thread that writes: group, check, append, publish, reply, compact |
 //! | `shared.rs` | the published state, and who is woken when it changes |
 //! | `view.rs` | [`Snapshot`], [`BucketSnapshot`]: what readers see, and how a change is applied to or undone from it |
@@ -94,6 +94,6 @@ pub use object::Object;
 pub use options::Options;
 pub use revision::{CompactRevision, Compacted, EntryId, Revision};
 pub use store::Store;
-pub use transaction::{Commit, Delete, Expect, Put, Write};
+pub use transaction::{CommitOutcome, DeleteOutcome, Expect, PutOutcome, Write};
 pub use view::{BucketSnapshot, Snapshot};
 pub use watch::Watcher;

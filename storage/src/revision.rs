@@ -63,7 +63,8 @@ impl fmt::Display for EntryId {
 
 /// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
 ///
-/// The change at the compact revision itself may be forgotten, and need not be known: who starts here has seen it.
+/// The change at the compact revision itself may be compacted too: a watch that starts after it
+/// does not need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CompactRevision(Revision);
 
@@ -86,7 +87,8 @@ impl CompactRevision {
         if asked < self.0 { Err(Compacted { asked, compact_revision: self }) } else { Ok(()) }
     }
 
-    /// Forgets the change at `revision`, and so every state before it.
+    /// Raises the compact revision to `revision`; a lower value changes nothing. The caller drops
+    /// the history.
     pub(crate) fn raise(&mut self, revision: Revision) {
         self.0 = self.0.max(revision);
     }

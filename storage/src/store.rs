@@ -12,8 +12,9 @@ use tokio::{
 };
 
 use crate::{
-    BucketSnapshot, Commit, Compacted, Delete, Event, Expect, Future, Index, Key, Limits, LinearizeError,
-    Object, Options, Put, Revision, RevisionError, Snapshot, StoreError, Watcher, Write,
+    BucketSnapshot, CommitOutcome, Compacted, DeleteOutcome, Event, Expect, Future, Index, Key, Limits,
+    LinearizeError, Object, Options, PutOutcome, Revision, RevisionError, Snapshot, StoreError, Watcher,
+    Write,
     index::read,
     limits::MAX_STORED_BYTES,
     log::{Linearizer, Log, LogError, Notifier},
@@ -181,8 +182,9 @@ impl<I: Index> Store<I> {
     /// already.
     ///
     /// # Errors
-    /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Conflict`].
-    pub async fn commit(&self, writes: Vec<Write>) -> Result<Commit<I>, StoreError> {
+    /// See [`StoreError`]. An expectation that does not hold is not an error but
+    /// [`CommitOutcome::Conflict`].
+    pub async fn commit(&self, writes: Vec<Write>) -> Result<CommitOutcome<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let writes = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
         let mut keys = HashSet::with_capacity(writes.len());
@@ -203,13 +205,13 @@ impl<I: Index> Store<I> {
         key: Key,
         expect: Expect,
         stored: impl Into<Bytes>,
-    ) -> Result<Put<I>, StoreError> {
+    ) -> Result<PutOutcome<I>, StoreError> {
         Ok(match self.commit_one(Write::put(key, expect, stored)).await? {
             Ok(event) => match &event.after {
-                Some(object) => Put::Stored(object.clone()),
+                Some(object) => PutOutcome::Stored(object.clone()),
                 None => unreachable!("a put leaves an object"),
             },
-            Err(current) => Put::Conflict { current },
+            Err(current) => PutOutcome::Conflict { current },
         })
     }
 
@@ -217,13 +219,13 @@ impl<I: Index> Store<I> {
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
-    pub async fn delete(&self, key: Key, expect: Expect) -> Result<Delete<I>, StoreError> {
+    pub async fn delete(&self, key: Key, expect: Expect) -> Result<DeleteOutcome<I>, StoreError> {
         Ok(match self.commit_one(Write::delete(key, expect)).await? {
             Ok(event) => match &event.before {
-                Some(object) => Delete::Deleted { last: object.clone(), revision: event.revision },
+                Some(object) => DeleteOutcome::Deleted { last: object.clone(), revision: event.revision },
                 None => unreachable!("only a live object is deleted"),
             },
-            Err(current) => Delete::Conflict { current },
+            Err(current) => DeleteOutcome::Conflict { current },
         })
     }
 
@@ -273,11 +275,11 @@ impl<I: Index> Store<I> {
         write: Write,
     ) -> Result<Result<Arc<Event<I>>, Option<Arc<Object<I>>>>, StoreError> {
         Ok(match self.commit(vec![write]).await? {
-            Commit::Done(mut events) => match events.pop() {
+            CommitOutcome::Done(mut events) => match events.pop() {
                 Some(event) => Ok(event),
                 None => unreachable!("a write makes an event"),
             },
-            Commit::Conflict { current, .. } => Err(current),
+            CommitOutcome::Conflict { current, .. } => Err(current),
         })
     }
 

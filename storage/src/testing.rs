@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 #[cfg(test)]
 use crate::log::{Durability, SledLog};
 use crate::{
-    BucketSnapshot, CompactRevision, Delete, EntryId, Event, Expect, Index, Indexed, Key, Options, Put,
-    Revision, Store, Unreadable,
+    BucketSnapshot, CompactRevision, DeleteOutcome, EntryId, Event, Expect, Index, Indexed, Key, Options,
+    PutOutcome, Revision, Store, Unreadable,
     log::{
         EphemeralLog, Location, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, Transaction,
         UnreadableEntry,
@@ -192,15 +192,15 @@ pub fn key(name: &str) -> Key {
 
 pub async fn put(store: &Store<Marked>, key: &Key, text: &str) -> Revision {
     match store.put(key.clone(), Expect::Any, format!("{text}@")).await.unwrap() {
-        Put::Stored(object) => object.revision,
-        Put::Conflict { .. } => panic!("{key} is in conflict with nothing"),
+        PutOutcome::Stored(object) => object.revision,
+        PutOutcome::Conflict { .. } => panic!("{key} is in conflict with nothing"),
     }
 }
 
 pub async fn delete(store: &Store<Marked>, key: &Key) -> Revision {
     match store.delete(key.clone(), Expect::Any).await.unwrap() {
-        Delete::Deleted { revision, .. } => revision,
-        Delete::Conflict { .. } => panic!("{key} is not there"),
+        DeleteOutcome::Deleted { revision, .. } => revision,
+        DeleteOutcome::Conflict { .. } => panic!("{key} is not there"),
     }
 }
 

@@ -26,12 +26,12 @@ pub enum Expect {
     Revision(Revision),
     /// A live object, whichever.
     Present,
-    /// Nothing. (But to delete, there must be an object.)
+    /// No condition. A deletion still fails if there is no object.
     Any,
 }
 
 /// The outcome of an atomic write of several keys.
-pub enum Commit<I: Index> {
+pub enum CommitOutcome<I: Index> {
     /// All of it is done, at one revision: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
     /// Nothing of it is done, because a write did not find what it expected.
@@ -44,7 +44,7 @@ pub enum Commit<I: Index> {
 }
 
 /// The outcome of a put.
-pub enum Put<I: Index> {
+pub enum PutOutcome<I: Index> {
     /// The new version.
     Stored(Arc<Object<I>>),
     /// The expectation did not hold; nothing was written.
@@ -55,7 +55,7 @@ pub enum Put<I: Index> {
 }
 
 /// The outcome of a deletion.
-pub enum Delete<I: Index> {
+pub enum DeleteOutcome<I: Index> {
     /// The object is deleted.
     Deleted {
         /// Its last version.
@@ -71,7 +71,8 @@ pub enum Delete<I: Index> {
 }
 
 impl Write {
-    /// The write that stores bytes, which hold no revision: see [`Indexed::stamp`](crate::Indexed::stamp).
+    /// A write that stores `stored`. The bytes must not contain a resourceVersion;
+    /// [`Indexed::stamp`](crate::Indexed::stamp) inserts it.
     pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
         Write { key, expect, value: Some(stored.into()) }
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use coracle_storage::{
-    Commit, Expect, Index, Indexed, Key, Options, Revision, Store, Unreadable, Write, log::SledLog,
+    CommitOutcome, Expect, Index, Indexed, Key, Options, Revision, Store, Unreadable, Write, log::SledLog,
 };
 
 const WRITERS: usize = 8;
@@ -81,7 +81,9 @@ fn write_until_killed() {
     let write = |store: Store<Suffixed>, writer: usize| async move {
         let first = next_step(&store, writer);
         for n in first.. {
-            let Commit::Done(events) = store.commit(step(writer, n)).await.unwrap() else { panic!("lost") };
+            let CommitOutcome::Done(events) = store.commit(step(writer, n)).await.unwrap() else {
+                panic!("lost")
+            };
             // The lines of several writers must not mix: one call of `write` a line.
             let line = format!("{writer} {n} {}\n", events[1].revision);
             std::io::stdout().lock().write_all(line.as_bytes()).unwrap();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use coracle_storage::{
-    Commit, CompactRevision, Compacted, Event, Expect, Index, Indexed, Key, Object, Options, Revision,
+    CommitOutcome, CompactRevision, Compacted, Event, Expect, Index, Indexed, Key, Object, Options, Revision,
     RevisionError, Snapshot, Store, Unreadable, Watcher, Write,
     log::{Durability, EphemeralLog, MemoryLog, SledLog},
 };
@@ -276,7 +276,7 @@ async fn write(
         wanted.push(Write { key, expect, value });
     }
     match (store.commit(wanted.clone()).await.unwrap(), conflict) {
-        (Commit::Done(events), None) => {
+        (CommitOutcome::Done(events), None) => {
             let from = model.events.len();
             let text = |value: bytes::Bytes| String::from_utf8_lossy(&value).into_owned();
             let writes: Vec<_> = wanted.into_iter().map(|write| (write.key, write.value.map(text))).collect();
@@ -284,11 +284,11 @@ async fn write(
             let made = model.events[from..].iter().map(|(revision, change)| render(*revision, change));
             assert_eq!(events.iter().map(rendered).collect::<Vec<_>>(), made.collect::<Vec<_>>());
         }
-        (Commit::Conflict { index, current }, Some(conflict)) => {
+        (CommitOutcome::Conflict { index, current }, Some(conflict)) => {
             assert_eq!((index, current.as_deref().map(version)), conflict);
         }
-        (Commit::Done(_), Some(conflict)) => panic!("done, in spite of a conflict: {conflict:?}"),
-        (Commit::Conflict { index, .. }, None) => panic!("in conflict without reason: {index}"),
+        (CommitOutcome::Done(_), Some(conflict)) => panic!("done, in spite of a conflict: {conflict:?}"),
+        (CommitOutcome::Conflict { index, .. }, None) => panic!("in conflict without reason: {index}"),
     }
 }
 
@@ -368,12 +368,12 @@ fn many_writes_within_small_limits() {
             let value = (!pick.is_multiple_of(5)).then(|| format!(":{}", "v".repeat(pick % 3000)));
             let write = Write { key: key.clone(), expect: Expect::Any, value: value.clone().map(Into::into) };
             match store.commit(vec![write]).await.unwrap() {
-                Commit::Done(_) => {
+                CommitOutcome::Done(_) => {
                     // Only the newest states are compared.
                     model.states.iter_mut().rev().nth(250).into_iter().for_each(BTreeMap::clear);
                     model.commit(&[(key, value)]);
                 }
-                Commit::Conflict { current, .. } => assert!(current.is_none() && value.is_none()),
+                CommitOutcome::Conflict { current, .. } => assert!(current.is_none() && value.is_none()),
             }
             if round % 500 == 499 {
                 store.close().await.unwrap();

@@ -63,8 +63,8 @@ pub trait Cluster: Sync {
         Ok(self.list(resource, "")?.len())
     }
 
-    /// Those of [`Cluster::list`] whose JSON contains a text, and perhaps others. Implementations that have the bytes of the objects
-    /// should parse no others.
+    /// Lists the objects whose JSON contains `text`; may return others too, so callers must filter.
+    /// A prefilter by which implementations avoid parsing.
     ///
     /// # Errors
     /// As [`Cluster::list`].
@@ -73,7 +73,7 @@ pub trait Cluster: Sync {
         self.list(resource, namespace)
     }
 
-    /// A revision that is another one after each change of a resource's objects; None if it is not known.
+    /// A revision that changes whenever an object of the resource changes; None if unknown.
     fn last_change(&self, resource: &GroupResource) -> Option<u64> {
         let _ = resource;
         None

@@ -70,7 +70,8 @@ fn number(f: &mut Formatter<'_>, number: &Number) -> fmt::Result {
     }
 }
 
-/// The Go type that a decoded JSON value has.
+/// The type of a decoded JSON value as Go's `%T` prints it through `%s`; null has none and prints
+/// `%!s(<nil>)`.
 pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",

@@ -1,7 +1,7 @@
 //! Quality of service classes of pods, as their specs are written.
 
 use crate::field::Field;
-use crate::validation::resource_list::read;
+use crate::validation::resource_list;
 
 /// `Guaranteed` if every container has limits of both cpu and memory, and equal requests; `BestEffort` if there are no
 /// requests or limits; otherwise `Burstable`. Pod-level resources, if set, alone determine the class.
@@ -13,7 +13,9 @@ pub fn qos_class(spec: &Field<'_>) -> &'static str {
         let lists = [spec.get("containers"), spec.get("initContainers")];
         lists.iter().flat_map(|list| list.items()).map(|container| container.get("resources")).collect()
     };
-    let lists = |field: &Field<'_>| (read(&field.get("requests")), read(&field.get("limits")));
+    let lists = |field: &Field<'_>| {
+        (resource_list::read(&field.get("requests")), resource_list::read(&field.get("limits")))
+    };
     coracle_pod_resources::qos_class(requirements.iter().map(lists)).as_str()
 }
 

@@ -1,5 +1,6 @@
-//! The front proxy: the certificate by which aggregated API servers trust what this server tells them of users. Its authority is
-//! another one than that of clients, and is made anew at each start; the servers follow the ConfigMap in which it is published.
+//! The front proxy's client certificate, by which aggregated API servers trust the user headers of
+//! this server. Its CA is separate from the client CA, and is generated at each start; the servers
+//! follow the ConfigMap in which it is published.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,13 +12,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::certificates::CertificateError;
 
+/// Validity: ten years; both are regenerated at each start.
 const LIFETIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
-/// How long before their creation the certificates become valid: clocks differ.
+/// The time by which `notBefore` precedes creation, for clock skew.
 const BACKDATE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A certificate of the front proxy, and its authority.
+/// The client certificate of the front proxy, and its CA.
 pub struct FrontProxy {
-    /// The PEM text of the authority's certificate.
+    /// The PEM text of the CA's certificate.
     pub ca_pem: String,
     /// The certificate that is presented.
     pub certificate: CertificateDer<'static>,
@@ -26,10 +28,10 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// Makes both.
+    /// Generates the CA and the client certificate.
     ///
     /// # Errors
-    /// They cannot be signed.
+    /// A certificate cannot be signed.
     pub fn generate(now: SystemTime) -> Result<FrontProxy, CertificateError> {
         let failed = |source| CertificateError::Issue { name: "front-proxy-client".to_owned(), source };
         let ca_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;

@@ -10,8 +10,8 @@
 //! | `openapi.rs` | their OpenAPI documents |
 //! | `swagger.rs` | the part of a document of version 2 that is about one group and version |
 //! | `download.rs` | requests for their documents |
-//! | `groups.rs` | what they serve, for discovery |
-//! | `extension.rs` | groups of this server that a cluster only has once something provides them |
+//! | `groups.rs` | discovery of remote groups |
+//! | `extension.rs` | groups that are served only once a provider exists |
 //!
 //! Source: `k8s.io/kube-aggregator`.
 
@@ -32,5 +32,5 @@ pub use swagger::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 
 /// The group of APIServices.
 const GROUP: &str = "apiregistration.k8s.io";
-/// Their plural.
+/// The resource name of APIServices.
 const PLURAL: &str = "apiservices";

@@ -14,7 +14,7 @@ use super::set::{self, PathElement};
 use crate::codec::limits::MAX_DEPTH;
 use crate::names::Text;
 use crate::schema::structural::{ENVELOPE, object_meta};
-use crate::schema::{Field, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
+use crate::schema::{FieldSchema, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
 
 /// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
 /// `metadata.managedFields`, stays within the depth limit of documents.
@@ -24,7 +24,7 @@ const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 #[derive(Clone, Copy)]
 pub(super) enum FieldType<'s> {
     /// A member of a struct.
-    Member(&'s Field),
+    Member(&'s FieldSchema),
     /// An item, the value of a map, or a whole object.
     Type(&'s Type),
     /// A struct, as a whole object is one.
@@ -91,7 +91,7 @@ impl<'s> FieldType<'s> {
     /// Whether it is a list or an object that is owned as a whole by its type. What has no type is not.
     pub fn is_atomic(self) -> bool {
         match self {
-            FieldType::Member(Field { ty: Type::List(_) | Type::ListMessage(_), list, .. }) => {
+            FieldType::Member(FieldSchema { ty: Type::List(_) | Type::ListMessage(_), list, .. }) => {
                 *list == List::Atomic
             }
             FieldType::Member(field) => schema().is_atomic(field),
@@ -129,7 +129,9 @@ impl<'s> FieldType<'s> {
     /// The values matter only at positions without a type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
-            FieldType::Member(Field { ty: Type::List(item) | Type::ListMessage(item), list, .. }) => {
+            FieldType::Member(FieldSchema {
+                ty: Type::List(item) | Type::ListMessage(item), list, ..
+            }) => {
                 return match list {
                     List::Atomic => Shape::Leaf,
                     List::Set => Shape::Items { keys: &[], item: FieldType::Type(item) },
@@ -138,8 +140,10 @@ impl<'s> FieldType<'s> {
             }
             FieldType::Member(field) if schema().is_atomic(field) => return Shape::Leaf,
             // The member states itself whether it is atomic, whatever its type.
-            FieldType::Member(Field { ty: Type::Struct(id), .. }) => return Shape::Struct(schema().get(*id)),
-            FieldType::Member(Field { ty, .. }) | FieldType::Type(ty) => ty,
+            FieldType::Member(FieldSchema { ty: Type::Struct(id), .. }) => {
+                return Shape::Struct(schema().get(*id));
+            }
+            FieldType::Member(FieldSchema { ty, .. }) | FieldType::Type(ty) => ty,
             FieldType::Struct(id) => return Shape::of_struct(id),
             FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
                 return match self.structural_shape(structural) {
@@ -247,7 +251,7 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
 
 /// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which a configuration may have.
 pub(super) fn present<'v>(
-    field: &Field,
+    field: &FieldSchema,
     parent: Option<&Value>,
     member: Option<&'v Value>,
 ) -> Option<&'v Value> {
@@ -258,7 +262,7 @@ pub(super) fn present<'v>(
 }
 
 /// The value that Go prints for a member that was never set.
-fn zero(field: &Field) -> &'static Value {
+fn zero(field: &FieldSchema) -> &'static Value {
     match field.ty {
         _ if field.pointer => &Value::Null,
         Type::Struct(_) => &EMPTY,

@@ -12,7 +12,7 @@ use super::shape::{FieldType, Position, key};
 use crate::field::quote;
 use crate::go_value::{GoValue, go_syntax, go_type};
 use crate::names::Text;
-use crate::schema::{Field, List, Struct, Structural, StructuralType, Type, TypeRef, schema};
+use crate::schema::{FieldSchema, List, Struct, Structural, StructuralType, Type, TypeRef, schema};
 
 /// Whether keys and items of sets may come twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -195,10 +195,10 @@ impl<'s> Members<'s> {
 impl<'s> Atom<'s> {
     fn of(field_type: FieldType<'s>) -> Atom<'s> {
         match field_type {
-            FieldType::Member(Field { ty: Type::List(item) | Type::ListMessage(item), list, .. }) => {
-                Atom::List(list, Some(FieldType::Type(item)))
-            }
-            FieldType::Member(Field { ty, .. }) | FieldType::Type(ty) => Atom::of_type(ty),
+            FieldType::Member(FieldSchema {
+                ty: Type::List(item) | Type::ListMessage(item), list, ..
+            }) => Atom::List(list, Some(FieldType::Type(item))),
+            FieldType::Member(FieldSchema { ty, .. }) | FieldType::Type(ty) => Atom::of_type(ty),
             FieldType::Struct(id) => Atom::Members(Members::Struct(schema().get(id))),
             FieldType::Structural(structural) => Atom::of_structural(field_type, structural),
             FieldType::CustomResource(structural) => {

@@ -27,7 +27,7 @@ pub struct FlowControlMetrics {
 }
 
 /// The metrics of one FlowSchema.
-pub(super) struct RouteMetrics {
+pub(super) struct FlowRuleMetrics {
     executing: IntGauge,
     seats: IntGauge,
     inqueue: IntGauge,
@@ -47,7 +47,7 @@ impl Drop for Executing {
 }
 
 /// Counts a request as waiting until it is dropped, and then records how long it waited.
-pub(super) struct Waiting<'a>(&'a RouteMetrics, Instant);
+pub(super) struct Waiting<'a>(&'a FlowRuleMetrics, Instant);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -56,7 +56,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl RouteMetrics {
+impl FlowRuleMetrics {
     /// Counts a request as executing until the guard is dropped.
     pub fn executing(&self) -> Executing {
         self.dispatched.inc();
@@ -143,12 +143,12 @@ impl FlowControlMetrics {
         self.current_limit.with_label_values(&[&level.name]).set(seats);
     }
 
-    pub(super) fn route(&self, schema: &FlowSchema, level: &PriorityLevel) -> RouteMetrics {
+    pub(super) fn rule(&self, schema: &FlowSchema, level: &PriorityLevel) -> FlowRuleMetrics {
         let labels = [level.name.as_str(), schema.name.as_str()];
         let rejected = |rejection: &Rejection| {
             self.rejected.with_label_values(&[labels[0], labels[1], rejection.reason()])
         };
-        RouteMetrics {
+        FlowRuleMetrics {
             executing: self.executing.with_label_values(&labels),
             seats: self.seats.with_label_values(&labels),
             inqueue: self.inqueue.with_label_values(&labels),

@@ -34,7 +34,7 @@ use crate::access::authorize::RequestAttributes;
 
 use flow_schema::FlowSchema;
 pub use metrics::FlowControlMetrics;
-use metrics::{Executing, RouteMetrics};
+use metrics::{Executing, FlowRuleMetrics};
 use priority_level::PriorityLevel;
 pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 
@@ -72,21 +72,21 @@ pub struct FlowController {
 
 struct Configuration {
     /// In the order of their precedence.
-    routes: Vec<Arc<Route>>,
+    rules: Vec<Arc<FlowRule>>,
     levels: HashMap<String, Arc<PriorityLevel>>,
     read_at: Instant,
 }
 
 /// A FlowSchema and its priority level.
-struct Route {
+struct FlowRule {
     schema: FlowSchema,
     level: Arc<PriorityLevel>,
-    metrics: RouteMetrics,
+    metrics: FlowRuleMetrics,
 }
 
 /// The flow of a request.
 pub struct Flow {
-    route: Arc<Route>,
+    rule: Arc<FlowRule>,
     /// Identifies the flow within its level; empty if the level is exempt.
     key: String,
 }
@@ -113,10 +113,10 @@ impl FlowController {
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
-        let route = configuration.routes.iter().find(|route| route.schema.matches(user, request))?;
-        let exempt = route.level.queue_set.is_none();
-        let key = if exempt { String::new() } else { route.schema.flow_of(user, request) };
-        Some(Flow { route: route.clone(), key })
+        let rule = configuration.rules.iter().find(|rule| rule.schema.matches(user, request))?;
+        let exempt = rule.level.queue_set.is_none();
+        let key = if exempt { String::new() } else { rule.schema.flow_of(user, request) };
+        Some(Flow { rule: rule.clone(), key })
     }
 
     fn refresh(&self) {
@@ -143,13 +143,13 @@ impl Configuration {
         for level in levels.values() {
             metrics.limit(level);
         }
-        let route = |schema: FlowSchema| {
+        let rule = |schema: FlowSchema| {
             let level = levels.get(&schema.priority_level)?.clone();
-            let metrics = metrics.route(&schema, &level);
-            Some(Arc::new(Route { schema, level, metrics }))
+            let metrics = metrics.rule(&schema, &level);
+            Some(Arc::new(FlowRule { schema, level, metrics }))
         };
         Configuration {
-            routes: schemas.into_iter().filter_map(route).collect(),
+            rules: schemas.into_iter().filter_map(rule).collect(),
             levels,
             read_at: Instant::now(),
         }
@@ -159,12 +159,12 @@ impl Configuration {
 impl Flow {
     /// The uids of FlowSchema and PriorityLevelConfiguration, as the response's headers show them.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
-        [(FLOW_SCHEMA_UID, self.route.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.route.level.uid.clone())]
+        [(FLOW_SCHEMA_UID, self.rule.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.rule.level.uid.clone())]
     }
 
     /// Whether requests of this flow are never limited.
     pub fn is_exempt(&self) -> bool {
-        self.route.level.queue_set.is_none()
+        self.rule.level.queue_set.is_none()
     }
 
     /// Waits for a seat, until `deadline` at the latest.
@@ -172,7 +172,7 @@ impl Flow {
     /// # Errors
     /// Why there is no seat: the level rejects, the flow's queue is full, or the deadline has passed.
     pub async fn admit(&self, deadline: tokio::time::Instant) -> Result<Admitted, Rejection> {
-        let Route { level, metrics, .. } = &*self.route;
+        let FlowRule { level, metrics, .. } = &*self.rule;
         let seat = match &level.queue_set {
             None => None,
             Some(queue_set) => {

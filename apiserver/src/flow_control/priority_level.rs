@@ -46,6 +46,11 @@ pub fn read_all(
     configurations.iter().filter_map(read).collect()
 }
 
+/// Defaults of `limitResponse.queuing` (`SetDefaults_QueuingConfiguration`).
+const DEFAULT_QUEUES: u64 = 64;
+const DEFAULT_QUEUE_LENGTH_LIMIT: u64 = 50;
+const DEFAULT_HAND_SIZE: u64 = 8;
+
 fn shares(configuration: &Value) -> u64 {
     configuration["spec"]["limited"]["nominalConcurrencyShares"].as_u64().unwrap_or(DEFAULT_SHARES)
 }
@@ -59,8 +64,11 @@ fn limits(configuration: &Value, seats: usize) -> QueueLimits {
     if response["type"] != "Queue" {
         return QueueLimits { seats, waiting_per_flow: 0, waiting: 0 };
     }
-    let (queues, length, hand_size) =
-        (number("queues", 64), number("queueLengthLimit", 50), number("handSize", 8));
+    let (queues, length, hand_size) = (
+        number("queues", DEFAULT_QUEUES),
+        number("queueLengthLimit", DEFAULT_QUEUE_LENGTH_LIMIT),
+        number("handSize", DEFAULT_HAND_SIZE),
+    );
     QueueLimits {
         seats,
         // The capacity of the queues that shuffle sharding assigns to one flow.

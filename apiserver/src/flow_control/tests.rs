@@ -103,7 +103,7 @@ fn requests_are_classified_as_in_kube_apiserver() {
         let got = controller.classify(user, &request).expect("a flow");
         let exempt = level == "exempt";
         assert_eq!(got.is_exempt(), exempt);
-        assert_eq!(got.route.level.name, level, "{} {request:?}", user.name);
+        assert_eq!(got.rule.level.name, level, "{} {request:?}", user.name);
         assert_eq!(got.key, if exempt { "" } else { flow }, "{} {request:?}", user.name);
         let schema = flow.split('/').next().unwrap();
         let headers = got.headers().map(|(_, value)| value.to_str().unwrap().to_owned());

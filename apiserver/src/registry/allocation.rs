@@ -3,7 +3,7 @@
 //! A write chooses first; once its object is valid and admitted, which may take long, it reserves what it chose until it is stored, so
 //! that nobody waits for another's write. If another was faster, all is made again.
 
-use coracle_storage::{Commit, Key, Write};
+use coracle_storage::{CommitOutcome, Key, Write};
 use serde_json::Value;
 
 use super::locks::NamedGuard;
@@ -108,7 +108,7 @@ impl Registry {
         &self,
         object: Write,
         allocation: Allocation<'_>,
-    ) -> Result<Commit<ObjectIndex>> {
+    ) -> Result<CommitOutcome<ObjectIndex>> {
         let mut writes = vec![object];
         writes.extend(allocation.writes);
         let Some(reservation) = allocation.reservation else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_storage::{Commit, Expect, Key, Write};
+use coracle_storage::{CommitOutcome, Expect, Key, Write};
 use futures::future::join_all;
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ impl Registry {
             let commits = writes.into_iter().map(|write| self.store.commit(vec![write]));
             let mut is_overtaken = false;
             for commit in join_all(commits).await {
-                is_overtaken |= matches!(commit.map_err(store_failed)?, Commit::Conflict { .. });
+                is_overtaken |= matches!(commit.map_err(store_failed)?, CommitOutcome::Conflict { .. });
             }
             if !is_overtaken {
                 return Ok(());

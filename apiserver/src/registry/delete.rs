@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_storage::{Commit, Expect, Revision, Write};
+use coracle_storage::{CommitOutcome, Expect, Revision, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
@@ -195,8 +195,8 @@ impl Registry {
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         Ok(match self.commit(vec![write]).await? {
-            Commit::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
-            Commit::Conflict { .. } => None,
+            CommitOutcome::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
+            CommitOutcome::Conflict { .. } => None,
         })
     }
 
@@ -245,8 +245,8 @@ impl Registry {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
         writes.extend(self.release(info, &current.key, old)?);
         Ok(match self.commit(writes).await? {
-            Commit::Done(events) => events.first().map(|event| event.revision),
-            Commit::Conflict { .. } => None,
+            CommitOutcome::Done(events) => events.first().map(|event| event.revision),
+            CommitOutcome::Conflict { .. } => None,
         })
     }
 

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_storage::{BucketSnapshot, Delete, Expect, Key, Revision};
+use coracle_storage::{BucketSnapshot, DeleteOutcome, Expect, Key, Revision};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -65,7 +65,7 @@ impl Registry {
     /// Deletes an object, unless it was written again. What fails is tried again with the next look.
     async fn expire(&self, (key, revision): (Key, Revision)) {
         match self.store.delete(key, Expect::Revision(revision)).await {
-            Ok(Delete::Deleted { .. } | Delete::Conflict { .. }) => {}
+            Ok(DeleteOutcome::Deleted { .. } | DeleteOutcome::Conflict { .. }) => {}
             Err(error) => tracing::warn!(%error, "an expired object is not deleted"),
         }
     }

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// The destination of a path.
 pub(super) struct Route {
     pub info: Arc<ResourceInfo>,
-    /// The place of the subresource among those of the resource.
+    /// The index of the subresource among those of the resource.
     subresource: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Call<'_> {
         let group = table.group(&request.group);
         let is_custom = group.is_some_and(|group| group.custom);
         if request.verb == Verb::Proxy && !is_custom {
-            // The paths of old under which everything could be proxied.
+            // The removed `/api/v1/proxy/…` paths.
             return Err(Error::UnknownResource);
         }
         let unknown = if is_custom || group.is_none() { Error::PageNotFound } else { Error::UnknownResource };
@@ -67,8 +67,8 @@ impl Call<'_> {
         let subresource = match request.subresource.as_str() {
             "" => None,
             name => {
-                let position = info.subresources.iter().position(|subresource| subresource.name == name);
-                Some(position.ok_or(Error::UnknownResource)?)
+                let index = info.subresources.iter().position(|subresource| subresource.name == name);
+                Some(index.ok_or(Error::UnknownResource)?)
             }
         };
         Ok(Route { info, subresource })
@@ -85,31 +85,33 @@ impl Call<'_> {
         }
         let verb = request.verb;
         let everywhere = route.info.namespaced && !request.in_namespace;
-        let wanted = match (verb, request.named) {
-            (Verb::Create, false) | (Verb::List | Verb::DeleteCollection, _) => verb,
-            (Verb::Watch, _) => verb,
-            (Verb::Create, true) if route.subresource.is_some() => verb,
-            (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, true) => verb,
-            _ => return Err(Error::MethodNotAllowed),
+        let fits = match (verb, request.named) {
+            (Verb::List | Verb::Watch | Verb::DeleteCollection, _) => true,
+            (Verb::Create, named) => !named || route.subresource.is_some(),
+            (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, named) => named,
+            _ => false,
         };
-        if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.info.has_verb("list") {
+        if !fits {
+            return Err(Error::MethodNotAllowed);
+        }
+        if everywhere && !matches!(verb, Verb::List | Verb::Watch) && route.info.has_verb("list") {
             return Err(Error::MethodNotAllowed);
         }
         let known = match route.subresource() {
-            Some(subresource) => subresource.has_verb(wanted.as_str()),
-            None if wanted == Verb::Watch && !route.info.has_verb("watch") && route.info.has_verb("list") => {
+            Some(subresource) => subresource.has_verb(verb.as_str()),
+            None if verb == Verb::Watch && !route.info.has_verb("watch") && route.info.has_verb("list") => {
                 return Err(Error::MethodNotSupported {
                     resource: route.info.group_resource.clone(),
                     action: "watch".to_owned(),
                 });
             }
-            None => route.info.has_verb(wanted.as_str()),
+            None => route.info.has_verb(verb.as_str()),
         };
-        if known { Ok(wanted) } else { Err(Error::MethodNotAllowed) }
+        if known { Ok(verb) } else { Err(Error::MethodNotAllowed) }
     }
 
-    /// The route of a custom resource. Its paths have no router: a scope that does not fit is no page, and segments after the
-    /// subresource do not matter.
+    /// The route of a custom resource. Its paths have no router: a wrong scope is 404 "page not
+    /// found", and segments after the subresource do not matter.
     ///
     /// Source: `crdHandler` of apiextensions-apiserver.
     fn custom_route(&self, info: Arc<ResourceInfo>) -> Result<Route> {
@@ -125,8 +127,8 @@ impl Call<'_> {
         let subresource = match request.subresource.as_str() {
             "" => None,
             name => {
-                let place = info.subresources.iter().position(|subresource| subresource.name == name);
-                Some(place.ok_or_else(|| Error::not_found(&info.group_resource, &request.name))?)
+                let index = info.subresources.iter().position(|subresource| subresource.name == name);
+                Some(index.ok_or_else(|| Error::not_found(&info.group_resource, &request.name))?)
             }
         };
         Ok(Route { info, subresource })
@@ -136,7 +138,7 @@ impl Call<'_> {
     fn custom_verb(&self, route: &Route) -> Result<Verb> {
         let request = self.request;
         let verb = match request.verb {
-            // Slashes after a collection name no object.
+            // A trailing slash leaves the object name empty: the request is for the collection.
             Verb::Get if request.name.is_empty() && self.query.flag("watch") == Some(true) => Verb::Watch,
             Verb::Get if request.name.is_empty() => Verb::List,
             Verb::Delete if request.name.is_empty() => Verb::DeleteCollection,

@@ -36,14 +36,14 @@ impl ConversionFailure {
     }
 }
 
-/// What is counted and measured of conversion webhooks.
+/// Counter and histogram of conversions by webhooks.
 pub struct ConversionMetrics {
     requests: IntCounterVec,
     seconds: HistogramVec,
 }
 
 impl Default for ConversionMetrics {
-    /// Metrics that nobody reads.
+    /// Metrics in a registry that is not exported.
     fn default() -> ConversionMetrics {
         ConversionMetrics::new(&Registry::new())
     }

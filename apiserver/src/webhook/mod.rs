@@ -3,12 +3,12 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `config.rs` | a client configuration: a URL or a service, and a CA bundle |
-//! | `resolver.rs` | the trait of what finds the addresses of a service; those who know Services implement it |
+//! | `resolver.rs` | the trait that resolves a Service to addresses; the built-in kinds implement it |
 //! | `verify.rs` | whether a server's certificate is trusted, as Go decides it |
 //! | `dial.rs` | connections |
 //! | `client.rs` | the clients, which keep their connections, and a call of a webhook |
-//! | `metrics.rs` | what is counted of conversion webhooks |
-//! | `error.rs` | why a call failed, in the words of Go's packages: people search for them |
+//! | `metrics.rs` | metrics of conversion webhooks |
+//! | `error.rs` | call errors, worded as Go's packages word them |
 //!
 //! Every call has a deadline and a limit for its response; redirects are not followed, and proxies of the environment
 //! (`HTTPS_PROXY`) are not used. No lock is held while a call waits.

@@ -54,7 +54,7 @@ struct Collector {
     graph: Mutex<Graph>,
     to_delete: Queue<Uid>,
     to_orphan: Queue<Uid>,
-    news: mpsc::UnboundedSender<MonitorEvent>,
+    events: mpsc::UnboundedSender<MonitorEvent>,
     errors: Counter,
 }
 
@@ -63,7 +63,7 @@ struct Collector {
 /// # Panics
 /// If one of its tasks does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
-    let (news, listening) = mpsc::unbounded_channel();
+    let (events, receiver) = mpsc::unbounded_channel();
     let errors = context.metrics.counter(
         "garbagecollector_controller_resources_sync_error_total",
         "Objects that could not be worked on, and are tried again",
@@ -76,15 +76,15 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         graph: Mutex::default(),
         to_delete: context.queue("garbage_collector_attempt_to_delete"),
         to_orphan: context.queue("garbage_collector_attempt_to_orphan"),
-        news: news.clone(),
+        events: events.clone(),
         errors: errors.with_label_values::<&str>(&[]),
     });
     let metrics = context.metrics.queue("garbage_collector_graph_changes");
     let supervisor = context.supervisor();
     drop(context);
     let mut tasks = JoinSet::new();
-    tasks.spawn(collector.clone().keep_graph(listening, metrics));
-    let monitors = Monitors::new(collector.unrecorded.clone(), news, supervisor);
+    tasks.spawn(collector.clone().keep_graph(receiver, metrics));
+    let monitors = Monitors::new(collector.unrecorded.clone(), events, supervisor);
     let (synced, is_synced) = tokio::sync::oneshot::channel();
     let resources = collector.resources.clone();
     tasks.spawn(async move {
@@ -108,17 +108,17 @@ impl Collector {
     /// The only writer of the graph.
     async fn keep_graph(
         self: Arc<Self>,
-        mut listening: mpsc::UnboundedReceiver<MonitorEvent>,
+        mut receiver: mpsc::UnboundedReceiver<MonitorEvent>,
         metrics: QueueMetrics,
     ) {
         const BATCH: usize = 256;
-        let mut news = Vec::with_capacity(BATCH);
-        while listening.recv_many(&mut news, BATCH).await > 0 {
-            metrics.adds.inc_by(news.len() as f64);
-            metrics.depth.set(listening.len() as i64);
+        let mut events = Vec::with_capacity(BATCH);
+        while receiver.recv_many(&mut events, BATCH).await > 0 {
+            metrics.adds.inc_by(events.len() as f64);
+            metrics.depth.set(receiver.len() as i64);
             let work: Vec<Work> = {
                 let mut graph = self.graph();
-                news.drain(..).flat_map(|news| observe(&mut graph, news)).collect()
+                events.drain(..).flat_map(|event| observe(&mut graph, event)).collect()
             };
             work.into_iter().for_each(|work| self.enqueue(work));
         }
@@ -156,7 +156,7 @@ impl Collector {
     /// Reports to the graph that an identity was not found.
     fn report_absent(&self, identity: Identity) {
         // The graph's task ends with the collector.
-        let _ = self.news.send(MonitorEvent::Change(Change::Absent(identity)));
+        let _ = self.events.send(MonitorEvent::Change(Change::Absent(identity)));
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {
@@ -164,10 +164,10 @@ impl Collector {
     }
 }
 
-fn observe(graph: &mut Graph, news: MonitorEvent) -> Vec<Work> {
-    match news {
+fn observe(graph: &mut Graph, event: MonitorEvent) -> Vec<Work> {
+    match event {
         MonitorEvent::Change(change) => graph.apply(change),
-        MonitorEvent::All { api_version, kind, seen, synced } => {
+        MonitorEvent::Relisted { api_version, kind, seen, synced } => {
             let known = graph.observed(&api_version, &kind).into_iter();
             let gone: Vec<Identity> = known.filter(|identity| !seen.contains(&identity.uid)).collect();
             let work = gone.into_iter().flat_map(|identity| graph.apply(Change::Deleted(identity))).collect();

@@ -20,7 +20,7 @@ use super::graph::{Change, Object, Uid};
 pub enum MonitorEvent {
     Change(Change),
     /// A complete list of a kind was reported: what is not in it was deleted.
-    All {
+    Relisted {
         api_version: Arc<str>,
         kind: Arc<str>,
         seen: HashSet<Uid>,
@@ -33,7 +33,7 @@ pub enum MonitorEvent {
 /// The monitors, one a resource.
 pub struct Monitors {
     reader: Client,
-    news: mpsc::UnboundedSender<MonitorEvent>,
+    events: mpsc::UnboundedSender<MonitorEvent>,
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
     supervisor: Supervisor,
@@ -48,10 +48,10 @@ struct Monitor {
 impl Monitors {
     pub fn new(
         reader: Client,
-        news: mpsc::UnboundedSender<MonitorEvent>,
+        events: mpsc::UnboundedSender<MonitorEvent>,
         supervisor: Supervisor,
     ) -> Monitors {
-        Monitors { reader, news, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
+        Monitors { reader, events, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
     /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
@@ -90,12 +90,12 @@ impl Monitors {
         }
         for (key, served) in watched {
             if !self.running.contains_key(&key) {
-                let (client, news, supervisor) =
-                    (self.reader.clone(), self.news.clone(), self.supervisor.clone());
+                let (client, events, supervisor) =
+                    (self.reader.clone(), self.events.clone(), self.supervisor.clone());
                 let (synced_sender, synced) = watch::channel(false);
                 let (synced_sender, watched) = (Arc::new(synced_sender), served.clone());
                 let start =
-                    move || monitor(client.clone(), watched.clone(), news.clone(), synced_sender.clone());
+                    move || monitor(client.clone(), watched.clone(), events.clone(), synced_sender.clone());
                 let name = format!("monitor of {}", served.resource.plural);
                 let task = self.tasks.spawn(async move { supervisor.run(&name, start).await });
                 self.running.insert(key, Monitor { served: served.clone(), synced, task });
@@ -121,7 +121,7 @@ fn is_monitored(served: &ServedResource) -> bool {
 async fn monitor(
     client: Client,
     served: ServedResource,
-    news: mpsc::UnboundedSender<MonitorEvent>,
+    events: mpsc::UnboundedSender<MonitorEvent>,
     synced: Arc<watch::Sender<bool>>,
 ) {
     let api = Api::<Identified>::all_with(client, &served.resource);
@@ -130,7 +130,7 @@ async fn monitor(
     let kind: Arc<str> = served.resource.kind.as_str().into();
     let object = |dependent: &Identified| Object::new(&kind, &api_version, dependent.meta());
     // The receiver is dropped together with this task.
-    let send = |change| drop(news.send(MonitorEvent::Change(change)));
+    let send = |change| drop(events.send(MonitorEvent::Change(change)));
     let mut seen = HashSet::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -145,7 +145,7 @@ async fn monitor(
             Ok(Event::InitDone) => {
                 let (api_version, kind, synced) = (api_version.clone(), kind.clone(), synced.clone());
                 let seen = std::mem::take(&mut seen);
-                drop(news.send(MonitorEvent::All { api_version, kind, seen, synced }));
+                drop(events.send(MonitorEvent::Relisted { api_version, kind, seen, synced }));
             }
             Ok(Event::Apply(dependent)) => object(&dependent).map(Change::Seen).into_iter().for_each(send),
             Ok(Event::Delete(dependent)) => {

@@ -266,16 +266,16 @@ fn scripts() {
 #[test]
 fn a_list_is_known_only_when_the_graph_has_it() {
     let (sender, synced) = watch::channel(false);
-    let all = MonitorEvent::All {
+    let relisted = MonitorEvent::Relisted {
         api_version: "v1".into(),
         kind: "Pod".into(),
         seen: HashSet::new(),
         synced: Arc::new(sender),
     };
-    let (news, mut listening) = mpsc::unbounded_channel();
-    news.send(all).expect("it listens");
+    let (events, mut receiver) = mpsc::unbounded_channel();
+    events.send(relisted).expect("the receiver is open");
     assert!(!*synced.borrow(), "sent is not known yet");
     let mut graph = Graph::default();
-    observe(&mut graph, listening.try_recv().expect("news"));
+    observe(&mut graph, receiver.try_recv().expect("an event"));
     assert!(*synced.borrow());
 }

@@ -85,14 +85,14 @@ impl Controller for PodGarbageCollector {
         let pods = || pods.iter().map(Arc::as_ref);
         let nodes: BTreeMap<&str, &Node> =
             nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, node.as_ref()))).collect();
-        let mut terminating = plan::due(pods(), &nodes, TERMINATED_THRESHOLD);
+        let mut terminating = plan::pods_to_delete(pods(), &nodes, TERMINATED_THRESHOLD);
         let missed = {
             let mut quarantine = self.quarantine.lock();
-            quarantine.pass(pods(), &nodes, QUARANTINE, self.clock.now())
+            quarantine.observe(pods(), &nodes, QUARANTINE, self.clock.now())
         };
         for node in missed {
             match Api::<Node>::all(self.reader.clone()).get_metadata_opt(&node).await {
-                Ok(None) => terminating.extend(plan::on(&node, pods())),
+                Ok(None) => terminating.extend(plan::orphans_of_node(&node, pods())),
                 Ok(Some(_)) => {}
                 // It is missed again from the next check on.
                 Err(error) => tracing::info!(%node, %error, "the node cannot be read"),
@@ -117,7 +117,7 @@ impl PodGarbageCollector {
 
     async fn delete(&self, pod: &Pod, reason: Reason, ctx: &ReconcileContext) -> kube::Result<()> {
         let pods = ctx.api(&self.pods);
-        if let Some(status) = plan::failed(pod, reason, self.clock.now()) {
+        if let Some(status) = plan::failed_status(pod, reason, self.clock.now()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
             let patched = pods.patch_status_unread(&NamespacedName::of(pod), Patch::Strategic(patch)).await;
             // One that is gone is deleted all the same, so that the next look waits until that is observed.

@@ -1,4 +1,4 @@
-//! Which pods have to be deleted, and why.
+//! Decides which pods are deleted, and for which reason.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Why a pod has to be deleted; the labels of the metrics.
+/// The reason for a deletion; the labels of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It has ended, and there are too many like it.
@@ -36,9 +36,9 @@ impl Reason {
     }
 }
 
-/// The pods to delete but for orphaned ones. Of those that have ended only what is over the threshold: evicted
-/// ones first, then the oldest.
-pub fn due<'a>(
+/// The pods to delete, except orphaned ones. Terminated pods are deleted only in excess of
+/// `threshold`: evicted ones first, then the oldest.
+pub fn pods_to_delete<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
     nodes: &BTreeMap<&str, &Node>,
     threshold: usize,
@@ -74,15 +74,15 @@ fn is_out_of_service(node: &Node) -> bool {
     taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
-/// The nodes that pods are on and that are not there, since when. A node may only not be known yet, so that it is looked for
-/// some time later.
+/// Nodes that pods refer to but the cache lacks, with the time since when. The cache may lag, so a
+/// node is only looked up after a delay.
 #[derive(Debug, Default)]
 pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
-    /// Adds the nodes that are missed now, and returns those that have been for long enough. For a node that came back the time
-    /// begins again.
-    pub fn pass<'a>(
+    /// Records missing nodes and returns those missing for `long_enough`. A node that reappears, or
+    /// is returned, starts over.
+    pub fn observe<'a>(
         &mut self,
         pods: impl Iterator<Item = &'a Pod>,
         nodes: &BTreeMap<&str, &Node>,
@@ -109,14 +109,13 @@ impl Quarantine {
     }
 }
 
-/// The pods on a node.
-pub fn on<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
+/// The pods on a node that does not exist.
+pub fn orphans_of_node<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
     pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
 }
 
-/// What to change in the status of a pod before it is deleted, so that no client takes it for running; None if it has ended
-/// already.
-pub fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
+/// The status patch that marks a pod Failed before deletion; None if it is already terminal.
+pub fn failed_status(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
     if matches!(pods::phase(pod), "Succeeded" | "Failed") {
         return None;
     }
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_to_go() {
+    fn terminated_stuck_and_unscheduled_pods_are_deleted() {
         let nodes = [
             node("up", "True", OUT_OF_SERVICE),
             node("down", "Unknown", OUT_OF_SERVICE),
@@ -218,7 +217,7 @@ mod tests {
                 &[("b", Reason::OutOfService), ("e", Reason::Unscheduled)],
             ),
         ] {
-            let due = due(pods.iter(), &by_name(&nodes), 2);
+            let due = pods_to_delete(pods.iter(), &by_name(&nodes), 2);
             let got: Vec<_> =
                 due.iter().map(|(pod, reason)| (pod.metadata.name.as_deref().unwrap(), *reason)).collect();
             assert_eq!(got, want, "{case}");
@@ -229,27 +228,27 @@ mod tests {
     fn a_node_is_missed_for_some_time_first() {
         let pods = [pod("a", "Running", "n", false, json!({})), pod("b", "Pending", "", false, json!({}))];
         let mut quarantine = Quarantine::default();
-        let mut pass = |second, nodes: &[Node]| {
+        let mut observe = |second, nodes: &[Node]| {
             let now = Timestamp::from_second(second).unwrap();
-            quarantine.pass(pods.iter(), &by_name(nodes), Duration::from_secs(40), now)
+            quarantine.observe(pods.iter(), &by_name(nodes), Duration::from_secs(40), now)
         };
-        assert_eq!(pass(0, &[]), [""; 0]);
-        assert_eq!(pass(20, &[]), [""; 0]);
-        assert_eq!(pass(30, &[node("n", "True", "")]), [""; 0]);
-        assert_eq!(pass(50, &[]), [""; 0], "it came back meanwhile");
-        assert_eq!(pass(90, &[]), ["n"]);
-        assert_eq!(pass(110, &[]), [""; 0], "what is found again waits again");
+        assert_eq!(observe(0, &[]), [""; 0]);
+        assert_eq!(observe(20, &[]), [""; 0]);
+        assert_eq!(observe(30, &[node("n", "True", "")]), [""; 0]);
+        assert_eq!(observe(50, &[]), [""; 0], "it came back meanwhile");
+        assert_eq!(observe(90, &[]), ["n"]);
+        assert_eq!(observe(110, &[]), [""; 0], "what is found again waits again");
     }
 
     #[test]
-    fn pods_fail_before_they_go() {
+    fn pods_are_marked_failed_before_deletion() {
         let now = Timestamp::UNIX_EPOCH;
         for (case, phase, reason, want) in [
             ("running", "Running", Reason::OutOfService, Some((Some("Failed"), 0))),
             ("orphaned", "Running", Reason::Orphaned, Some((Some("Failed"), 1))),
             ("ended", "Succeeded", Reason::Orphaned, None),
         ] {
-            let status = failed(&pod("a", phase, "n", false, json!({})), reason, now);
+            let status = failed_status(&pod("a", phase, "n", false, json!({})), reason, now);
             let got =
                 status.as_ref().map(|s| (s.phase.as_deref(), s.conditions.as_ref().map_or(0, Vec::len)));
             assert_eq!(got, want, "{case}");

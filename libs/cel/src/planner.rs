@@ -17,6 +17,9 @@ use crate::value::{Key, Text, Value};
 
 /// The plan of a checked expression.
 ///
+/// - `calls`: the resolved call of each node, indexed by [`Expr::id`]; None for nodes that are not
+///   calls.
+///
 /// # Errors
 /// The text of the error if a constant part has no value.
 pub fn plan(expr: &Expr, calls: &[Option<CallRef>]) -> Result<Step, String> {
@@ -51,13 +54,13 @@ impl Planner<'_> {
             }
             ExprKind::List(items) => {
                 let plan = |(item, optional): &(Expr, bool)| Ok((self.plan(item)?, *optional));
-                constant(Step::List(items.iter().map(plan).collect::<Planned<_>>()?))?
+                fold_constant(Step::List(items.iter().map(plan).collect::<Planned<_>>()?))?
             }
             ExprKind::Map(entries) => {
                 let plan = |(key, value, optional): &(Expr, Expr, bool)| {
                     Ok((self.plan(key)?, self.plan(value)?, *optional))
                 };
-                constant(Step::Map(entries.iter().map(plan).collect::<Planned<_>>()?))?
+                fold_constant(Step::Map(entries.iter().map(plan).collect::<Planned<_>>()?))?
             }
             ExprKind::Struct { name, fields } => {
                 let mut planned = Vec::with_capacity(fields.len());
@@ -188,14 +191,15 @@ fn finish_call(
     if let (true, Some(Step::Constant(Value::String(pattern)))) = (is_pattern, args.get(1)) {
         functions::check_pattern(pattern)?;
     }
-    let fold = CONVERSIONS.contains(&function.name) && args.len() == 1 && args.iter().all(Step::is_constant);
+    let is_constant_conversion =
+        CONVERSIONS.contains(&function.name) && args.len() == 1 && args.iter().all(Step::is_constant);
     let ends_early = args.len() > 2 || is_pattern;
     let call = Step::Call(Box::new(Call { function, overload, args, ends_early }));
-    if fold { evaluated(&call) } else { Ok(call) }
+    if is_constant_conversion { evaluated(&call) } else { Ok(call) }
 }
 
 /// A list or map, or the constant that it is.
-fn constant(step: Step) -> Planned<Step> {
+fn fold_constant(step: Step) -> Planned<Step> {
     let is_constant = match &step {
         Step::List(items) => items.iter().all(|(item, _)| item.is_constant()),
         Step::Map(entries) => entries.iter().all(|(key, value, _)| key.is_constant() && value.is_constant()),

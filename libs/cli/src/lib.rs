@@ -140,8 +140,8 @@ fn restored(result: Result<Restored, coracle_control_plane::Error>, place: &dyn 
 }
 
 fn envtest_assets(directory: Option<&Path>) -> ExitCode {
-    let made = envtest::assets::Environment::of_process()
-        .and_then(|environment| envtest::assets::make(directory, &environment));
+    let made = envtest::assets::AssetLocations::of_process()
+        .and_then(|locations| envtest::assets::make(directory, &locations));
     match made {
         Ok(directory) => {
             println!("{}", directory.display());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes() {
+    fn requests_and_limits_determine_the_qos_class() {
         let list = |entries: &[(&str, &str)]| -> ResourceList {
             entries
                 .iter()

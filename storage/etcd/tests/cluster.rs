@@ -11,7 +11,7 @@ use std::{
 };
 
 use coracle_storage::{
-    Expect, Key, Options, Put, Revision, Store, Watcher,
+    Expect, Key, Options, PutOutcome, Revision, Store, Watcher,
     log::{Change, Conflict, Log, Notifier, Outcome, Proposal},
     testing::Marked,
 };
@@ -54,8 +54,8 @@ fn creation(name: &str) -> Proposal {
 
 async fn put(store: &Store<Marked>, name: &str, text: &str) -> Revision {
     match store.put(key(name), Expect::Any, format!("{text}@")).await.expect("a put") {
-        Put::Stored(object) => object.revision,
-        Put::Conflict { .. } => panic!("a conflict with nothing"),
+        PutOutcome::Stored(object) => object.revision,
+        PutOutcome::Conflict { .. } => panic!("a conflict with nothing"),
     }
 }
 
@@ -154,11 +154,11 @@ async fn count(store: Store<Marked>, name: String, is_over: Arc<AtomicBool>) -> 
     while !is_over.load(Ordering::Relaxed) {
         let step = acknowledged.len();
         match store.put(key(&name), held, format!("{step}@")).await {
-            Ok(Put::Stored(object)) => {
+            Ok(PutOutcome::Stored(object)) => {
                 held = Expect::Revision(object.revision);
                 acknowledged.push(object.revision);
             }
-            Ok(Put::Conflict { current }) => {
+            Ok(PutOutcome::Conflict { current }) => {
                 panic!("{name} is written by nobody else: {:?}", current.map(|object| object.revision))
             }
             // A cluster that has no leader for long does not know whether it is done. Once it has one, it shows.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use coracle_storage::{
-    Expect, Key, Options, Put, Store,
+    Expect, Key, Options, PutOutcome, Store,
     log::{Log, Notifier},
     testing::Marked,
 };
@@ -67,7 +67,7 @@ async fn members_and_clients_know_each_other_by_certificates() -> io::Result<()>
     let store = Store::open(Box::new(log(&known)), Marked, Options::default()).expect("a store");
     let key = Key::new("things", "a");
     let put = store.put(key.clone(), Expect::Any, "1@".to_owned()).await.expect("a put");
-    let Put::Stored(stored) = put else { panic!("a conflict with nothing") };
+    let PutOutcome::Stored(stored) = put else { panic!("a conflict with nothing") };
     assert_eq!(store.get(&key).expect("an object").revision, stored.revision);
 
     // Each is refused only after a while: a cluster that starts may refuse connections, too.

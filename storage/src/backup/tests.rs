@@ -68,7 +68,7 @@ async fn a_restored_log_continues_above_the_backup() {
     assert_eq!(restored.revision(), Revision(1003));
     assert!(restored.watch(&"things".into(), Revision(999)).is_err(), "no watch resumes from before");
     let conflict = restored.put(key("b"), Expect::Revision(Revision(4)), "lost@").await.unwrap();
-    assert!(matches!(conflict, crate::Put::Conflict { .. }), "what a client has seen is old");
+    assert!(matches!(conflict, crate::PutOutcome::Conflict { .. }), "what a client has seen is old");
     restored.close().await.unwrap();
 
     let refused =

@@ -5,8 +5,8 @@ pub use std::{ops::Bound, sync::Arc, time::Duration};
 pub use tokio::time::Instant;
 
 pub use crate::{
-    Commit, CompactRevision, Compacted, Delete, Expect, Future, History, Key, Options, Put, Revision,
-    RevisionError, Store, StoreError, Write,
+    CommitOutcome, CompactRevision, Compacted, DeleteOutcome, Expect, Future, History, Key, Options,
+    PutOutcome, Revision, RevisionError, Store, StoreError, Write,
     log::{Change, Conflict, Log, MemoryLog, Notifier, Outcome, Proposal, Record},
     testing::{Contested, Marked, TestLog, delete, key, overwrite, put, render_bucket, render_events},
 };
@@ -18,8 +18,8 @@ pub fn bucket(name: &str) -> Arc<str> {
 /// The events of a commit.
 pub async fn commit(store: &Store<Marked>, writes: Vec<Write>) -> String {
     match store.commit(writes).await.unwrap() {
-        Commit::Done(events) => render_events(&events),
-        Commit::Conflict { index, .. } => panic!("write {index} is in conflict"),
+        CommitOutcome::Done(events) => render_events(&events),
+        CommitOutcome::Conflict { index, .. } => panic!("write {index} is in conflict"),
     }
 }
 

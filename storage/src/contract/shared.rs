@@ -14,7 +14,7 @@ pub async fn stores_share_a_log(logs: impl TestLog) {
             loop {
                 let seen = store.get(&key("a")).unwrap();
                 let next = format!("{}@", seen.meta.parse::<u64>().unwrap() + 1);
-                if let Put::Stored(_) =
+                if let PutOutcome::Stored(_) =
                     store.put(key("a"), Expect::Revision(seen.revision), next).await.unwrap()
                 {
                     break;
@@ -39,7 +39,7 @@ pub async fn stores_share_a_log(logs: impl TestLog) {
     }
     assert!(matches!(
         one.delete(key("a"), Expect::Revision(Revision(101))).await.unwrap(),
-        Delete::Deleted { .. }
+        DeleteOutcome::Deleted { .. }
     ));
 }
 
@@ -102,7 +102,7 @@ pub async fn an_overtaken_expectation_is_a_conflict(log: MemoryLog) {
     })
     .open();
     let writes = vec![Write::put(key("b"), Expect::Any, "@"), Write::put(key("a"), Expect::Absent, "@")];
-    let Commit::Conflict { index, current } = store.commit(writes).await.unwrap() else {
+    let CommitOutcome::Conflict { index, current } = store.commit(writes).await.unwrap() else {
         panic!("overwrote another's write")
     };
     assert_eq!((index, current.unwrap().revision), (1, Revision(1)));

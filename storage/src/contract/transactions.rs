@@ -41,12 +41,12 @@ pub async fn a_conflict_is_a_value(logs: impl TestLog) {
             let found = store.get(&key(name)).map(|object| object.revision);
             let write = Write { key: key(name), expect: expect(now), value: (!deletes).then(|| "y@".into()) };
             match store.commit(vec![write]).await.unwrap() {
-                Commit::Done(events) => {
+                CommitOutcome::Done(events) => {
                     assert!(may, "{case}, deletes: {deletes}");
                     assert_eq!(events[0].before.as_ref().map(|object| object.revision), found, "{case}");
                     assert_eq!(store.revision(), now.next(), "{case}");
                 }
-                Commit::Conflict { index, current } => {
+                CommitOutcome::Conflict { index, current } => {
                     assert!(!may, "{case}, deletes: {deletes}");
                     assert_eq!((index, current.map(|object| object.revision)), (0, found), "{case}");
                     assert_eq!(store.revision(), now, "{case}");
@@ -69,14 +69,15 @@ pub async fn writes_all_or_nothing(logs: impl TestLog) {
             Write::put(other.clone(), Expect::Any, "o@"),
         ]
     };
-    let Commit::Conflict { index, current } = store.commit(writes(before.next())).await.unwrap() else {
+    let CommitOutcome::Conflict { index, current } = store.commit(writes(before.next())).await.unwrap()
+    else {
         panic!("written in spite of a conflict")
     };
     assert_eq!((index, current.unwrap().revision), (2, before));
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=a@1 b=b@2");
     assert_eq!((store.revision(), store.snapshot().len("others")), (before, 0));
 
-    let Commit::Done(events) = store.commit(writes(before)).await.unwrap() else {
+    let CommitOutcome::Done(events) = store.commit(writes(before)).await.unwrap() else {
         panic!("in conflict with nothing")
     };
     assert_eq!(render_events(&events), "+new=n@3 -a=a@3 ~b=c@3 +o=o@3");
@@ -84,7 +85,7 @@ pub async fn writes_all_or_nothing(logs: impl TestLog) {
 
     let twice = vec![Write::put(key("t"), Expect::Any, "1@"), Write::put(key("t"), Expect::Any, "2@")];
     assert!(matches!(store.commit(twice).await, Err(StoreError::Twice { key: k }) if k == key("t")));
-    assert!(matches!(store.commit(vec![]).await, Ok(Commit::Done(events)) if events.is_empty()));
+    assert!(matches!(store.commit(vec![]).await, Ok(CommitOutcome::Done(events)) if events.is_empty()));
     assert_eq!(store.revision(), Revision(3));
 }
 
@@ -193,8 +194,8 @@ pub async fn one_writer_at_a_time_wins(logs: impl TestLog) {
             let next = seen.meta.parse::<usize>().unwrap() + 1;
             match store.put(key("count"), Expect::Revision(seen.revision), format!("{next}@")).await.unwrap()
             {
-                Put::Stored(object) => revisions.push(object.revision),
-                Put::Conflict { current } => assert!(current.unwrap().revision > seen.revision),
+                PutOutcome::Stored(object) => revisions.push(object.revision),
+                PutOutcome::Conflict { current } => assert!(current.unwrap().revision > seen.revision),
             }
         }
         revisions

@@ -16,15 +16,16 @@ pub enum Outcome {
     Unknown(Unknown),
 }
 
-/// The version that a log found in place of that which a proposal names as
+/// The version that the log has, where the proposal expected
 /// [`previous`](super::Proposal::previous).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The index of the proposal in its transaction: of the first that is in conflict.
+    /// The index of the first proposal of the transaction that is in conflict.
     pub index: usize,
     /// The revision of the live object that the log has under the key.
     pub found: Option<Revision>,
-    /// The tail shows the conflicting change when it was read up to here; then the transaction can be checked again.
+    /// Once the tail is read up to this revision, it includes the conflicting change, and the
+    /// transaction can be checked again.
     pub newest: Revision,
 }
 
@@ -39,8 +40,8 @@ pub struct Rejected(pub String);
 pub struct Unknown(pub String);
 
 impl Outcome {
-    /// Up to where the tail is to be read because of this outcome.
-    pub(crate) fn newest(&self) -> Option<Revision> {
+    /// The revision up to which the tail must be read before this outcome is visible.
+    pub(crate) fn visible_at(&self) -> Option<Revision> {
         match self {
             Outcome::Committed(revision) => Some(*revision),
             Outcome::Conflict(conflict) => Some(conflict.newest),

@@ -34,7 +34,7 @@ use self::{
     pending::{Own, Reply},
 };
 use crate::{
-    Commit, CompactRevision, Event, Index, Indexed, Key, Options, Revision, StoreError,
+    CommitOutcome, CompactRevision, Event, Index, Indexed, Key, Options, Revision, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
     log::{
@@ -83,7 +83,7 @@ pub(crate) struct Sequencer<I: Index> {
 
 /// What became of a transaction of a group.
 enum Appended<I: Index> {
-    Replied(Result<Commit<I>, StoreError>),
+    Replied(Result<CommitOutcome<I>, StoreError>),
     /// Another writer came first.
     Overtaken,
 }
@@ -289,7 +289,7 @@ impl<I: Index> Sequencer<I> {
         for pending in group {
             let growth = pending.growth(&self.state);
             let decided = if pending.writes.is_empty() {
-                Some(self.shared.health().map(|()| Commit::Done(Vec::new())))
+                Some(self.shared.health().map(|()| CommitOutcome::Done(Vec::new())))
             } else if let Some(unreadable) = pending.keys().find_map(|key| self.state.quarantined(key)) {
                 Some(Err(StoreError::Quarantined(unreadable.clone())))
             } else if let Some(conflict) = pending.conflict(&self.state) {
@@ -328,15 +328,15 @@ impl<I: Index> Sequencer<I> {
             commit_revision(outcome).map(|revision| (revision, &mut pending.writes))
         });
         let own = own.flat_map(|(revision, writes)| writes.iter_mut().map(move |write| write.take(revision)));
-        let newest = outcomes.iter().filter_map(Outcome::newest).max();
+        let newest = outcomes.iter().filter_map(Outcome::visible_at).max();
         let events = self.follow(newest.unwrap_or(self.state.revision()), own)?;
         self.publish();
         let mut events = events.into_iter();
         let appended = outcomes.into_iter().zip(&batch).map(|(outcome, transaction)| {
             Ok(match outcome {
-                Outcome::Committed(_) => {
-                    Appended::Replied(Ok(Commit::Done(events.by_ref().take(transaction.len()).collect())))
-                }
+                Outcome::Committed(_) => Appended::Replied(Ok(CommitOutcome::Done(
+                    events.by_ref().take(transaction.len()).collect(),
+                ))),
                 Outcome::Rejected(reason) => Appended::Replied(Err(StoreError::Rejected(reason))),
                 Outcome::Unknown(reason) => Appended::Replied(Err(StoreError::Unknown(reason))),
                 Outcome::Conflict(conflict) => {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
-    Commit, Expect, Index, Indexed, Key, Object, Revision, StoreError,
+    CommitOutcome, Expect, Index, Indexed, Key, Object, Revision, StoreError,
     log::{Change, Proposal, Record},
     object,
     space::Growth,
@@ -19,7 +19,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// Writes that are done together or not at all.
 pub(crate) struct PendingTransaction<I: Index> {
     pub writes: Vec<PendingWrite<I>>,
-    pub reply: Reply<Commit<I>>,
+    pub reply: Reply<CommitOutcome<I>>,
     /// Its share of what may wait in the mailbox; released when this is dropped.
     pub permit: OwnedSemaphorePermit,
 }
@@ -48,7 +48,7 @@ impl<M> Own<'_, M> {
 
 impl<I: Index> PendingTransaction<I> {
     /// Ends the wait. A writer that no longer waits has its write all the same.
-    pub(super) fn reply(self, result: Result<Commit<I>, StoreError>) {
+    pub(super) fn reply(self, result: Result<CommitOutcome<I>, StoreError>) {
         let PendingTransaction { reply, permit: _permit, .. } = self;
         drop(reply.send(result));
     }
@@ -58,11 +58,11 @@ impl<I: Index> PendingTransaction<I> {
     }
 
     /// The first write that does not find what it expects, if any.
-    pub(super) fn conflict(&self, state: &State<I>) -> Option<Commit<I>> {
+    pub(super) fn conflict(&self, state: &State<I>) -> Option<CommitOutcome<I>> {
         self.writes.iter().enumerate().find_map(|(index, write)| {
             let current = state.get(&write.key);
             (!write.finds_what_it_expects(current))
-                .then(|| Commit::Conflict { index, current: current.cloned() })
+                .then(|| CommitOutcome::Conflict { index, current: current.cloned() })
         })
     }
 

@@ -8,7 +8,7 @@ use std::sync::{
 
 use super::*;
 use crate::{
-    Commit, EntryId, Expect, Limits, Put, Store, Write,
+    CommitOutcome, EntryId, Expect, Limits, PutOutcome, Store, Write,
     log::{LogBounds, MemoryLog},
     testing::{Marked, key, put, render_bucket},
 };
@@ -181,7 +181,10 @@ async fn a_failed_append_stops_writing_for_good() {
         "reads go on, of what was acknowledged"
     );
     let lost = store.put(key("a"), Expect::Absent, "2@").await.unwrap();
-    assert!(matches!(lost, Put::Conflict { current: Some(_) }), "a conflict is reported without the log");
+    assert!(
+        matches!(lost, PutOutcome::Conflict { current: Some(_) }),
+        "a conflict is reported without the log"
+    );
     assert!(is_disk_full(&store.compact(Revision(1)).await.unwrap_err()));
     assert!(is_disk_full(&store.close().await.unwrap_err()));
 }
@@ -257,7 +260,7 @@ async fn another_writer_may_come_first() {
     };
     let store = open(Scripted { log: log.share(), append: Box::new(append), ..Scripted::default() });
     let writes = vec![Write::put(key("b"), Expect::Any, "b@"), Write::put(key("a"), Expect::Absent, "ours@")];
-    let Commit::Conflict { index, current } = store.commit(writes).await.unwrap() else {
+    let CommitOutcome::Conflict { index, current } = store.commit(writes).await.unwrap() else {
         panic!("overwrote another's write")
     };
     assert_eq!((index, &current.unwrap().bytes[..]), (1, &b"theirs@1"[..]));
@@ -305,7 +308,7 @@ async fn a_full_disk_refuses_what_grows_and_takes_what_shrinks() {
     assert!(matches!(store.readiness(), Err(StoreError::NoSpace)));
     store.health().unwrap();
     assert!(matches!(store.put(key("c"), Expect::Any, "1@").await, Err(StoreError::NoSpace)));
-    assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
+    assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::DeleteOutcome::Deleted { .. })));
     put(&store, &key("b"), "2").await;
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "b=2@4");
     full.store(false, Relaxed);
@@ -330,7 +333,7 @@ async fn a_disk_without_a_byte_left_refuses_deletions_too() {
     }
     store.health().unwrap();
     full.store(false, Relaxed);
-    assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
+    assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::DeleteOutcome::Deleted { .. })));
 }
 
 #[tokio::test]
@@ -357,7 +360,7 @@ async fn a_store_above_its_quota_refuses_what_grows_and_takes_what_shrinks() {
         store.commit(puts.into())
     };
     assert!(two(4_000).await.is_err());
-    assert!(matches!(store.delete(key("n1"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
+    assert!(matches!(store.delete(key("n1"), Expect::Any).await, Ok(crate::DeleteOutcome::Deleted { .. })));
     assert!(two(4_000).await.is_ok(), "room given back is there at once");
     store.readiness().unwrap();
 }

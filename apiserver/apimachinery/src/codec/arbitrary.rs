@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::codec::{base64, time, zero};
-use crate::schema::{Field, StructId, Type, schema};
+use crate::schema::{FieldSchema, StructId, Type, schema};
 
 /// A small generator of its own (SplitMix64): a seed gives the same values everywhere.
 pub struct Random(u64);
@@ -66,7 +66,7 @@ pub fn object(id: StructId, random: &mut Random, depth: usize) -> Map<String, Va
     members
 }
 
-fn is_type_meta(field: &Field) -> bool {
+fn is_type_meta(field: &FieldSchema) -> bool {
     let meta = schema().named("io.k8s.apimachinery.pkg.apis.meta.v1.TypeMeta").expect("TypeMeta");
     schema().get(meta).fields.iter().any(|own| std::ptr::eq(own, field))
 }

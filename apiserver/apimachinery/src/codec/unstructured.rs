@@ -1,5 +1,5 @@
-//! Conversion of an object without a type to its type: what the real server does with merged and applied objects, which it
-//! does not decode from text.
+//! Converts an untyped object to its Go type in place, as upstream's `FromUnstructured` does for
+//! merged and applied objects.
 //!
 //! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an integer is truncated),
 //! and has messages of its own. Texts with a grammar (times, durations) are left to the codec.
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::base64;
 use crate::go_value::{cannot_unmarshal, go_type};
-use crate::schema::{Field, StructId, Type, schema};
+use crate::schema::{FieldSchema, StructId, Type, schema};
 
 /// Converts an object to a struct of the table.
 ///
@@ -24,7 +24,7 @@ pub fn restore_object(object: &mut Value, id: StructId) -> Result<(), String> {
 /// Converts a value to its type.
 ///
 /// - `field`: the field that contains the value, or the list or map around it; none for a whole object.
-fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), String> {
+fn restore(value: &mut Value, ty: &Type, field: Option<&FieldSchema>) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
     }
@@ -61,7 +61,7 @@ fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), St
         Type::String => match value {
             Value::String(_) => Ok(()),
             Value::Number(n) if n.is_i64() => {
-                let name = field.map_or_else(|| "string".to_owned(), Field::go_type);
+                let name = field.map_or_else(|| "string".to_owned(), FieldSchema::go_type);
                 Err(format!("cannot convert int64 to {name}"))
             }
             _ => Err("unrecognized type: string".into()),

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Field, Struct, StructId, Type, schema};
+use crate::schema::{FieldSchema, Struct, StructId, Type, schema};
 
 /// The zero value of a type as Go prints it; null for nil.
 pub fn of(ty: &Type) -> Value {
@@ -145,7 +145,7 @@ pub fn add_nulls(value: &mut Value, ty: &Type) {
 }
 
 /// Whether a member with this value is omitted.
-pub fn is_omitted(field: &Field, value: &Value) -> bool {
+pub fn is_omitted(field: &FieldSchema, value: &Value) -> bool {
     match (&field.ty, value) {
         (_, Value::Null) => true,
         _ if field.pointer => false,
@@ -161,7 +161,7 @@ pub fn is_omitted(field: &Field, value: &Value) -> bool {
 }
 
 /// Whether null leaves a member unchanged, rather than clearing it.
-pub fn ignores_null(field: &Field) -> bool {
+pub fn ignores_null(field: &FieldSchema) -> bool {
     let scalar = matches!(field.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
     !field.pointer && (scalar || matches!(field.ty, Type::Struct(_) | Type::RawExtension | Type::FieldsV1))
 }

@@ -173,8 +173,8 @@ impl Errors {
         self.extend(messages.into_iter().map(|message| field.invalid(message)));
     }
 
-    /// Prints values of strings as Go prints their types: those of a type with a name as JSON, and one that is no pointer as
-    /// empty rather than absent.
+    /// Reprints string values as Go would: a named string type as JSON, and an absent non-pointer
+    /// string as `""` instead of null.
     ///
     /// - `string_at`: how Go declares the string at a path.
     pub fn print_strings(&mut self, string_at: impl Fn(&str) -> Option<DeclaredString>) {

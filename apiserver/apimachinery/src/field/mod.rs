@@ -24,7 +24,7 @@ pub use quote::{escape_html, quote};
 
 /// A value that may be absent, and its path. JSON null and a missing member are both absent.
 ///
-/// Most values are sound and have no members, so the last step of the path is made only when it is asked for.
+/// The last path step is built on demand: most values are valid, so their path is never printed.
 #[derive(Clone)]
 pub struct Field<'a> {
     value: Option<&'a Value>,
@@ -68,7 +68,7 @@ impl<'a> Field<'a> {
         Field::inside(value, self.path().clone(), LastStep::Child(name), declared)
     }
 
-    /// A member that not all types have to which a rule applies; absent in those without it.
+    /// Returns a member that only some of the rule's types declare; absent for types without it.
     pub fn get_if_declared(&self, name: &'a str) -> Field<'a> {
         if self.declared.has_member(name) {
             self.get(name)

@@ -5,7 +5,8 @@ pub fn escape_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Quotes as Go's `%q`: printable characters are kept, all others are escaped.
+/// Quotes as Go's `%q`, with one deviation: of the characters that Go does not print, only control
+/// characters are escaped (U+00A0 and U+200B are kept).
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

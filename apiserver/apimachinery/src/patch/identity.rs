@@ -2,18 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::codec::TypeMeta;
 use crate::codec::body::is_same_internal_kind;
 use crate::codec::json as codec;
 use crate::field::quote;
 use crate::names::GroupVersion;
 use crate::schema::{StructId, schema};
-
-/// The kind and apiVersion of an object.
-#[derive(Clone, Debug, Default)]
-pub struct Identity {
-    api_version: String,
-    kind: String,
-}
 
 /// The result of comparing kind and apiVersion of a patched object with the original's.
 pub enum IdentityCheck {
@@ -23,11 +17,11 @@ pub enum IdentityCheck {
     Versionless,
 }
 
-impl Identity {
-    /// Returns those of an object; empty texts for members that it does not have.
-    pub fn of(object: &Value) -> Identity {
+impl TypeMeta {
+    /// The `apiVersion` and `kind` of an object; empty for members that it does not have.
+    pub fn of(object: &Value) -> TypeMeta {
         let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Identity { api_version: text("apiVersion"), kind: text("kind") }
+        TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
     }
 
     /// The type of a built-in kind; None for other kinds.
@@ -43,7 +37,7 @@ impl Identity {
             .then_some(now)
     }
 
-    /// Gives them to an object.
+    /// Sets `apiVersion` and `kind` of an object.
     pub fn restore(&self, object: &mut Value) {
         if let Value::Object(members) = object {
             members.insert("apiVersion".into(), self.api_version.as_str().into());
@@ -56,7 +50,7 @@ impl Identity {
     /// # Errors
     /// The text of the decoding error.
     pub fn check(&self, patched: &Value) -> Result<IdentityCheck, String> {
-        let mut now = Identity::of(patched);
+        let mut now = TypeMeta::of(patched);
         if now.kind.is_empty() {
             now.kind.clone_from(&self.kind);
         }
@@ -112,7 +106,7 @@ mod tests {
 
     #[test]
     fn kind_and_version_are_compared() {
-        let was = Identity::of(&json!({"apiVersion": "v1", "kind": "ConfigMap"}));
+        let was = TypeMeta::of(&json!({"apiVersion": "v1", "kind": "ConfigMap"}));
         for (api_version, kind, want) in [
             (json!("v1"), json!("ConfigMap"), Ok("same")),
             (json!("v1"), json!(""), Ok("same")),
@@ -162,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_unserved_version_of_the_kind_is_accepted() {
-        let was = Identity::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
+        let was = TypeMeta::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
         for api_version in ["apps/v1beta1", "extensions/v1beta1"] {
             let patched = json!({"apiVersion": api_version, "kind": "Deployment"});
             assert!(matches!(was.check(&patched), Ok(IdentityCheck::Unchanged)), "{api_version}");

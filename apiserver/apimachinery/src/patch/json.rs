@@ -1,12 +1,14 @@
 //! JSON patch, RFC 6902, with the real server's deviations:
 //!
-//! - `replace` of a missing member adds it, `copy` of one and `add` without a value give null, and `test` finds null there;
-//! - a negative index counts from the end, for `add` from behind the end;
+//! - `replace` of a missing member adds it; `copy` of a missing member and `add` without `value`
+//!   yield null; `test` treats a missing member as null;
+//! - a negative index counts from the end of the list; in `add`, `-1` is the position after the
+//!   last element;
 //! - text before the first `/` of a pointer is dropped;
 //! - the whole document (`""`) can be replaced and tested, nothing else.
 //!
-//! A failing operation is always the same 422, and then none is applied. Operations that would nest the document too
-//! deep, and those with which `copy` would add too much, fail too.
+//! A failing operation is always the same 422, and then no operation is applied. Operations that
+//! would nest the document too deep, and those with which `copy` would add too much, fail too.
 
 use serde_json::{Map, Value};
 
@@ -15,6 +17,7 @@ use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, measure};
 use crate::go_value::cannot_unmarshal;
 use crate::{Error, Result};
 
+/// Upstream's `maxJSONPatchOperations`.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// The bytes of JSON that all `copy` operations of a patch may add, so that a short patch cannot create a huge object:
@@ -36,7 +39,8 @@ const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 /// Applies the operations of `patch` to `target`, one after the other.
 ///
 /// # Errors
-/// 400 if the document is no list of operations, 413 if it has too many, 422 if one fails.
+/// 400 if the document is not a list of operations; 413 if it has more than `MAX_OPERATIONS` or
+/// exceeds `MAX_WORK`; 422 if an operation fails.
 pub fn apply(target: Value, patch: &Value) -> Result<Value> {
     let operations = read(patch).map_err(|reason| PatchType::Json.malformed(&reason))?;
     if operations.len() > MAX_OPERATIONS {
@@ -128,7 +132,7 @@ struct Document {
 }
 
 impl Document {
-    /// None: the operation fails.
+    /// Applies one operation. Returns None if it fails.
     fn apply(&mut self, operation: &Value) -> Option<()> {
         let text = |name: &str| operation.get(name).and_then(Value::as_str);
         let value = || operation.get("value").cloned().unwrap_or(Value::Null);

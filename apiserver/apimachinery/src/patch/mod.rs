@@ -19,7 +19,7 @@ mod request;
 pub mod strategic;
 
 pub use configuration::{APPLY, Configuration};
-pub use identity::{Identity, IdentityCheck};
+pub use identity::IdentityCheck;
 pub use request::Patch;
 
 use serde_json::Value;

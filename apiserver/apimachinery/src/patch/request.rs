@@ -3,9 +3,9 @@
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::identity::{self, Identity, IdentityCheck};
+use super::identity::{self, IdentityCheck};
 use super::{PatchType, json as json_patch, merge, printed, strategic, undecodable};
-use crate::codec::{DecodeError, Decoded, json as codec, structural, zero};
+use crate::codec::{DecodeError, Decoded, TypeMeta, json as codec, structural, zero};
 use crate::error::Status;
 use crate::request::Warnings;
 use crate::request::negotiate::media_type;
@@ -89,7 +89,7 @@ impl Patch {
         warnings: &Warnings,
     ) -> Result<Value> {
         let object = original();
-        let identity = Identity::of(&object);
+        let identity = TypeMeta::of(&object);
         let mut merged = None;
         let patched = match self.patch_type {
             PatchType::Json => json_patch::apply(with_printed_nulls(object, type_ref), &self.document)?,
@@ -149,7 +149,7 @@ impl Patch {
         &self,
         object: &Value,
         type_ref: &TypeRef,
-        was: &Identity,
+        was: &TypeMeta,
     ) -> Result<(Value, Vec<String>), String> {
         let decoded = match type_ref {
             TypeRef::Struct(id) => codec::normalize(object, *id),

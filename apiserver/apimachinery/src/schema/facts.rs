@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::table::Schema;
-use super::types::{Field, List, Named, Other, Struct, StructId, Type, UnionRole};
+use super::types::{FieldSchema, List, Named, Other, Struct, StructId, Type, UnionRole};
 use crate::names::Text;
 
 const BROKEN: &str = "the embedded table is well-formed";
@@ -102,7 +102,7 @@ fn read_structs(text: &'static str, schema: &mut Schema) {
         }
     }
     // The table lives as long as the program; leaked, its fields can be shared between structs that embed one another.
-    let fields: &'static [Field] = Vec::leak(fields);
+    let fields: &'static [FieldSchema] = Vec::leak(fields);
     schema.structs =
         structs.into_iter().map(|(item, range)| Struct { fields: &fields[range], ..item }).collect();
     for index in 0..schema.structs.len() {
@@ -118,7 +118,7 @@ fn read_structs(text: &'static str, schema: &mut Schema) {
     }
 }
 
-fn flatten(schema: &Schema, id: StructId, members: &mut Vec<&'static Field>) {
+fn flatten(schema: &Schema, id: StructId, members: &mut Vec<&'static FieldSchema>) {
     for field in schema.get(id).fields {
         match field.ty {
             Type::Struct(embedded) if field.inline => flatten(schema, embedded, members),
@@ -127,11 +127,11 @@ fn flatten(schema: &Schema, id: StructId, members: &mut Vec<&'static Field>) {
     }
 }
 
-fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field {
+fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> FieldSchema {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().expect(BROKEN);
     let (name, number, declared) = (word(), word(), word());
-    let mut field = Field {
+    let mut field = FieldSchema {
         name,
         ty: resolve(declared, home, schema),
         inline: name == "inline",

@@ -2,12 +2,16 @@
 
 use super::embedded::schema;
 use super::table::Schema;
-use super::types::{DeclaredString, Field, Named, Struct, StructId, Type, inside};
+use super::types::{DeclaredString, FieldSchema, Named, Struct, StructId, Type, inside};
 
 impl Struct {
     /// The inline fields through which a member comes to be one of this struct, outermost first.
-    pub fn embedding(&self, member: &Field) -> Vec<&'static Field> {
-        fn search(fields: &'static [Field], member: &Field, through: &mut Vec<&'static Field>) -> bool {
+    pub fn embedding(&self, member: &FieldSchema) -> Vec<&'static FieldSchema> {
+        fn search(
+            fields: &'static [FieldSchema],
+            member: &FieldSchema,
+            through: &mut Vec<&'static FieldSchema>,
+        ) -> bool {
             fields.iter().any(|field| match field.ty {
                 Type::Struct(id) if field.inline => {
                     through.push(field);
@@ -26,7 +30,7 @@ impl Struct {
     }
 }
 
-impl Field {
+impl FieldSchema {
     /// The Go name of the type inside of pointers, lists and maps, as Go prints it: `v1.RestartPolicy`, `string`.
     pub fn go_type(&self) -> String {
         spell(self.innermost(), self.package, schema())
@@ -55,7 +59,7 @@ impl Field {
 
 impl Schema {
     /// The Go type of the value `depth` lists or maps inside of a field, as messages spell it: `map[string]string`.
-    pub fn go_type(&self, field: &Field, depth: usize) -> String {
+    pub fn go_type(&self, field: &FieldSchema, depth: usize) -> String {
         field.go_type_inside(depth, self)
     }
 

@@ -26,7 +26,7 @@ pub use served::{Group, Resource, Subresource};
 pub use structural::{Structural, StructuralError, StructuralSchema, StructuralType};
 pub use table::Schema;
 pub use type_ref::TypeRef;
-pub use types::{DeclaredString, Field, List, Struct, StructId, Type, UnionRole};
+pub use types::{DeclaredString, FieldSchema, List, Struct, StructId, Type, UnionRole};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::packages::package;
 use super::served::{Group, Resource};
-use super::types::{Field, Named, Struct, StructId, Type};
+use super::types::{FieldSchema, Named, Struct, StructId, Type};
 
 /// Everything the table says.
 pub struct Schema {
@@ -74,7 +74,7 @@ impl Schema {
     }
 
     /// The values that the field, or the innermost items of it, may have; empty where it is no enum.
-    pub fn enumeration(&self, field: &Field) -> &[&'static str] {
+    pub fn enumeration(&self, field: &FieldSchema) -> &[&'static str] {
         match self.lookup(field.package, field.innermost()) {
             Some(Named::Other(other)) => &other.values,
             _ => &[],
@@ -82,7 +82,7 @@ impl Schema {
     }
 
     /// Apply takes the member, a map or struct, for one value.
-    pub fn is_atomic(&self, field: &Field) -> bool {
+    pub fn is_atomic(&self, field: &FieldSchema) -> bool {
         let by_type = matches!(field.ty, Type::Struct(id) if self.get(id).atomic);
         field.atomic || by_type && !field.granular
     }
@@ -108,7 +108,7 @@ impl Schema {
         &self,
         root: StructId,
         path: &str,
-    ) -> Option<(Type, Option<(&'static Field, usize)>)> {
+    ) -> Option<(Type, Option<(&'static FieldSchema, usize)>)> {
         let mut found = Type::Struct(root);
         let mut last = None;
         let mut rest = path;

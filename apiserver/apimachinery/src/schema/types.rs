@@ -105,13 +105,13 @@ pub struct Struct {
     /// Apply takes it for one value.
     pub atomic: bool,
     /// As declared, in Go's order. An inline field embeds a struct, which is a message of its own in protobuf.
-    pub fields: &'static [Field],
+    pub fields: &'static [FieldSchema],
     /// The members of the JSON object in Go's order: the fields, inline ones replaced by what they embed.
-    pub(super) members: Vec<&'static Field>,
+    pub(super) members: Vec<&'static FieldSchema>,
     /// Places in `members`, ordered by name.
     pub(super) by_name: Vec<u16>,
     /// The fields that protobuf has, ordered by number.
-    pub(super) by_number: Vec<(u32, &'static Field)>,
+    pub(super) by_number: Vec<(u32, &'static FieldSchema)>,
 }
 
 impl Struct {
@@ -121,12 +121,12 @@ impl Struct {
     }
 
     /// The members of the JSON object, in the order in which Go prints them.
-    pub fn members(&self) -> &[&'static Field] {
+    pub fn members(&self) -> &[&'static FieldSchema] {
         &self.members
     }
 
     /// The member of that JSON name, embedded structs included.
-    pub fn field(&self, json_name: &str) -> Option<&'static Field> {
+    pub fn field(&self, json_name: &str) -> Option<&'static FieldSchema> {
         self.position(json_name).map(|position| self.members[position])
     }
 
@@ -137,18 +137,18 @@ impl Struct {
     }
 
     /// The fields that protobuf has, in the order of their numbers. An inline one is a message of its own.
-    pub fn fields_by_number(&self) -> &[(u32, &'static Field)] {
+    pub fn fields_by_number(&self) -> &[(u32, &'static FieldSchema)] {
         &self.by_number
     }
 
     /// The field of that number in protobuf.
-    pub fn field_by_number(&self, number: u32) -> Option<&'static Field> {
+    pub fn field_by_number(&self, number: u32) -> Option<&'static FieldSchema> {
         let found = self.by_number.binary_search_by_key(&number, |(number, _)| *number);
         found.ok().map(|at| self.by_number[at].1)
     }
 
     /// The members with their places in [`Struct::members`], ordered by name.
-    pub fn members_by_name(&self) -> impl Iterator<Item = (usize, &'static Field)> {
+    pub fn members_by_name(&self) -> impl Iterator<Item = (usize, &'static FieldSchema)> {
         self.by_name.iter().map(|&at| (usize::from(at), self.members[usize::from(at)]))
     }
 }
@@ -164,7 +164,7 @@ pub enum UnionRole {
 
 /// A field of a struct.
 #[derive(Debug)]
-pub struct Field {
+pub struct FieldSchema {
     /// The JSON name; of an inline field the name of the struct that it embeds.
     pub name: &'static str,
     /// The type, pointers left out.
@@ -200,7 +200,7 @@ pub struct Field {
     pub(super) package: &'static str,
 }
 
-impl Field {
+impl FieldSchema {
     /// Strategic merge patch merges the list.
     pub fn merges(&self) -> bool {
         self.has_strategy("merge")

@@ -29,13 +29,12 @@ pub fn validate(
     options: &PodValidationOptions,
     errors: &mut Errors,
 ) {
-    let entry = |key: &'static str| annotations.get(key).with_path(annotations.path().key(key));
-    let mirror = entry(MIRROR);
+    let mirror = annotations.entry(MIRROR);
     errors.push_if(mirror.exists() && spec.get("nodeName").is_empty(), || {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set")
     });
     validate_tolerations(annotations, options, errors);
-    let cost = entry(DELETION_COST);
+    let cost = annotations.entry(DELETION_COST);
     errors.push_if(!options.allow_invalid_deletion_cost && !is_deletion_cost(&cost), || {
         cost.invalid("must be a 32bit integer")
     });
@@ -54,7 +53,10 @@ pub fn validate(
     }
 }
 
-/// Whether the deletion cost is a canonical 32 bit integer; none is valid.
+/// Whether the deletion cost is absent, or an `i32` without a leading `+` or a superfluous leading
+/// `0`.
+///
+/// Source: `GetDeletionCostFromPodAnnotations`, which accepts `-01`.
 pub fn is_deletion_cost(cost: &Field<'_>) -> bool {
     let text = cost.str();
     let plain = text.starts_with('-') || text == "0" || text.starts_with(|c: char| ('1'..='9').contains(&c));
@@ -157,8 +159,7 @@ pub fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     for (key, before) in old.entries() {
         let unchanged = new.get(key).value() == before.value();
         if let Some(what) = guarded(key).filter(|_| !unchanged) {
-            let entry = new.get(key).with_path(new.path().key(key));
-            errors.push(entry.forbidden(format!("may not remove or update {what}")));
+            errors.push(new.entry(key).forbidden(format!("may not remove or update {what}")));
         }
     }
     for (key, entry) in new.entries() {

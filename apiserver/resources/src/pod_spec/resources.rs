@@ -226,7 +226,7 @@ fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut
         ("limits", resource_list::is_huge_pages as fn(&str) -> bool),
     ] {
         for (name, sum) in aggregate(spec, list) {
-            let quantity = entry(&requirements.get(list), &name);
+            let quantity = requirements.get(list).entry(&name);
             errors.push_if(quantity.exists() && relevant(&name) && sum > amount(&quantity), || {
                 quantity
                     .invalid(format!("must be greater than or equal to aggregate container {list} of {sum}"))
@@ -244,9 +244,4 @@ fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut
             });
         }
     }
-}
-
-/// The entry of a map, reported as an entry (`limits[cpu]`).
-fn entry<'a>(map: &Field<'a>, key: &'a str) -> Field<'a> {
-    map.get(key).with_path(map.path().key(key))
 }

@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 
 use super::Invocation;
 use crate::admission::AdmissionAttributes;
-use crate::codec::{self, Decoded, structural};
+use crate::codec::{self, Decoded, TypeMeta, structural};
 use crate::field::quote;
 use crate::names::{GroupVersion, Text};
 use crate::object_meta::ObjectMeta;
-use crate::patch::Identity;
 use crate::resource_info::{Endpoint, ResourceInfo, api_version};
 use crate::schema::structural::object_meta;
 use crate::schema::{StructId, TypeRef};
@@ -143,7 +142,7 @@ impl VersionedObjects {
 
     /// The unknown fields of a changed object, whatever kind it says that it is.
     fn unknown_fields(&self, changed: &Value, id: StructId) -> Result<Vec<String>, String> {
-        let now = Identity::of(changed);
+        let now = TypeMeta::of(changed);
         let decoded = match now.struct_id() {
             // In the order of the fields that it had.
             Some(other) if other != id => codec::json::decode(&self.to_json(changed), other),
@@ -154,7 +153,7 @@ impl VersionedObjects {
 
     /// A change may leave out kind and version, but not name others that do not convert to these.
     fn decode_typed(&self, changed: &Value, id: StructId) -> Result<Value, String> {
-        let own = Identity::of(&json!({"kind": &*self.kind, "apiVersion": self.api_version()}));
+        let own = TypeMeta::of(&json!({"kind": &*self.kind, "apiVersion": self.api_version()}));
         if changed.get("apiVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
             own.check(changed)?;
         }

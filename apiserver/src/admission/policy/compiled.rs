@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Result;
 use crate::background;
 
-/// The compilation of a part of a stored object.
+/// A part of a stored object, with the function that compiles it on first use.
 pub struct Compiled<T> {
     source: Value,
     compile: fn(&Value) -> T,
@@ -15,6 +15,8 @@ pub struct Compiled<T> {
 }
 
 impl<T: Send + Sync> Compiled<T> {
+    /// A part of an object that is not compiled yet.
+    ///
     /// - `source`: the part of the object.
     pub fn new(source: &Value, compile: fn(&Value) -> T) -> Compiled<T> {
         Compiled { source: source.clone(), compile, compiled: OnceLock::new() }
@@ -25,10 +27,11 @@ impl<T: Send + Sync> Compiled<T> {
         &self.source
     }
 
-    /// The expressions, compiled in the background if nobody has compiled them before.
+    /// Returns the compiled expressions; compiles them on the first call, in the background because
+    /// that takes long.
     ///
     /// # Errors
-    /// 429 if there is no turn in time.
+    /// 429 if no background seat is free in time.
     pub async fn get(&self) -> Result<&T> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled);
@@ -39,6 +42,7 @@ impl<T: Send + Sync> Compiled<T> {
             }
         })
         .await?;
+        // Already initialized above; compiles here only if the meter's time limit had passed.
         Ok(self.compiled.get_or_init(|| (self.compile)(&self.source)))
     }
 }

@@ -9,6 +9,11 @@ use crate::admission::json::{items, text};
 use crate::admission::policy::{Compiled, MatchConditions};
 use crate::webhook::ClientConfig;
 
+/// The default and the bounds of `timeoutSeconds`.
+const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
+const MIN_TIMEOUT_SECONDS: u64 = 1;
+const MAX_TIMEOUT_SECONDS: u64 = 30;
+
 /// One webhook.
 pub struct Webhook {
     /// The name of its configuration.
@@ -17,7 +22,7 @@ pub struct Webhook {
     pub name: String,
     /// A name that no other webhook of any configuration of the kind has.
     pub uid: String,
-    /// Where it is.
+    /// The URL or Service of the webhook, and its CA bundle.
     pub client: ClientConfig,
     /// The requests that it is for.
     pub criteria: MatchCriteria,
@@ -62,6 +67,7 @@ impl Webhook {
 
     fn read(configuration: &str, index: usize, webhook: &Value) -> Webhook {
         let name = text(&webhook["name"]);
+        let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         let versions = items(&webhook["admissionReviewVersions"]).iter().map(text);
         Webhook {
             configuration: configuration.to_owned(),
@@ -71,7 +77,7 @@ impl Webhook {
             criteria: MatchCriteria::of_webhook(webhook),
             conditions: Compiled::new(&webhook["matchConditions"], MatchConditions::of_webhook),
             fails_open: webhook["failurePolicy"] == "Ignore",
-            timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
+            timeout: Duration::from_secs(seconds.clamp(MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS)),
             supports_dry_run: matches!(text(&webhook["sideEffects"]), "None" | "NoneOnDryRun"),
             reinvoke_if_needed: webhook["reinvocationPolicy"] == "IfNeeded",
             review_version: versions.into_iter().find_map(|version| match version {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::discovery::version;
 use crate::schema::Descriptions;
-use crate::schema::{Field, List, Schema, Struct, StructId, Type, UnionRole, schema};
+use crate::schema::{FieldSchema, List, Schema, Struct, StructId, Type, UnionRole, schema};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const API_EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
@@ -120,7 +120,7 @@ impl<'a> Schemas<'a> {
             .collect()
     }
 
-    fn member(&self, owner: &str, field: &Field) -> Value {
+    fn member(&self, owner: &str, field: &FieldSchema) -> Value {
         let mut schema = self.value(&field.ty, self.table.enumeration(field));
         let mut more = Map::new();
         let default = match field.default {

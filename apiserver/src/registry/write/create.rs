@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_storage::{Commit, Expect, Write};
+use coracle_storage::{CommitOutcome, Expect, Write};
 use serde_json::Value;
 
 use super::metadata::{dedup_owners, fit_name, fit_namespace, resource_version_of};
@@ -226,12 +226,12 @@ impl Registry {
         }
         let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));
         match self.commit_allocated(write, allocation).await? {
-            Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
+            CommitOutcome::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
                 Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
                 None => Err(Error::Internal("a create left nothing".to_owned())),
             },
-            Commit::Conflict { index: 0, current } => Ok(Created::Exists(current)),
-            Commit::Conflict { .. } => Ok(Created::Overtaken),
+            CommitOutcome::Conflict { index: 0, current } => Ok(Created::Exists(current)),
+            CommitOutcome::Conflict { .. } => Ok(Created::Overtaken),
         }
     }
 }

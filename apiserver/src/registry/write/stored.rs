@@ -1,7 +1,7 @@
 //! The bytes of an object in the store, and the errors of the store.
 
 use bytes::Bytes;
-use coracle_storage::{Commit, StoreError, Write};
+use coracle_storage::{CommitOutcome, StoreError, Write};
 use serde_json::Value;
 
 use crate::object_meta::ObjectMeta;
@@ -42,7 +42,7 @@ impl Registry {
     ///
     /// # Errors
     /// See [`store_failed`].
-    pub(in crate::registry) async fn commit(&self, writes: Vec<Write>) -> Result<Commit<ObjectIndex>> {
+    pub(in crate::registry) async fn commit(&self, writes: Vec<Write>) -> Result<CommitOutcome<ObjectIndex>> {
         let _timer = measure(Phase::Store);
         self.store.commit(writes).await.map_err(store_failed)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_storage::{Commit, Expect, Write};
+use coracle_storage::{CommitOutcome, Expect, Write};
 use serde_json::{Map, Value};
 
 use super::create::{CreatedBy, Make};
@@ -245,10 +245,10 @@ impl Registry {
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         match self.commit_allocated(write, allocation).await? {
-            Commit::Done(events) => {
+            CommitOutcome::Done(events) => {
                 Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
             }
-            Commit::Conflict { .. } => Ok(None),
+            CommitOutcome::Conflict { .. } => Ok(None),
         }
     }
 
@@ -276,7 +276,7 @@ impl Registry {
             }
             let expect = Expect::Revision(current.revision);
             let write = Write::put(current.key.clone(), expect, stored_bytes(info, new));
-            if let Commit::Done(_) = self.commit(vec![write]).await? {
+            if let CommitOutcome::Done(_) = self.commit(vec![write]).await? {
                 return Ok(());
             }
         }

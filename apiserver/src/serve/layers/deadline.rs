@@ -1,4 +1,4 @@
-//! Deadline: by when a request must be answered.
+//! The layer that gives each request its [`Deadline`].
 
 use super::RequestFilter;
 use crate::serve::deadline::Deadline;

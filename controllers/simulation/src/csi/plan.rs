@@ -22,10 +22,11 @@ pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     }
 }
 
-/// Whether the finalizer that keeps a volume for its deletion has to be there (KEP-2644). None: it is left as it is.
+/// Returns whether the volume must have the external deletion-protection finalizer (KEP-2644); None
+/// leaves it unchanged.
 ///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy
-pub fn protection(volume: &PersistentVolume, honors_policy: bool) -> Option<bool> {
+pub fn wants_finalizer(volume: &PersistentVolume, honors_policy: bool) -> Option<bool> {
     match volume.policy() {
         _ if !honors_policy => Some(false),
         RETAIN | RECYCLE => Some(false),
@@ -35,14 +36,15 @@ pub fn protection(volume: &PersistentVolume, honors_policy: bool) -> Option<bool
 }
 
 /// The volume with the finalizer or without it; None if nothing changes.
-pub fn protected(volume: &PersistentVolume, honors_policy: bool) -> Option<PersistentVolume> {
+pub fn with_finalizer_updated(volume: &PersistentVolume, honors_policy: bool) -> Option<PersistentVolume> {
     let mut changed = volume.clone();
-    let wanted = protection(volume, honors_policy)?;
+    let wanted = wants_finalizer(volume, honors_policy)?;
     set_finalizer(&mut changed.metadata, EXTERNAL_PROTECTION, wanted).then_some(changed)
 }
 
-/// Whether what is behind a volume is to be deleted. One that terminates without a finalizer for it is no longer ours to delete.
-pub fn is_to_delete(volume: &PersistentVolume) -> bool {
+/// Whether the driver must delete the storage behind a volume. A terminating volume without a
+/// protection finalizer is not the driver's to delete.
+pub fn should_delete_storage(volume: &PersistentVolume) -> bool {
     let is_kept = DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&volume.metadata, finalizer));
     (is_kept || !volume.is_terminating()) && volume.phase() == "Released" && volume.policy() == DELETE
 }
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_volumes() {
+    fn the_driver_owns_volumes_it_provisioned_or_took_over() {
         let csi = |driver: &str| json!({"csi": {"driver": driver, "volumeHandle": "h"}});
         let off = Migration::default();
         let on = Migration { host_path: true };
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers() {
+    fn the_reclaim_policy_determines_the_finalizer() {
         let kept = json!({"finalizers": [EXTERNAL_PROTECTION]});
         let terminating = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other"]});
         for (case, volume, honors, want) in [
@@ -99,14 +101,14 @@ mod tests {
             ("gate off", volume(DELETE, "Bound", kept), false, Some(false)),
             ("gate off, without", volume(DELETE, "Bound", json!({})), false, None),
         ] {
-            let got = protected(&volume, honors);
+            let got = with_finalizer_updated(&volume, honors);
             let got = got.map(|volume| has_finalizer(&volume.metadata, EXTERNAL_PROTECTION));
             assert_eq!(got, want, "{case}");
         }
     }
 
     #[test]
-    fn deletions() {
+    fn released_volumes_with_policy_delete_are_deleted() {
         let kept = json!({"finalizers": [EXTERNAL_PROTECTION]});
         let terminating =
             |finalizer: &str| json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer]});
@@ -125,7 +127,7 @@ mod tests {
             ("free", volume(DELETE, "Available", json!({})), false),
             ("retained", volume(RETAIN, "Released", json!({})), false),
         ] {
-            assert_eq!(is_to_delete(&volume), want, "{case}");
+            assert_eq!(should_delete_storage(&volume), want, "{case}");
         }
     }
 }

@@ -27,7 +27,7 @@ use kube::api::Patch;
 use prometheus::{CounterVec, HistogramVec};
 use serde_json::json;
 
-use super::plan::{is_ours, is_to_delete, protected};
+use super::plan::{is_ours, should_delete_storage, with_finalizer_updated};
 use crate::settings::{Context, Settings};
 
 pub struct ReclaimController {
@@ -90,11 +90,11 @@ impl Controller for ReclaimController {
             self.operations.forget(name);
             return Ok(Action::AwaitChange);
         };
-        if let Some(changed) = protected(&volume, self.honors_policy) {
+        if let Some(changed) = with_finalizer_updated(&volume, self.honors_policy) {
             ctx.api(&self.volumes).replace(&changed).await?;
             return Ok(Action::AwaitChange);
         }
-        if !is_to_delete(&volume) {
+        if !should_delete_storage(&volume) {
             self.operations.forget(name);
             return Ok(Action::AwaitChange);
         }
@@ -145,7 +145,7 @@ impl ReclaimController {
         let (api, name) = (ctx.api(&self.volumes), NamespacedName::of(volume));
         let live = api.get(&name).await?;
         let is_still =
-            |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && is_to_delete(live);
+            |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && should_delete_storage(live);
         let Some(live) = live.filter(is_still) else { return Ok(Ok(())) };
         if let Some(other) = self.directories.other_user(&live, &self.volumes, ctx).await? {
             return Ok(Err(format!("its directory is also that of persistentvolume {other}")));

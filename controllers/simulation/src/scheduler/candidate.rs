@@ -10,10 +10,12 @@ use super::volume_binding::Claims;
 pub struct Candidate<'a> {
     pub pod: &'a Pod,
     pub spec: &'a PodSpec,
+    /// Requests of all resources.
     pub requests: ResourceList,
-    /// Its requests of CPU and memory.
-    pub requested: CpuAndMemory,
-    /// Its assumed use of them.
+    /// Requests of CPU and memory only.
+    pub cpu_and_memory: CpuAndMemory,
+    /// The same with the scheduler's defaults for containers without requests (upstream
+    /// `NonZeroRequested`).
     pub non_zero_requested: CpuAndMemory,
     pub claims: Claims,
 }

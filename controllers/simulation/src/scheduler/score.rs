@@ -53,7 +53,7 @@ fn least_allocated(candidate: &Candidate, node: &NodeInfo) -> i64 {
 
 /// The more evenly CPU and memory of a node are used the better.
 fn balanced_allocation(candidate: &Candidate, node: &NodeInfo) -> i64 {
-    let CpuAndMemory(used) = candidate.requested.plus(node.requested);
+    let CpuAndMemory(used) = candidate.cpu_and_memory.plus(node.requested);
     let CpuAndMemory(capacity) = node.capacity;
     #[allow(clippy::cast_precision_loss)]
     let share = |used: i64, capacity: i64| (used as f64 / capacity as f64).min(1.0);

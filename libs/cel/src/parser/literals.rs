@@ -13,15 +13,15 @@ impl Parser {
             return self.negative(offset);
         }
         let literal = match token {
-            Token::Int(text) => self.nodes.int(offset, text),
-            Token::Uint(text) => self.nodes.uint(offset, text),
-            Token::Double(text) => self.nodes.double(offset, text),
+            Token::Int(text) => self.factory.int(offset, text),
+            Token::Uint(text) => self.factory.uint(offset, text),
+            Token::Double(text) => self.factory.double(offset, text),
             Token::Symbol(word @ ("true" | "false")) => {
-                self.nodes.literal(offset, Literal::Bool(*word == "true"))
+                self.factory.literal(offset, Literal::Bool(*word == "true"))
             }
-            Token::Symbol("null") => self.nodes.literal(offset, Literal::Null),
-            Token::String(text) => self.nodes.literal(offset, Literal::String(text.as_str().into())),
-            Token::Bytes(bytes) => self.nodes.literal(offset, Literal::Bytes(bytes.as_slice().into())),
+            Token::Symbol("null") => self.factory.literal(offset, Literal::Null),
+            Token::String(text) => self.factory.literal(offset, Literal::String(text.as_str().into())),
+            Token::Bytes(bytes) => self.factory.literal(offset, Literal::Bytes(bytes.as_slice().into())),
             _ => return None,
         };
         self.at += 1;
@@ -33,11 +33,11 @@ impl Parser {
         let literal = match &self.peek(1).token {
             Token::Int(text) => {
                 let text = format!("-{text}");
-                self.nodes.int(offset, &text)
+                self.factory.int(offset, &text)
             }
             Token::Double(text) => {
                 let text = format!("-{text}");
-                self.nodes.double(offset, &text)
+                self.factory.double(offset, &text)
             }
             _ => return None,
         };
@@ -59,7 +59,7 @@ impl Parser {
                 self.expect("]", "")?;
             }
         }
-        Ok(self.nodes.node(offset, ExprKind::List(items)))
+        Ok(self.factory.node(offset, ExprKind::List(items)))
     }
 
     /// Skips a comma that is all there is between brackets.
@@ -82,7 +82,7 @@ impl Parser {
                 break;
             }
         }
-        Ok(self.nodes.node(offset, ExprKind::Map(entries)))
+        Ok(self.factory.node(offset, ExprKind::Map(entries)))
     }
 
     pub(super) fn structure(&mut self, offset: usize, name: &str) -> Parsed {
@@ -99,6 +99,6 @@ impl Parser {
                 break;
             }
         }
-        Ok(self.nodes.node(offset, ExprKind::Struct { name: name.into(), fields }))
+        Ok(self.factory.node(offset, ExprKind::Struct { name: name.into(), fields }))
     }
 }

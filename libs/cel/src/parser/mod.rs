@@ -5,9 +5,9 @@
 mod literals;
 
 use crate::ast::{Expr, ExprKind, Literal};
+use crate::expr_factory::{ExprFactory, MAX_DEPTH, ParseAborted};
 use crate::lexer::{self, Lexeme, Token};
 use crate::macros::{self, Expansion};
-use crate::nodes::{MAX_DEPTH, Nodes, Stopped};
 use crate::source::{Issue, Issues};
 
 /// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
@@ -48,24 +48,24 @@ pub fn parse(text: &str, binds: bool) -> Result<(Expr, usize), Issues> {
         let message = format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}");
         return Err(Issues::new(text, vec![Issue { offset: 0, message }]));
     }
-    let mut nodes = Nodes::default();
-    let tokens = lexer::tokens(text, &mut nodes.issues);
-    let mut parser = Parser { tokens, at: 0, nodes, nesting: 0, binds };
+    let mut factory = ExprFactory::default();
+    let tokens = lexer::tokens(text, &mut factory.issues);
+    let mut parser = Parser { tokens, at: 0, factory, nesting: 0, binds };
     let parsed = parser.whole();
-    let Nodes { count, issues } = parser.nodes;
+    let ExprFactory { count, issues } = parser.factory;
     match parsed {
         Ok(expr) if issues.is_empty() => Ok((expr, count)),
         _ => Err(Issues::new(text, issues)),
     }
 }
 
-type Parsed = Result<Expr, Stopped>;
+type Parsed = Result<Expr, ParseAborted>;
 
 /// The state of parsing.
 struct Parser {
     tokens: Vec<Lexeme>,
     at: usize,
-    nodes: Nodes,
+    factory: ExprFactory,
     nesting: usize,
     /// Whether there is the macro `cel.bind`.
     binds: bool,
@@ -85,7 +85,7 @@ impl Parser {
                 &current,
                 format!("{wrong} input '{}' expecting <EOF>", lexer::printed(&current.text)),
             );
-            return Err(Stopped);
+            return Err(ParseAborted);
         }
         Ok(expr)
     }
@@ -121,10 +121,10 @@ impl Parser {
     }
 
     fn syntax(&mut self, at: &Lexeme, message: String) {
-        self.nodes.issue(at.offset, format!("Syntax error: {message}"));
+        self.factory.issue(at.offset, format!("Syntax error: {message}"));
     }
 
-    fn expect(&mut self, symbol: &str, others: &str) -> Result<(), Stopped> {
+    fn expect(&mut self, symbol: &str, others: &str) -> Result<(), ParseAborted> {
         if self.take(symbol).is_some() {
             return Ok(());
         }
@@ -141,19 +141,22 @@ impl Parser {
             }
         };
         self.syntax(&current, message);
-        Err(Stopped)
+        Err(ParseAborted)
     }
 
-    fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T, Stopped>) -> Result<T, Stopped> {
-        if self.nodes.issues.len() >= MAX_SYNTAX_ERRORS {
-            return Err(Stopped);
+    fn nested<T>(
+        &mut self,
+        rule: impl FnOnce(&mut Self) -> Result<T, ParseAborted>,
+    ) -> Result<T, ParseAborted> {
+        if self.factory.issues.len() >= MAX_SYNTAX_ERRORS {
+            return Err(ParseAborted);
         }
         if self.nesting >= MAX_NESTING
-            || self.nodes.issues.iter().any(|issue| issue.message.contains("recursion limit"))
+            || self.factory.issues.iter().any(|issue| issue.message.contains("recursion limit"))
         {
             let offset = self.current().offset;
-            self.nodes.issue(offset, format!("expression recursion limit exceeded: {MAX_NESTING}"));
-            return Err(Stopped);
+            self.factory.issue(offset, format!("expression recursion limit exceeded: {MAX_NESTING}"));
+            return Err(ParseAborted);
         }
         self.nesting += 1;
         let parsed = rule(self);
@@ -168,7 +171,7 @@ impl Parser {
             let then = parser.logical("||", "_||_")?;
             parser.expect(":", "':'")?;
             let otherwise = parser.expression()?;
-            Ok(parser.nodes.call(offset, "_?_:_", vec![condition, then, otherwise]))
+            Ok(parser.factory.call(offset, "_?_:_", vec![condition, then, otherwise]))
         })
     }
 
@@ -183,7 +186,7 @@ impl Parser {
                 None => break,
             }
         }
-        self.balance(function, &mut terms, &operators).ok_or(Stopped)
+        self.balance(function, &mut terms, &operators).ok_or(ParseAborted)
     }
 
     fn balance(&mut self, function: &str, terms: &mut [Option<Expr>], operators: &[usize]) -> Option<Expr> {
@@ -196,7 +199,7 @@ impl Parser {
         let (offset, after) = rest.split_first()?;
         let left = self.balance(function, left, before)?;
         let right = self.balance(function, right, after)?;
-        Some(self.nodes.call(*offset, function, vec![left, right]))
+        Some(self.factory.call(*offset, function, vec![left, right]))
     }
 
     fn binary(&mut self, symbols: &[&str], operand: fn(&mut Self) -> Parsed) -> Parsed {
@@ -204,9 +207,9 @@ impl Parser {
         while let Some((offset, symbol)) = self.take_any(symbols) {
             let right = operand(self)?;
             let function = if symbol == "in" { "@in".to_owned() } else { format!("_{symbol}_") };
-            left = self.nodes.call(offset, &function, vec![left, right]);
+            left = self.factory.call(offset, &function, vec![left, right]);
             if left.depth > MAX_DEPTH {
-                return Err(Stopped);
+                return Err(ParseAborted);
             }
         }
         Ok(left)
@@ -242,7 +245,7 @@ impl Parser {
             let operand = self.member()?;
             // An even number of signs means nothing.
             let is_even = count % 2 == 0;
-            return Ok(if is_even { operand } else { self.nodes.call(offset, function, vec![operand]) });
+            return Ok(if is_even { operand } else { self.factory.call(offset, function, vec![operand]) });
         }
         self.member()
     }
@@ -255,49 +258,49 @@ impl Parser {
     fn members(&mut self, mut expr: Expr) -> Parsed {
         loop {
             if expr.depth > MAX_DEPTH {
-                return Err(Stopped);
+                return Err(ParseAborted);
             }
             if let Some(dot) = self.take(".") {
                 let optional = self.take("?").is_some();
                 let field_at = self.current().offset;
                 if !optional && self.recover_from_missing_field(dot) {
-                    if self.nodes.issues.len() >= MAX_SYNTAX_ERRORS {
-                        return Err(Stopped);
+                    if self.factory.issues.len() >= MAX_SYNTAX_ERRORS {
+                        return Err(ParseAborted);
                     }
                     continue;
                 }
                 let (field, escaped) = self.field_name()?;
                 if escaped {
-                    self.nodes.issue(field_at, "unsupported syntax: '`'");
-                    return Err(Stopped);
+                    self.factory.issue(field_at, "unsupported syntax: '`'");
+                    return Err(ParseAborted);
                 }
                 let open = self.current().offset;
                 if !optional && self.take("(").is_some() {
                     let args = self.arguments(")")?;
                     expr = self.member_call(open, expr, &field, args)?;
                 } else if optional {
-                    let name = self.nodes.literal(dot, Literal::String(field.as_str().into()));
-                    expr = self.nodes.call(dot, "_?._", vec![expr, name]);
+                    let name = self.factory.literal(dot, Literal::String(field.as_str().into()));
+                    expr = self.factory.call(dot, "_?._", vec![expr, name]);
                 } else {
                     let kind = ExprKind::Select {
                         operand: Box::new(expr),
                         field: field.as_str().into(),
                         test_only: false,
                     };
-                    expr = self.nodes.node(dot, kind);
+                    expr = self.factory.node(dot, kind);
                 }
             } else if let Some(open) = self.take("[") {
                 let function = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
                 let index = self.expression()?;
                 self.expect("]", "")?;
-                expr = self.nodes.call(open, function, vec![expr, index]);
+                expr = self.factory.call(open, function, vec![expr, index]);
             } else {
                 return Ok(expr);
             }
         }
     }
 
-    fn field_name(&mut self) -> Result<(String, bool), Stopped> {
+    fn field_name(&mut self) -> Result<(String, bool), ParseAborted> {
         let current = self.current().clone();
         let name = match current.token {
             Token::Ident(name) => (name, false),
@@ -305,7 +308,7 @@ impl Parser {
             _ => {
                 let text = lexer::printed(&current.text);
                 self.syntax(&current, format!("mismatched input '{text}' expecting IDENTIFIER"));
-                return Err(Stopped);
+                return Err(ParseAborted);
             }
         };
         self.at += 1;
@@ -336,7 +339,7 @@ impl Parser {
         true
     }
 
-    fn arguments(&mut self, close: &str) -> Result<Vec<Expr>, Stopped> {
+    fn arguments(&mut self, close: &str) -> Result<Vec<Expr>, ParseAborted> {
         let mut args = Vec::new();
         if self.take(close).is_some() {
             return Ok(args);
@@ -353,12 +356,12 @@ impl Parser {
 
     fn member_call(&mut self, offset: usize, target: Expr, function: &str, args: Vec<Expr>) -> Parsed {
         let (target, args) =
-            match macros::expand_member(&mut self.nodes, offset, function, target, args, self.binds)? {
+            match macros::expand_member(&mut self.factory, offset, function, target, args, self.binds)? {
                 Expansion::Expanded(expr) => return Ok(expr),
                 Expansion::None { target, args } => (target, args),
             };
         let target = target.map(Box::new);
-        Ok(self.nodes.node(offset, ExprKind::Call { function: function.into(), target, args }))
+        Ok(self.factory.node(offset, ExprKind::Call { function: function.into(), target, args }))
     }
 
     fn primary(&mut self) -> Parsed {
@@ -397,7 +400,7 @@ impl Parser {
             self.at += 1;
             return self.nested(Self::primary);
         }
-        Err(Stopped)
+        Err(ParseAborted)
     }
 
     fn begins_expression(&self, ahead: usize) -> bool {
@@ -415,18 +418,18 @@ impl Parser {
         let Token::Ident(name) = &current.token else {
             let text = lexer::printed(&current.text);
             self.syntax(&current, format!("mismatched input '{text}' expecting IDENTIFIER"));
-            return Err(Stopped);
+            return Err(ParseAborted);
         };
         self.at += 1;
         if RESERVED.contains(&name.as_str()) {
-            self.nodes.issue(offset, format!("reserved identifier: {name}"));
+            self.factory.issue(offset, format!("reserved identifier: {name}"));
         }
         let open = self.current().offset;
         if self.take("(").is_some() {
             let args = self.arguments(")")?;
-            return match macros::expand_global(&mut self.nodes, open, name, args)? {
+            return match macros::expand_global(&mut self.factory, open, name, args)? {
                 Expansion::Expanded(expr) => Ok(expr),
-                Expansion::None { args, .. } => Ok(self.nodes.call(open, name, args)),
+                Expansion::None { args, .. } => Ok(self.factory.call(open, name, args)),
             };
         }
         if let Some((full, length)) = self.struct_name(name) {
@@ -435,7 +438,7 @@ impl Parser {
             self.at += 1;
             return self.structure(open, &full);
         }
-        Ok(self.nodes.ident(offset, name))
+        Ok(self.factory.ident(offset, name))
     }
 
     /// The name of a struct literal that begins with `first`, and how many more tokens it has.

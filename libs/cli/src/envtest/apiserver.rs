@@ -15,7 +15,7 @@ use coracle_builtin::authorization::Mode;
 use coracle_control_plane::options::{self, AdmissionFlags, AuditFlags, Declared, Flag, ShutdownFlags};
 use coracle_control_plane::{ControlPlane, Kinds, Options};
 
-use super::environment::Environment;
+use super::environment::ControlPlaneVariables;
 use super::flags::Values;
 use crate::run::{Signals, stop};
 
@@ -34,7 +34,7 @@ const SECURE_PORT: u16 = 6443;
 /// # Errors
 /// One line about the flag or variable that is wrong.
 fn options(values: &Values) -> Result<Options, String> {
-    let Environment { controllers, nodes, response_latency } = Environment::of_process()?;
+    let ControlPlaneVariables { controllers, nodes, response_latency } = ControlPlaneVariables::of_process()?;
     let listen = address(values)?;
     let advertise_address = advertise_address(values)?;
     let mode = authorization(&values.list("authorization-mode"))?;

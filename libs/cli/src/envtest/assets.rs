@@ -39,8 +39,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> AssetsError {
     move |cause| AssetsError::Io { path: path.to_owned(), cause }
 }
 
-/// The environment that decides where the folder is and what is in it.
-pub struct Environment {
+/// The locations that determine the folder and the programs that its entries link to.
+pub struct AssetLocations {
     /// `XDG_CACHE_HOME`
     pub cache: Option<PathBuf>,
     /// `HOME`
@@ -51,14 +51,14 @@ pub struct Environment {
     pub program: PathBuf,
 }
 
-impl Environment {
-    /// The environment of this process.
+impl AssetLocations {
+    /// The locations in the environment of this process.
     ///
     /// # Errors
     /// The system does not know the program's path.
-    pub fn of_process() -> Result<Environment, AssetsError> {
+    pub fn of_process() -> Result<AssetLocations, AssetsError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        Ok(Environment {
+        Ok(AssetLocations {
             // As the specification has it, a relative path is ignored.
             cache: variable("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()),
             home: variable("HOME").map(PathBuf::from),
@@ -86,16 +86,16 @@ impl Environment {
 ///
 /// # Errors
 /// The folder or one of its entries is not ours, or cannot be written.
-pub fn make(folder: Option<&Path>, environment: &Environment) -> Result<PathBuf, AssetsError> {
+pub fn make(folder: Option<&Path>, locations: &AssetLocations) -> Result<PathBuf, AssetsError> {
     let folder = match folder {
         Some(folder) => std::path::absolute(folder).map_err(failed(folder))?,
-        None => environment.default_folder()?,
+        None => locations.default_folder()?,
     };
     claim(&folder)?;
     for (name, target) in [
-        (apiserver::NAME, Some(environment.program.clone())),
-        (etcd::NAME, Some(environment.program.clone())),
-        (KUBECTL, environment.kubectl(&folder)),
+        (apiserver::NAME, Some(locations.program.clone())),
+        (etcd::NAME, Some(locations.program.clone())),
+        (KUBECTL, locations.kubectl(&folder)),
     ] {
         link(&folder.join(name), target.as_deref())?;
     }
@@ -155,8 +155,8 @@ fn link(entry: &Path, target: Option<&Path>) -> Result<(), AssetsError> {
 mod tests {
     use super::*;
 
-    fn environment(base: &Path) -> Environment {
-        Environment {
+    fn locations(base: &Path) -> AssetLocations {
+        AssetLocations {
             cache: Some(base.join("cache")),
             home: Some(base.join("home")),
             path: vec![base.join("bin")],
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn the_folder_has_links_and_kubectl_where_there_is_one() {
         let base = tempfile::tempdir().unwrap();
-        let mut environment = environment(base.path());
-        let folder = make(None, &environment).unwrap();
+        let mut locations = locations(base.path());
+        let folder = make(None, &locations).unwrap();
         assert_eq!(folder, base.path().join("cache/coracle/envtest").join(env!("CARGO_PKG_VERSION")));
         let program = |path: &str| Some(PathBuf::from(path));
         let names = |target: &str, kubectl: Option<PathBuf>| {
@@ -198,42 +198,42 @@ mod tests {
         };
         assert_eq!(entries(&folder), names("/opt/coracle", None));
         add_kubectl(base.path(), 0o644);
-        make(None, &environment).unwrap();
+        make(None, &locations).unwrap();
         assert_eq!(entries(&folder), names("/opt/coracle", None), "kubectl is no program");
         add_kubectl(base.path(), 0o755);
-        environment.program = "/opt/new/coracle".into();
+        locations.program = "/opt/new/coracle".into();
         // The folder itself may be on the path.
-        environment.path.insert(0, folder.clone());
+        locations.path.insert(0, folder.clone());
         for _ in 0..2 {
-            assert_eq!(make(None, &environment).unwrap(), folder);
+            assert_eq!(make(None, &locations).unwrap(), folder);
             assert_eq!(entries(&folder), names("/opt/new/coracle", Some(base.path().join("bin/kubectl"))));
         }
         fs::remove_file(base.path().join("bin/kubectl")).unwrap();
-        make(None, &environment).unwrap();
+        make(None, &locations).unwrap();
         assert_eq!(entries(&folder), names("/opt/new/coracle", None));
     }
 
     #[test]
     fn the_default_folder_is_in_the_users_cache() {
         let base = tempfile::tempdir().unwrap();
-        let mut environment = environment(base.path());
-        environment.cache = None;
-        assert!(make(None, &environment).unwrap().starts_with(base.path().join("home/.cache/coracle")));
-        environment.home = None;
-        assert!(matches!(make(None, &environment), Err(AssetsError::NoCache)));
+        let mut locations = locations(base.path());
+        locations.cache = None;
+        assert!(make(None, &locations).unwrap().starts_with(base.path().join("home/.cache/coracle")));
+        locations.home = None;
+        assert!(matches!(make(None, &locations), Err(AssetsError::NoCache)));
     }
 
     #[test]
     fn what_is_not_ours_is_left_alone() {
         let base = tempfile::tempdir().unwrap();
-        let environment = environment(base.path());
+        let locations = locations(base.path());
         let path = |name: &str| base.path().join(name);
         fs::create_dir(path("foreign")).unwrap();
         fs::write(path("foreign/etcd"), "etcd").unwrap();
         fs::create_dir(path("empty")).unwrap();
         symlink(path("empty"), path("link")).unwrap();
         fs::write(path("file"), "").unwrap();
-        make(Some(&path("ours")), &environment).unwrap();
+        make(Some(&path("ours")), &locations).unwrap();
         fs::remove_file(path("ours/etcd")).unwrap();
         fs::write(path("ours/etcd"), "etcd").unwrap();
         for (folder, want) in [
@@ -243,7 +243,7 @@ mod tests {
             ("file/below", "Not a directory"),
             ("ours", "ours/etcd is no link: it is left alone"),
         ] {
-            let error = make(Some(&path(folder)), &environment).expect_err(folder).to_string();
+            let error = make(Some(&path(folder)), &locations).expect_err(folder).to_string();
             assert!(error.contains(want) && !error.contains('\n'), "{folder}: {error}");
         }
         assert_eq!(entries(&path("empty")), []);

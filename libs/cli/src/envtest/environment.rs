@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_control_plane::controllers;
-use coracle_control_plane::range::{self, Quantity, Range};
+use coracle_control_plane::range::{self, Range, RangedValue};
 
 /// The number of simulated nodes.
 const NODES: &str = "CORACLE_NODES";
@@ -18,7 +18,7 @@ const DEFAULT_LATENCY: Duration = Duration::from_millis(1);
 
 /// Properties of a test's control plane for which kube-apiserver has no flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
+pub struct ControlPlaneVariables {
     /// The controllers that run; none by default, as in envtest.
     pub controllers: Vec<String>,
     /// The number of simulated nodes; none by default.
@@ -27,23 +27,24 @@ pub struct Environment {
     pub response_latency: Duration,
 }
 
-impl Environment {
-    /// Reads the variables of this process. A value that is no Unicode is read as one that no variable may have.
+impl ControlPlaneVariables {
+    /// Reads the variables of this process. Invalid Unicode is replaced by U+FFFD, which every
+    /// parser rejects.
     ///
     /// # Errors
     /// One line about the variable that is wrong.
-    pub fn of_process() -> Result<Environment, String> {
-        Environment::read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
+    pub fn of_process() -> Result<ControlPlaneVariables, String> {
+        ControlPlaneVariables::read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
     }
 
     /// Reads variables by their names. An empty one counts as absent.
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Environment, String> {
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<ControlPlaneVariables, String> {
         let variable = |name| variable(name).filter(|value| !value.is_empty());
         let selection = variable(CONTROLLERS).unwrap_or_default();
         let controllers: Vec<String> =
             selection.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         controllers::check_selection(&controllers).map_err(|error| format!("{CONTROLLERS}: {error}"))?;
-        Ok(Environment {
+        Ok(ControlPlaneVariables {
             controllers,
             nodes: within(range::NODES, NODES, variable(NODES))?.unwrap_or_default(),
             response_latency: within(range::RESPONSE_LATENCY, RESPONSE_LATENCY, variable(RESPONSE_LATENCY))?
@@ -52,7 +53,7 @@ impl Environment {
     }
 }
 
-fn within<T: Quantity>(range: Range<T>, name: &str, value: Option<String>) -> Result<Option<T>, String> {
+fn within<T: RangedValue>(range: Range<T>, name: &str, value: Option<String>) -> Result<Option<T>, String> {
     let parse = |text: String| range::parse(range, &text).map_err(|why| format!("{name}: {text:?}: {why}"));
     value.map(parse).transpose()
 }
@@ -61,15 +62,16 @@ fn within<T: Quantity>(range: Range<T>, name: &str, value: Option<String>) -> Re
 mod tests {
     use super::*;
 
-    fn read(set: &[(&str, &str)]) -> Result<Environment, String> {
+    fn read(set: &[(&str, &str)]) -> Result<ControlPlaneVariables, String> {
         let value =
             |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
-        Environment::read(value)
+        ControlPlaneVariables::read(value)
     }
 
     #[test]
     fn an_empty_environment_is_envtests() {
-        let none = Environment { controllers: Vec::new(), nodes: 0, response_latency: DEFAULT_LATENCY };
+        let none =
+            ControlPlaneVariables { controllers: Vec::new(), nodes: 0, response_latency: DEFAULT_LATENCY };
         assert_eq!(read(&[]), Ok(none.clone()));
         assert_eq!(read(&[(CONTROLLERS, ""), (NODES, ""), (RESPONSE_LATENCY, "")]), Ok(none));
     }

@@ -1,9 +1,9 @@
 //! Numbers of clap's own arguments, each within its range. Those of options are read by their forms.
 
-use coracle_control_plane::range::{Quantity, Range, parse};
+use coracle_control_plane::range::{Range, RangedValue, parse};
 
 /// A parser of values within a range, for clap.
-pub fn within<T: Quantity + Send + Sync + 'static>(
+pub fn within<T: RangedValue + Send + Sync + 'static>(
     range: Range<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| parse(range, text)

@@ -12,7 +12,7 @@ use coracle_apiserver::serve::GoawayChance;
 use coracle_builtin::authorization::Mode;
 use coracle_storage::log::Durability;
 
-use super::range::{self, Quantity, Range};
+use super::range::{self, Range, RangedValue};
 use super::values::Values;
 
 /// The form of an option of the type `T` on the command line.
@@ -47,7 +47,7 @@ fn text(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| "it must be UTF-8".to_owned())
 }
 
-impl<T: Quantity> Form<T> for Range<T> {
+impl<T: RangedValue> Form<T> for Range<T> {
     const VALUES: Values = T::VALUES;
 
     fn read(&self, texts: &[OsString]) -> Result<T, String> {
@@ -71,7 +71,7 @@ impl<T: Quantity> Form<T> for Range<T> {
 /// A range whose lower bound is one of the flag alone: the library accepts less.
 pub struct AtMost<T>(pub Range<T>);
 
-impl<T: Quantity> Form<T> for AtMost<T> {
+impl<T: RangedValue> Form<T> for AtMost<T> {
     const VALUES: Values = T::VALUES;
 
     fn read(&self, texts: &[OsString]) -> Result<T, String> {

@@ -78,7 +78,7 @@ pub const AUDIT_LOG_BACKUPS: Range<i64> = Range::new(1, 1_000_000).or_zero();
 pub const AUDIT_LOG_MEGABYTES: Range<i64> = Range::new(1, 1 << 20).or_zero();
 
 /// A type of values that have a range.
-pub trait Quantity: Copy + Ord + Default {
+pub trait RangedValue: Copy + Ord + Default {
     /// A noun phrase for the type.
     const KIND: &'static str;
     /// The values of a flag of the type.
@@ -98,7 +98,7 @@ pub trait Quantity: Copy + Ord + Default {
 
 macro_rules! whole_numbers {
     ($($number:ty: $signed:literal),*) => {$(
-        impl Quantity for $number {
+        impl RangedValue for $number {
             const KIND: &'static str = "a whole number";
             const VALUES: Values = Values::Number { signed: $signed };
 
@@ -115,7 +115,7 @@ macro_rules! whole_numbers {
 
 whole_numbers!(i64: true, u32: false, u64: false, usize: false);
 
-impl Quantity for Duration {
+impl RangedValue for Duration {
     const KIND: &'static str = "a duration";
     const VALUES: Values = Values::Text;
 
@@ -137,7 +137,7 @@ impl Quantity for Duration {
 /// A range as an error shows it.
 struct Shown<T>(Range<T>);
 
-impl<T: Quantity> Display for Shown<T> {
+impl<T: RangedValue> Display for Shown<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { least, most, or_zero } = self.0;
         let zero = if or_zero { "0, or " } else { "" };
@@ -149,7 +149,7 @@ impl<T: Quantity> Display for Shown<T> {
 ///
 /// # Errors
 /// The range, in a form that follows the value.
-pub fn parse<T: Quantity>(range: Range<T>, text: &str) -> Result<T, String> {
+pub fn parse<T: RangedValue>(range: Range<T>, text: &str) -> Result<T, String> {
     T::read(text).filter(|value| range.contains(*value)).ok_or_else(|| format!("it must be {}", Shown(range)))
 }
 
@@ -157,7 +157,7 @@ pub fn parse<T: Quantity>(range: Range<T>, text: &str) -> Result<T, String> {
 ///
 /// # Errors
 /// One line with the flag, the value and the range.
-pub fn check<T: Quantity>(range: Range<T>, flag: &str, value: T) -> Result<T, String> {
+pub fn check<T: RangedValue>(range: Range<T>, flag: &str, value: T) -> Result<T, String> {
     match range.contains(value) {
         true => Ok(value),
         false => {

@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value};
 use super::reader::{Key, Kind, Reader, SyntaxError};
 use crate::codec::limits::Limits;
 use crate::codec::{DecodeError, Decoded, TypeMeta, base64, time, zero};
-use crate::schema::{Field, Schema, StructId, Type, schema};
+use crate::schema::{FieldSchema, Schema, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
@@ -90,7 +90,7 @@ pub(in crate::codec) fn decode_with_meta(
 
 /// A step of the path from the document to the current value.
 enum Step<'a> {
-    Member(StructId, &'static Field),
+    Member(StructId, &'static FieldSchema),
     Index(usize),
     Key(Key<'a>),
 }
@@ -275,7 +275,7 @@ impl<'a> Decoder<'a> {
         Ok(Value::Object(members))
     }
 
-    fn member(&mut self, field: &'static Field, old: Option<Value>) -> Result<Value> {
+    fn member(&mut self, field: &'static FieldSchema, old: Option<Value>) -> Result<Value> {
         if self.reader.peek()? != Kind::Null {
             return self.value(&field.ty, old);
         }

@@ -29,7 +29,8 @@ pub fn write_fields_v1(value: &Value, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Whether the order of texts is that of elements: it is where there are only members.
+/// Whether the map's key order is already the element order, which holds with at most one element
+/// that is not `f:`.
 fn is_in_order(elements: &Map<String, Value>) -> bool {
     elements.keys().filter(|element| !element.starts_with("f:")).nth(1).is_none()
 }
@@ -47,7 +48,8 @@ pub enum Element<'t> {
     Index(i64),
 }
 
-/// The value of a key or of a set's item. Numbers come first, in the order of their size.
+/// The value of a key or of a set's item, in sort order: integers by value, strings, booleans, then
+/// everything else (floats included) by its JSON text.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// A whole number.

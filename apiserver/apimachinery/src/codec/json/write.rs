@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::fields_v1::write_fields_v1;
 use super::text::{write_list, write_map, write_untyped};
 use crate::codec::zero;
-use crate::schema::{Field, StructId, Type, TypeRef, schema};
+use crate::schema::{FieldSchema, StructId, Type, TypeRef, schema};
 
 /// Writes an object. The members of a custom resource are sorted.
 pub fn write(value: &Value, type_ref: &TypeRef, out: &mut Vec<u8>) {
@@ -75,7 +75,7 @@ fn write_struct(members: &Map<String, Value>, id: StructId, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn is_written(field: &Field, value: Option<&Value>) -> bool {
+fn is_written(field: &FieldSchema, value: Option<&Value>) -> bool {
     field.keep || value.is_some_and(|value| !zero::is_omitted(field, value))
 }
 

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
-use super::envelope::{Begun, Envelope, MAGIC, open_inside};
+use super::envelope::{CollectionCount, Envelope, MAGIC, open_inside};
 use super::wire::{Reader, Wire, error};
 use crate::codec::json::{self, repair};
 use crate::codec::limits::{MAX_DEPTH, measure};
 use crate::codec::{DecodeError, TypeMeta, base64, time, zero};
-use crate::schema::{Field, Struct, StructId, Type, schema};
+use crate::schema::{FieldSchema, Struct, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -23,7 +23,7 @@ impl Envelope<'_> {
     /// With the real server's messages; also for objects that would be nested too deep in JSON, where a message is up
     /// to two levels.
     pub fn decode(&self, id: StructId) -> Result<Value> {
-        let reader = Reader::inside(self.message, self.depth, self.begun.clone());
+        let reader = Reader::inside(self.message, self.depth, self.collection_count.clone());
         let value = read_struct(reader, id).map(Value::Object)?;
         if measure(&value).depth > MAX_DEPTH {
             return Err(error("proto: exceeded max depth"));
@@ -33,8 +33,8 @@ impl Envelope<'_> {
 }
 
 /// Decodes a body inside of another one, of any kind.
-fn decode_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Value> {
-    let envelope = open_inside(body, depth, begun)?;
+fn decode_inside(body: &[u8], depth: usize, collection_count: CollectionCount) -> Result<Value> {
+    let envelope = open_inside(body, depth, collection_count)?;
     let TypeMeta { api_version, kind } = &envelope.meta;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let id = schema()
@@ -84,7 +84,7 @@ fn read_fields(mut reader: Reader<'_>, known: &Struct, members: &mut Map<String,
     Ok(())
 }
 
-fn read_member(reader: &mut Reader<'_>, field: &Field, members: &mut Map<String, Value>) -> Result<()> {
+fn read_member(reader: &mut Reader<'_>, field: &FieldSchema, members: &mut Map<String, Value>) -> Result<()> {
     match &field.ty {
         Type::List(item) => {
             let value = read_value(reader, item)?;
@@ -250,12 +250,14 @@ fn read_duration(reader: Reader<'_>) -> Result<Value> {
     Ok(coracle_duration::print(SignedDuration::from_nanos(nanos)).into())
 }
 
+/// The depth that an embedded envelope counts for: decoding one needs as much stack as this many
+/// messages.
+const ENVELOPE_DEPTH: usize = 50;
+
 /// Raw bytes: JSON, or an object in an envelope of its own.
 fn read_raw(reader: Reader<'_>) -> Result<Value> {
     let mut raw = None;
-    // An envelope needs many stack frames.
-    let (inside, begun) = (reader.depth(), reader.begun().clone());
-    let of_envelope = inside + 50;
+    let (inside, collection_count) = (reader.depth(), reader.collection_count().clone());
     each(reader, |number, wire, reader| {
         if (number, wire) != (1, Wire::Bytes) {
             return Ok(false);
@@ -265,11 +267,13 @@ fn read_raw(reader: Reader<'_>) -> Result<Value> {
     })?;
     match raw {
         None | Some([]) => Ok(Value::Null),
-        Some(bytes) if bytes.starts_with(MAGIC) => decode_inside(bytes, of_envelope, begun),
+        Some(bytes) if bytes.starts_with(MAGIC) => {
+            decode_inside(bytes, inside + ENVELOPE_DEPTH, collection_count)
+        }
         Some(bytes) => {
-            let mut collections = begun.get();
+            let mut collections = collection_count.get();
             let value = json::decode_raw(bytes, inside, &mut collections)?;
-            begun.set(collections);
+            collection_count.set(collections);
             Ok(value)
         }
     }
@@ -304,7 +308,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// The Go name of a field, approximately, for errors.
-fn go_name(field: &Field) -> String {
+fn go_name(field: &FieldSchema) -> String {
     if let Type::Struct(id) = field.ty
         && field.name == "metadata"
     {

@@ -7,7 +7,10 @@ use serde_json::{Map, Value};
 use super::envelope::MAGIC;
 use super::wire::{Wire, Write};
 use crate::codec::{base64, json, time, zero};
-use crate::schema::{Field, StructId, Type, schema};
+use crate::schema::{FieldSchema, StructId, Type, schema};
+
+/// The field number of `items` in every list type.
+const ITEMS: u32 = 2;
 
 /// Encodes an object with its envelope; `apiVersion` and `kind` are the object's.
 pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
@@ -51,7 +54,7 @@ pub fn encode_around(list: &Value, id: StructId, items: usize) -> (Vec<u8>, Vec<
 /// - `list`: the type of the list; `member`: the name of its items.
 pub fn write_item(item: &Value, list: StructId, member: &str, id: StructId, out: &mut Vec<u8>) {
     let fields = schema().get(list).fields_by_number();
-    let number = fields.iter().find(|(_, field)| field.name == member).map_or(2, |(number, _)| *number);
+    let number = fields.iter().find(|(_, field)| field.name == member).map_or(ITEMS, |(number, _)| *number);
     out.message_field(number, |out| write_message(item, id, out));
 }
 
@@ -81,7 +84,7 @@ fn write_struct(members: Option<&Map<String, Value>>, id: StructId, out: &mut Ve
     }
 }
 
-fn write_field(number: u32, field: &Field, value: Option<&Value>, out: &mut Vec<u8>) {
+fn write_field(number: u32, field: &FieldSchema, value: Option<&Value>, out: &mut Vec<u8>) {
     match (&field.ty, value) {
         (Type::List(item), Some(Value::Array(items))) => {
             for value in items {

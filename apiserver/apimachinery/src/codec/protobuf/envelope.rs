@@ -19,22 +19,26 @@ pub struct Envelope<'a> {
     pub(super) message: &'a [u8],
     /// The depth of the message, and the number of messages begun in the whole body.
     pub(super) depth: usize,
-    pub(super) begun: Begun,
+    pub(super) collection_count: CollectionCount,
 }
 
 /// Counts messages, objects and arrays anywhere in a body.
-pub type Begun = Rc<Cell<usize>>;
+pub type CollectionCount = Rc<Cell<usize>>;
 
 /// Opens the envelope of a body.
 ///
 /// # Errors
 /// With the real server's messages, before the kind is known.
 pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
-    open_inside(body, 0, Begun::default())
+    open_inside(body, 0, CollectionCount::default())
 }
 
 /// Opens the envelope of a body inside of another one, `depth` messages deep.
-pub fn open_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Envelope<'_>, DecodeError> {
+pub fn open_inside(
+    body: &[u8],
+    depth: usize,
+    collection_count: CollectionCount,
+) -> Result<Envelope<'_>, DecodeError> {
     if body.is_empty() {
         return Err(error("empty data"));
     }
@@ -44,8 +48,8 @@ pub fn open_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Envelope<'
     if envelope.is_empty() {
         return Err(error("empty body"));
     }
-    let mut reader = Reader::inside(envelope, depth, begun.clone());
-    let mut opened = Envelope { meta: TypeMeta::default(), message: &[], depth, begun };
+    let mut reader = Reader::inside(envelope, depth, collection_count.clone());
+    let mut opened = Envelope { meta: TypeMeta::default(), message: &[], depth, collection_count };
     while let Some((number, wire)) = reader.tag("Unknown")? {
         match (number, wire) {
             (1, Wire::Bytes) => opened.meta = read_meta(reader.message()?)?,

@@ -69,13 +69,13 @@ pub struct Reader<'a> {
     /// The number of messages around this one.
     depth: usize,
     /// The number of messages begun by this reader and its parents.
-    begun: Rc<Cell<usize>>,
+    collection_count: Rc<Cell<usize>>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads a message at that depth, after that many others.
-    pub fn inside(bytes: &'a [u8], depth: usize, begun: Rc<Cell<usize>>) -> Reader<'a> {
-        Reader { rest: bytes, depth, begun }
+    pub fn inside(bytes: &'a [u8], depth: usize, collection_count: Rc<Cell<usize>>) -> Reader<'a> {
+        Reader { rest: bytes, depth, collection_count }
     }
 
     /// The number of messages around this one.
@@ -84,8 +84,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The number of messages begun so far; separately decoded parts add their objects and arrays.
-    pub fn begun(&self) -> &Rc<Cell<usize>> {
-        &self.begun
+    pub fn collection_count(&self) -> &Rc<Cell<usize>> {
+        &self.collection_count
     }
 
     /// The next field's number and wire type; None at the end. `message` names the message in errors.
@@ -143,11 +143,15 @@ impl<'a> Reader<'a> {
         if self.depth >= MAX_DEPTH {
             return Err(error("proto: exceeded max depth"));
         }
-        if self.begun.get() >= MAX_COLLECTIONS {
+        if self.collection_count.get() >= MAX_COLLECTIONS {
             return Err(error("proto: exceeded max number of messages"));
         }
-        self.begun.set(self.begun.get() + 1);
-        Ok(Reader { rest: self.bytes()?, depth: self.depth + 1, begun: self.begun.clone() })
+        self.collection_count.set(self.collection_count.get() + 1);
+        Ok(Reader {
+            rest: self.bytes()?,
+            depth: self.depth + 1,
+            collection_count: self.collection_count.clone(),
+        })
     }
 
     /// Skips the value of an unknown field.

@@ -13,7 +13,7 @@ pub enum ScalarValue {
     Number(Number),
     /// Infinite or not a number, which JSON cannot represent.
     NonFinite(&'static str),
-    /// A string where no time is expected, but it may not be written plain.
+    /// A timestamp. JSON gets the string; the writer must quote it.
     Timestamp,
     /// A string.
     Text,
@@ -46,7 +46,8 @@ pub fn resolve(text: &str) -> ScalarValue {
     .unwrap_or(ScalarValue::Text)
 }
 
-/// Base 60, which is a string, but was a number in YAML 1.1: `1:30`, `190:20:30.15`.
+/// Whether a text is a base-60 number of YAML 1.1 (`1:30`, `190:20:30.15`). It is read as a string,
+/// but must be quoted.
 pub fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -154,7 +155,7 @@ fn is_clock(text: &str, zoned: bool) -> bool {
 pub fn tagged(tag: &str, text: &str) -> Result<Value, String> {
     let found = resolve(text);
     let of = match (&found, tag) {
-        (_, "str") | (ScalarValue::Text, _) if tag == "str" => return Ok(text.into()),
+        (_, "str") => return Ok(text.into()),
         (ScalarValue::Null, "null") => return Ok(Value::Null),
         (ScalarValue::Bool(set), "bool") => return Ok(Value::Bool(*set)),
         (ScalarValue::Number(number), "int") if !number.is_f64() => return Ok(Value::Number(number.clone())),

@@ -1,12 +1,12 @@
 //! The fields of the object's type, by which a patch is merged.
 
-use crate::schema::{Field, Type, schema};
+use crate::schema::{FieldSchema, Type, schema};
 use crate::{Error, Result};
 
 /// A field that holds a list, and the type of its items.
 pub struct ListField {
     /// The field.
-    pub field: &'static Field,
+    pub field: &'static FieldSchema,
     /// The type of the items.
     pub item: Type,
 }
@@ -33,7 +33,7 @@ impl ListField {
 }
 
 /// The field of that name in a type.
-pub fn find_field(ty: &Type, name: &str) -> Result<&'static Field> {
+pub fn find_field(ty: &Type, name: &str) -> Result<&'static FieldSchema> {
     let type_name = match ty {
         Type::Struct(id) => {
             let found = schema().get(*id);

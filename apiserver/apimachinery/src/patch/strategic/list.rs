@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 /// The live order for a patch without an order of its own: without the items that the patch deletes, and with a new
 /// item in the place of each deleted one, as long as there are some.
-pub fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<String> {
+pub fn order_after(live: &[Value], patch: &[Value], identity: MergeIdentity) -> Vec<String> {
     let ids =
         |items: &[Value]| -> Vec<String> { items.iter().filter_map(|item| identity.of(item).ok()).collect() };
     let (directives, changes): (Vec<_>, Vec<_>) =
@@ -40,7 +40,7 @@ pub fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<S
 }
 
 /// All items of the patch must be in the given order; deleted ones do not count.
-pub fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<()> {
+pub fn check_order(patch: &[Value], order: &[Value], identity: MergeIdentity) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
@@ -68,7 +68,7 @@ pub fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Resu
 /// Orders the items of a merged list: see the module's documentation.
 pub fn order_items(
     items: Vec<Value>,
-    identity: Identity,
+    identity: MergeIdentity,
     order: &[String],
     live: &[String],
 ) -> Result<Vec<Value>> {
@@ -136,9 +136,9 @@ fn ranks(ids: &[String]) -> HashMap<&String, usize> {
 
 /// The identity of a list's items: the value of the merge key, or the item itself, as JSON text.
 #[derive(Clone, Copy)]
-pub struct Identity(pub Option<&'static str>);
+pub struct MergeIdentity(pub Option<&'static str>);
 
-impl Identity {
+impl MergeIdentity {
     /// The identity of an item.
     pub fn of(self, item: &Value) -> Result<String> {
         match (self.0, item) {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::directives::{DELETE_FROM, DIRECTIVE, ORDER, RETAIN_KEYS, drop_directives, unknown_directive};
 use super::fields::{ListField, find_field};
 use super::list::{
-    ElementType, Identity, check_order, element_type, order_after, order_items, unexpected_type,
+    ElementType, MergeIdentity, check_order, element_type, order_after, order_items, unexpected_type,
 };
 use crate::go_value::go_type;
 use crate::patch::drop_nulls;
@@ -143,7 +143,7 @@ fn merge_lists(live: Vec<Value>, patch: &mut [Value], list: &ListField, deletes:
         let deleted: HashSet<String> = patch.iter().map(Value::to_string).collect();
         return Ok(live.into_iter().filter(|item| !deleted.contains(&item.to_string())).collect());
     }
-    let identity = Identity(list.merge_key());
+    let identity = MergeIdentity(list.merge_key());
     let (live_order, patch_order) = (identity.of_all(&live)?, identity.of_all(patch)?);
     let mut seen = HashSet::new();
     let mut merged = Vec::with_capacity(live.len() + patch.len());
@@ -162,7 +162,7 @@ fn merge_lists_in_order(
     order: &[Value],
     list: &ListField,
 ) -> Result<Option<Vec<Value>>> {
-    let identity = Identity(list.merge_key());
+    let identity = MergeIdentity(list.merge_key());
     let (live_items, patch_items) =
         (live.as_deref().unwrap_or_default(), patch.as_deref().unwrap_or_default());
     check_order(patch_items, order, identity)?;
@@ -188,7 +188,7 @@ fn merge_maps(
     list: &ListField,
     key: &'static str,
 ) -> Result<Vec<Value>> {
-    let identity = Identity(Some(key));
+    let identity = MergeIdentity(Some(key));
     let mut replace = false;
     let mut deleted = HashSet::new();
     let mut changes: Vec<&mut Map<String, Value>> = Vec::with_capacity(patch.len());

@@ -20,8 +20,8 @@ use coracle_apimachinery::validation::ip;
 use serde_json::{Value, json};
 
 use self::spec::{
-    NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_external, is_externally_accessible, needs_address,
-    needs_health_check, node_ports, remove, same, set_if_absent, text,
+    NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_external, is_externally_accessible, needs_cluster_ip,
+    needs_health_check_node_port, node_ports, remove, same, set_if_absent, text,
 };
 
 /// The fields that a field selector may name.
@@ -116,7 +116,7 @@ fn default_spec(spec: &mut Value) {
 
 /// An ExternalName was once stored with a wrong default, which is not shown since.
 fn drop_stray_policy(service: &mut Value) {
-    if !needs_address(service) && ["Cluster", "Local"].contains(&text(service, "internalTrafficPolicy")) {
+    if !needs_cluster_ip(service) && ["Cluster", "Local"].contains(&text(service, "internalTrafficPolicy")) {
         remove(service, "internalTrafficPolicy");
     }
 }
@@ -126,7 +126,7 @@ fn drop_stray_policy(service: &mut Value) {
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let kind = |service: &Value| text(service, "type").to_owned();
     let (was, is) = (kind(old), kind(service));
-    if needs_address(old) && !needs_address(service) {
+    if needs_cluster_ip(old) && !needs_cluster_ip(service) {
         if same(service, old, "clusterIP") && same(service, old, "clusterIPs") {
             remove(service, "clusterIP");
             remove(service, "clusterIPs");
@@ -145,7 +145,10 @@ fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
             port.as_object_mut().map(|members| members.remove("nodePort"));
         }
     }
-    if needs_health_check(old) && !needs_health_check(service) && same(service, old, "healthCheckNodePort") {
+    if needs_health_check_node_port(old)
+        && !needs_health_check_node_port(service)
+        && same(service, old, "healthCheckNodePort")
+    {
         remove(service, "healthCheckNodePort");
     }
     if was == "LoadBalancer" && is != "LoadBalancer" {

@@ -45,22 +45,23 @@ pub fn is_externally_accessible(kind: &str, has_external_ips: bool) -> bool {
     matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_external_ips)
 }
 
-/// Whether the Service can be reached from outside of the cluster.
+/// [`is_externally_accessible`] for the type and the external IPs of a spec.
 pub fn is_external(service: &Value) -> bool {
     is_externally_accessible(text(service, "type"), !list(service, "externalIPs").is_empty())
 }
 
-/// Whether the Service has a port for health checks of nodes.
-pub fn needs_health_check(service: &Value) -> bool {
+/// Whether a Service with this spec has a `healthCheckNodePort`.
+pub fn needs_health_check_node_port(service: &Value) -> bool {
     text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
 }
 
-/// Whether the Service has an address of the cluster.
-pub fn needs_address(service: &Value) -> bool {
+/// Whether a Service with this spec has a `clusterIP`: every type but ExternalName. A headless
+/// Service counts.
+pub fn needs_cluster_ip(service: &Value) -> bool {
     text(service, "type") != "ExternalName"
 }
 
-/// The node ports, 0 if none is allocated.
+/// The allocated node ports of the Service's ports. Ports without one are skipped.
 pub fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
     let ports = list(service, "ports").iter();
     ports.filter_map(|port| port.get("nodePort").and_then(Value::as_i64)).filter(|port| *port != 0)

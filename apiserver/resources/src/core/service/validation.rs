@@ -64,7 +64,8 @@ pub fn validate_update(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     errors.push_if(balanced(service) && balanced(old) && class_changed, || class.invalid_or_null(SET_ONCE));
     validate_balancer_class(service, errors);
     let health = |service: &Field<'_>| service.walk("spec.healthCheckNodePort").int().unwrap_or(0);
-    let checked = needs_health_check(&service.get("spec")) && needs_health_check(&old.get("spec"));
+    let checked =
+        needs_health_check_node_port(&service.get("spec")) && needs_health_check_node_port(&old.get("spec"));
     errors.push_if(checked && health(service) != health(old), || {
         service.walk("spec.healthCheckNodePort").forbidden(IMMUTABLE)
     });
@@ -81,7 +82,7 @@ pub(super) fn is_headless(service: &Field<'_>) -> bool {
     addresses.len() == 1 && addresses.next().is_some_and(|ip| ip.str() == NONE)
 }
 
-fn needs_health_check(spec: &Field<'_>) -> bool {
+fn needs_health_check_node_port(spec: &Field<'_>) -> bool {
     spec.get("type").str() == "LoadBalancer" && spec.get("externalTrafficPolicy").str() == "Local"
 }
 
@@ -321,7 +322,7 @@ fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
             external.invalid("may only be set for externally-accessible services")
         });
     }
-    if needs_health_check(spec) {
+    if needs_health_check_node_port(spec) {
         match health.int().unwrap_or(0) {
             0 => errors.push(health.required("")),
             port => errors.invalid_each(&health, content::port_number(port)),

@@ -68,9 +68,9 @@ impl Snapshot {
         let nothing = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&nothing);
         let requests = requests(spec);
-        let requested = CpuAndMemory::of(&requests);
-        let non_zero_requested = requested.with_defaults(spec);
-        let candidate = Candidate { pod, spec, requests, requested, non_zero_requested, claims };
+        let cpu_and_memory = CpuAndMemory::of(&requests);
+        let non_zero_requested = cpu_and_memory.with_defaults(spec);
+        let candidate = Candidate { pod, spec, requests, cpu_and_memory, non_zero_requested, claims };
         let inter_pod = InterPodConstraints::of(&candidate, &self.nodes, &self.namespaces);
         let (feasible, rejections) = self.filter(&candidate, &inter_pod);
         let Some(best) = self.best(&candidate, &feasible) else {

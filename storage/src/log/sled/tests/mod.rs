@@ -19,7 +19,7 @@ use super::{
     *,
 };
 use crate::{
-    CompactRevision, EntryId, Expect, Key, Options, Put, Revision, Store, StoreError, Write,
+    CompactRevision, EntryId, Expect, Key, Options, PutOutcome, Revision, Store, StoreError, Write,
     log::{Change, Entry, Log, LogError, Notifier, Outcome, Proposal, Record, transaction::entries},
     testing::{Disk, Marked, delete, key, put, render_bucket},
 };
@@ -385,7 +385,7 @@ async fn an_interrupted_compaction_does_no_harm() {
     Box::new(log).close().unwrap();
     let store = open(&disk, Durability::Sync);
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=small@2");
-    assert!(matches!(store.put(key("b"), Expect::Absent, "@").await.unwrap(), Put::Stored(_)));
+    assert!(matches!(store.put(key("b"), Expect::Absent, "@").await.unwrap(), PutOutcome::Stored(_)));
 }
 
 #[tokio::test]

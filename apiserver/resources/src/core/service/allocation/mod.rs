@@ -13,7 +13,9 @@ use coracle_apimachinery::names::GroupKind;
 use coracle_apimachinery::validation::ip;
 use serde_json::{Value, json};
 
-use super::spec::{NONE, list, needs_address, needs_health_check, node_ports, remove, same, text};
+use super::spec::{
+    NONE, list, needs_cluster_ip, needs_health_check_node_port, node_ports, remove, same, text,
+};
 use super::validation;
 
 /// How Services are allocated what they need.
@@ -42,7 +44,7 @@ impl Allocate for ServiceAllocation {
 /// The cluster IPs of a Service.
 pub fn addresses(service: &Value) -> impl Iterator<Item = IpAddr> {
     let texts = list(service, "clusterIPs").iter().filter_map(Value::as_str);
-    texts.filter(|_| needs_address(service)).filter_map(ip::parse)
+    texts.filter(|_| needs_cluster_ip(service)).filter_map(ip::parse)
 }
 
 /// The node ports of a Service, including that of health checks.
@@ -70,7 +72,7 @@ pub fn allocate(
         patch_allocated_values(service, old);
     }
     normalize_cluster_ips(service, old);
-    if needs_address(service) && !old.is_some_and(|old| is_settled(service, old)) {
+    if needs_cluster_ip(service) && !old.is_some_and(|old| is_settled(service, old)) {
         init_ip_family_fields(service, old, allocators)?;
         allocate_cluster_ips(service, old, allocators, random)?;
     }
@@ -80,7 +82,7 @@ pub fn allocate(
             Some(old) => update_node_ports(service, old, allocators, random)?,
         }
     }
-    if needs_health_check(service) && !old.is_some_and(needs_health_check) {
+    if needs_health_check_node_port(service) && !old.is_some_and(needs_health_check_node_port) {
         allocate_health_check_node_port(service, allocators, random)?;
     }
     Ok(())
@@ -95,7 +97,7 @@ fn refused(service: &Value, error: FieldError) -> Error {
 
 /// Restores allocated values that an update without them would remove (`patchAllocatedValues`).
 fn patch_allocated_values(service: &mut Value, old: &Value) {
-    if needs_address(old) && needs_address(service) {
+    if needs_cluster_ip(old) && needs_cluster_ip(service) {
         if text(service, "clusterIP").is_empty() {
             copy(service, old, "clusterIP");
         }
@@ -121,8 +123,8 @@ fn patch_allocated_values(service: &mut Value, old: &Value) {
             }
         }
     }
-    if needs_health_check(old)
-        && needs_health_check(service)
+    if needs_health_check_node_port(old)
+        && needs_health_check_node_port(service)
         && service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0) == 0
     {
         copy(service, old, "healthCheckNodePort");
@@ -269,7 +271,7 @@ fn allocate_cluster_ips(
     random: Random<'_>,
 ) -> Result<()> {
     let requested = list(service, "clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_owned();
-    if requested == NONE || old.is_some_and(needs_address) {
+    if requested == NONE || old.is_some_and(needs_cluster_ip) {
         return Ok(());
     }
     let address = if requested.is_empty() {

@@ -5,22 +5,23 @@ use crate::source::Issue;
 
 /// The greatest depth of the tree of an expression.
 pub const MAX_DEPTH: usize = 250;
-/// The number of nodes that the tree of an expression may have where macros copy parts of it.
+/// The maximum number of nodes of an expression after macro expansion; checked when a macro copies
+/// a subtree.
 const MAX_NODES: usize = 200_000;
 
 /// Parsing ended; the issue is recorded.
 #[derive(Debug)]
-pub struct Stopped;
+pub struct ParseAborted;
 
 /// The factory of nodes, and the issues that were found meanwhile.
 #[derive(Default)]
-pub struct Nodes {
+pub struct ExprFactory {
     /// The number that were made.
     pub count: usize,
     pub issues: Vec<Issue>,
 }
 
-impl Nodes {
+impl ExprFactory {
     /// Records an issue.
     pub fn issue(&mut self, offset: usize, message: impl Into<String>) {
         self.issues.push(Issue { offset, message: message.into() });
@@ -58,13 +59,13 @@ impl Nodes {
     }
 
     /// A copy of a tree, whose nodes have numbers of their own.
-    pub fn copy(&mut self, expr: &Expr) -> Result<Expr, Stopped> {
+    pub fn copy(&mut self, expr: &Expr) -> Result<Expr, ParseAborted> {
         let mut copy = expr.clone();
         self.renumber(&mut copy);
         // Copies of copies grow exponentially.
         if self.count > MAX_NODES {
             self.issue(expr.offset, format!("expression node limit exceeded: {MAX_NODES}"));
-            return Err(Stopped);
+            return Err(ParseAborted);
         }
         Ok(copy)
     }
