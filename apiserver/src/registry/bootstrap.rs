@@ -15,7 +15,7 @@ use crate::object_meta::ObjectMeta;
 use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
-/// How often the objects of the start are made anew because another server makes them, too.
+/// The number of attempts to write objects that another server writes, too.
 const ATTEMPTS: usize = 20;
 
 /// The strategy for objects that a server writes on its own account.
@@ -125,28 +125,78 @@ impl Registry {
     /// The write that creates or reconciles an object, if it needs one.
     fn reconciled(
         &self,
-        mut object: Value,
+        object: Value,
         strategy: &dyn BootstrapStrategy,
         now: &str,
     ) -> Result<Option<Write>> {
         let info = &*self.served(&object)?;
         let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
-        let Some(stored) = self.store.get(&key) else {
-            let mut managed = strategy.managed(&object);
-            let manager = strategy.field_manager(&info.group_kind.group);
-            let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
-            track(info, writer, &mut managed);
-            object.set_meta("managedFields", managed.meta("managedFields").cloned().unwrap_or_default());
-            object.set_meta("uid", uuid::Uuid::new_v4().to_string());
-            object.set_meta("creationTimestamp", now);
-            return Ok(Some(Write::put(key, Expect::Absent, stored_bytes(info, object))));
-        };
-        let expect = Expect::Revision(stored.revision);
-        Ok(match strategy.reconcile(&object, &parse(&stored)?) {
-            ReconcileAction::Keep => None,
-            ReconcileAction::Update(object) | ReconcileAction::Recreate(object) => {
-                Some(Write::put(key, expect, stored_bytes(info, object)))
+        let (expect, object) = match self.store.get(&key) {
+            None => (Expect::Absent, created(object, info, strategy, now)),
+            Some(stored) => {
+                let object = match strategy.reconcile(&object, &parse(&stored)?) {
+                    ReconcileAction::Keep => return Ok(None),
+                    ReconcileAction::Update(object) => object,
+                    ReconcileAction::Recreate(object) => created(object, info, strategy, now),
+                };
+                (Expect::Revision(stored.revision), object)
             }
-        })
+        };
+        Ok(Some(Write::put(key, expect, stored_bytes(info, object))))
+    }
+}
+
+/// A new object, with the metadata that the server gives it.
+fn created(mut object: Value, info: &ResourceInfo, strategy: &dyn BootstrapStrategy, now: &str) -> Value {
+    let mut managed = strategy.managed(&object);
+    let manager = strategy.field_manager(&info.group_kind.group);
+    let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
+    track(info, writer, &mut managed);
+    object.set_meta("managedFields", managed.meta("managedFields").cloned().unwrap_or_default());
+    object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+    object.set_meta("creationTimestamp", now);
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_clock::Clock;
+    use coracle_storage::log::EphemeralLog;
+    use coracle_storage::{Options, Store};
+    use serde_json::json;
+
+    use super::*;
+    use crate::access::authorize::Authorizer;
+    use crate::registry::{Config, ObjectIndex};
+    use crate::resource_info::SharedResourceTable;
+
+    /// A strategy that creates each object anew.
+    struct Anew;
+
+    impl BootstrapStrategy for Anew {
+        fn reconcile(&self, wanted: &Value, _: &Value) -> ReconcileAction {
+            ReconcileAction::Recreate(wanted.clone())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_recreated_object_is_another_one() {
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
+        let index = ObjectIndex::new(resources.clone());
+        let store = Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("a store");
+        let authorizer = Arc::new(Authorizer::always_allow());
+        let registry = Registry::new(Config::new(store, resources, Clock::system(), authorizer));
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "c"}});
+        let mut uids = Vec::new();
+        for _ in 0..2 {
+            registry.bootstrap(std::slice::from_ref(&object), &Anew).await.expect("written");
+            let info = registry.served(&object).expect("a resource");
+            let stored = registry.current(&info, "default", "c").expect("an object");
+            let stored = parse(&stored).expect("JSON");
+            assert!(stored["metadata"]["creationTimestamp"].is_string(), "{stored}");
+            assert!(stored["metadata"]["managedFields"].is_array(), "{stored}");
+            uids.push(stored["metadata"]["uid"].as_str().expect("a uid").to_owned());
+        }
+        assert_ne!(uids[0], uids[1]);
     }
 }
