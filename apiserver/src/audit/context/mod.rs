@@ -268,5 +268,4 @@ fn rewritten_without_managed_fields(json: Vec<u8>) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "context_tests.rs"]
 mod tests;

@@ -385,5 +385,4 @@ fn resource_matches(rule: &str, target: &ResourceTarget<'_>) -> bool {
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
 mod tests;
