@@ -1,4 +1,4 @@
-//! The documents are true where a test can tell: the files and folders that they name exist.
+//! The documents name files and folders that exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn paths_in_documents_exist() {
         Regex::new(r"`([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*/(?:[A-Za-z0-9_-]+\.rs)?)`").expect("a pattern");
     let (mut checked, mut missing) = (0, Vec::new());
     for document in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
-        // It tells of files that are gone, too.
+        // It names files that are gone, too.
         if document.ends_with("CHANGELOG.md") {
             continue;
         }

@@ -31,7 +31,7 @@ async fn set_rules(server: &TestServer, rules: Value) {
     let role = json!({"metadata": {"name": "r"}, "rules": rules});
     let (code, response) = server.send(Method::PUT, &format!("{ROLES}/r"), &role).await;
     assert_eq!(code, 200, "{response}");
-    // As each request does at its begin.
+    // As each request does at its start.
     server.authorizer.refresh();
 }
 

@@ -40,7 +40,7 @@ pub(super) const SERVER_NAMES: [&str; 8] = [
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const CA_LIFETIME: Duration = Duration::from_secs(3650 * DAY.as_secs());
 pub(super) const LEAF_LIFETIME: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// How long before their creation certificates become valid, but not before their authority: clocks differ and may be
+/// The time by which certificates are valid before their creation, but not before their authority: clocks differ and may be
 /// set back.
 pub(super) const BACKDATE: Duration = Duration::from_secs(365 * DAY.as_secs());
 /// The same for certificates that are issued before the validity of their authority begins.

@@ -89,7 +89,7 @@ pub struct Decision {
 ///
 /// Source: `Authorizer` and `RuleResolver` in k8s.io/apiserver's `pkg/authorization/authorizer`.
 pub trait RuleResolver: Send + Sync {
-    /// Takes up what was written so far. The decisions about a request follow one call of this, at its begin, by a thread of
+    /// Takes up what was written so far. The decisions about a request follow one call of this, at its start, by a thread of
     /// normal priority: others may be waiting for the same rules.
     fn refresh(&self);
 

@@ -19,7 +19,7 @@ pub struct Extensions {
     pub actions: &'static [&'static [ActionDeclaration]],
     /// Answers requests for connections. None: there are no subresources for these.
     pub connect: Option<Connect>,
-    /// API groups whose requests take long whatever their size: they take turns with the large ones.
+    /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
 }
 

@@ -27,9 +27,9 @@ use crate::telemetry::trace_context;
 /// A client of one server.
 pub type HttpClient = Client<Dialer, Full<Bytes>>;
 
-/// How many clients are kept; above that all are dropped, with their idle connections.
+/// The maximum number of clients that are kept; above it all are dropped, with their idle connections.
 const MAX_CLIENTS: usize = 256;
-/// How many idle connections to a server are kept, and how long: those of Go's default transport are 25 and 90 s.
+/// The maximum number of idle connections to a server, and the time for which each is kept: as in Go's default transport.
 const MAX_IDLE: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The memory that is taken for a response before any of it has come, at most.
@@ -180,7 +180,7 @@ impl ClientManager {
         }
     }
 
-    /// Refuses a URL whose host is an address at which no server can listen.
+    /// Refuses a URL with an address at which no server can listen.
     fn check_target(&self, target: &Target, cluster: &dyn Cluster) -> Result<(), TransportError> {
         match (&self.resolver, target.host.parse::<IpAddr>()) {
             (Some(resolver), Ok(address)) => {

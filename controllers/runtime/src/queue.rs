@@ -32,7 +32,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 pub const FIRST_RETRY: Duration = Duration::from_millis(5);
 /// client-go's default: how long a retry waits at most.
 pub const LONGEST_RETRY: Duration = Duration::from_secs(1000);
-/// The number of retries in a row whose timer is [`RETRY`].
+/// The number of retries in a row that have the timer [`RETRY`].
 const FIRST_RETRIES: u32 = 5;
 
 /// A queue of keys; clones share it.

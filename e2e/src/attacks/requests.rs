@@ -14,7 +14,7 @@ use crate::http::Endpoint;
 /// An attack that runs until it is dropped.
 pub type Attack = BoxFuture<'static, ()>;
 
-/// How long an attacker waits after a failure.
+/// The pause of an attacker after a failure.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The namespace of the attackers' objects.

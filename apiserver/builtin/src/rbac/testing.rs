@@ -55,7 +55,7 @@ impl World {
         &self.rbac
     }
 
-    /// Decides about a request, as at its begin.
+    /// Decides about a request, as at its start.
     pub fn authorize(
         &self,
         user: &UserInfo,

@@ -15,7 +15,7 @@ use super::simulated::{SimulatedNetwork, is_simulated_pod};
 const SERVICE_URL: &str = "coracle.dev/service-url";
 /// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// How many addresses of a service are tried.
+/// The maximum number of addresses of a service that are tried.
 const MAX_ADDRESSES: usize = 8;
 
 /// Resolves a reference.

@@ -29,7 +29,7 @@ pub use url::{ServiceUrl, ServiceUrlError};
 
 use simulated::SimulatedNetwork;
 
-/// How many resolved services are kept.
+/// The maximum number of resolved services that are kept.
 const MAX_RESOLVED: usize = 1024;
 
 /// Resolves services by their EndpointSlices and configured URLs, and remembers what it found until an object changes.

@@ -15,7 +15,7 @@ pub const GROUP: &str = "metrics.k8s.io";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 /// The beginning of the annotations with the usage of a pod.
 pub const PREFIX: &str = "sim.coracle.dev/";
-/// The resources whose usage is simulated, with their annotations.
+/// The resources of which the usage is simulated, with their annotations.
 pub const RESOURCES: [(&str, &str); 2] =
     [("cpu", "sim.coracle.dev/cpu"), ("memory", "sim.coracle.dev/memory")];
 /// The time over which usage is measured, which ends now: a new pod is measured soon.

@@ -26,7 +26,7 @@ const GROWTH: usize = 16;
 const NODE: usize = 16;
 /// In protobuf nodes cannot be counted without decoding, and have fewer bytes: such bodies count so many times.
 const PROTOBUF: usize = 4;
-/// The groups whose objects take long whatever their size: expressions and patterns are compiled.
+/// The groups of objects that take long at any size: expressions and patterns are compiled.
 /// Extensions name others.
 const COMPILED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
@@ -46,7 +46,7 @@ impl<'a, S> LargeTurn<'a, S> {
     /// Holds back the large requests to a service.
     ///
     /// - `registry`: where the objects are that requests change.
-    /// - `groups`: whose objects take long whatever their size.
+    /// - `groups`: the API groups of objects that take long at any size.
     /// - `turns`: by users.
     pub fn new(
         registry: &'a Registry,

@@ -119,7 +119,7 @@ impl Process {
         Process::with_end(leases, std::future::pending().boxed())
     }
 
-    /// One whose work ends with a future.
+    /// A process with work that ends with a future.
     fn with_end(leases: &Leases, end: BoxFuture<'static, ()>) -> Process {
         let (context, clock) = leases.context();
         let (works, (stop, stopped)) = (Arc::new(AtomicBool::new(false)), oneshot::channel());

@@ -96,7 +96,7 @@ impl Usage {
         Usage { needs: Some(flag), ..self }
     }
 
-    /// For an option whose text on the command line is not its value in the library.
+    /// The documentation of an option of which the text on the command line is not the value in the library.
     pub(crate) const fn with_help(self, text: &'static str) -> Usage {
         Usage { help: Some(text), ..self }
     }

@@ -25,10 +25,10 @@ options! {
         /// The key of the client certificate.
         key_file: Option<PathBuf> = None,
             "etcd-keyfile" "FILE" as File, SERVE.needs("etcd-servers");
-        /// What all keys in etcd start with.
+        /// The prefix of all keys in etcd.
         prefix: String = "/registry".to_owned(),
             "etcd-prefix" "PREFIX" as Parsed, SERVE.needs("etcd-servers");
-        /// How often the history in etcd is compacted, by one of the servers; 0 for never.
+        /// The interval at which the history in etcd is compacted, by one of the servers; 0 for never.
         compaction_interval: Duration = Duration::from_secs(5 * 60),
             "etcd-compaction-interval" "DURATION" as AtMost(range::COMPACTION_INTERVAL), SERVE.needs("etcd-servers");
     }

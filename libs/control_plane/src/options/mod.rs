@@ -164,7 +164,7 @@ options! {
     /// The flags of the end of a process that runs a control plane. The process waits, not the control plane: a signal ends it.
     #[derive(Clone, Debug)]
     pub struct ShutdownFlags, docs shutdown_doc {
-        /// How long `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
+        /// The time for which `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
         /// at all.
         delay: Duration = Duration::ZERO,
             "shutdown-delay-duration" "DURATION" as range::SHUTDOWN_DELAY, BOTH;

@@ -16,7 +16,7 @@ pub fn write_untyped(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes an array, whose items `write_item` writes.
+/// Writes an array, each item by `write_item`.
 pub fn write_list(items: &[Value], out: &mut Vec<u8>, write_item: impl Fn(&Value, &mut Vec<u8>)) {
     out.push(b'[');
     for (index, item) in items.iter().enumerate() {
@@ -28,7 +28,7 @@ pub fn write_list(items: &[Value], out: &mut Vec<u8>, write_item: impl Fn(&Value
     out.push(b']');
 }
 
-/// Writes an object, whose members' values `write_entry` writes.
+/// Writes an object, the value of each member by `write_entry`.
 pub fn write_map(
     entries: &Map<String, Value>,
     out: &mut Vec<u8>,

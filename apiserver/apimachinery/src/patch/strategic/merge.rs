@@ -1,4 +1,4 @@
-//! Merging maps, and the lists in them, whose items may be maps again.
+//! Merging maps, and the lists in them; items of lists may be maps again.
 
 use std::collections::{HashMap, HashSet};
 
