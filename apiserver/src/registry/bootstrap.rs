@@ -186,7 +186,9 @@ mod tests {
         let store = Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("a store");
         let authorizer = Arc::new(Authorizer::always_allow());
         let registry = Registry::new(Config::new(store, resources, Clock::system(), authorizer));
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "c"}});
+        let metadata = json!({"namespace": "default", "name": "c"});
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "value"}});
         let mut uids = Vec::new();
         for _ in 0..2 {
             registry.bootstrap(std::slice::from_ref(&object), &Anew).await.expect("written");
