@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_control_plane::{Options, option_doc, service_account_doc};
+use coracle_control_plane::{Name, Options, option_doc, service_account_doc};
 
 use crate::audit::AuditOptions;
 use crate::{
@@ -60,6 +60,12 @@ impl Builder {
     #[doc = option_doc!(anonymous_auth)]
     pub fn anonymous_auth(mut self, is_allowed: bool) -> Builder {
         self.0.anonymous_auth = is_allowed;
+        self
+    }
+
+    #[doc = option_doc!(name)]
+    pub fn name(mut self, name: Name) -> Builder {
+        self.0.name = name;
         self
     }
 

@@ -1,9 +1,8 @@
 //! A running control plane.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{Builder, StoreError};
+use crate::{Builder, KubeconfigError, StoreError};
 
 /// A running control plane.
 ///
@@ -58,11 +57,12 @@ impl ControlPlane {
         self.0.kubeconfig()
     }
 
-    /// Writes the kubeconfig atomically.
+    /// Merges the kubeconfig into a file, atomically, and makes its context current; others in the file remain as they are. Returns the
+    /// context that was current, if it was another.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn write_kubeconfig(&self, file: &Path) -> io::Result<()> {
+    /// The file cannot be written, is no kubeconfig, or is locked by another program.
+    pub fn write_kubeconfig(&self, file: &Path) -> Result<Option<String>, KubeconfigError> {
         self.0.write_kubeconfig(file)
     }
 
@@ -70,7 +70,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn own_kubeconfig(&self) -> io::Result<PathBuf> {
+    pub fn own_kubeconfig(&self) -> Result<PathBuf, KubeconfigError> {
         self.0.own_kubeconfig()
     }
 

@@ -11,7 +11,11 @@ use anyhow::{Context, Result};
 use coracle_e2e::http::{Endpoint, config};
 use coracle_e2e::{binary, cluster};
 use http_body_util::BodyExt;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -242,6 +246,7 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
         "-c",
         script,
     ];
+    let config = directory.path().join("config");
     for _ in 0..2 {
         let output = run(directory.path(), &flags).await?;
         let stderr = String::from_utf8(output.stdout)?;
@@ -249,8 +254,59 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
         assert!(stderr.contains(&format!("https://{address}")), "{stderr}");
         assert!(stderr.contains(&format!("in {}/config", directory.path().display())), "{stderr}");
         assert!(directory.path().join("data/store").is_dir(), "the data stay");
+        assert!(!config.exists(), "the kubeconfig goes with the control plane");
     }
-    assert!(fs::read_to_string(directory.path().join("config"))?.contains(&address));
+    fs::write(&config, "theirs")?;
+    let output = run(directory.path(), &flags).await?;
+    let stderr = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("config: ") && stderr.contains("exists"), "{stderr}");
+    assert_eq!(fs::read_to_string(&config)?, "theirs");
+    Ok(())
+}
+
+/// With their own names, two control planes are two contexts beside those of others; the last one started is current.
+#[tokio::test]
+async fn serve_merges_into_a_kubeconfig() -> Result<()> {
+    const THEIRS: &str = "apiVersion: v1\nkind: Config\ncurrent-context: prod\nusers:\n- name: prod\n  user:\n    token: secret\n";
+    let directory = TempDir::new()?;
+    let file = directory.path().join("config");
+    fs::write(&file, THEIRS)?;
+    let mut servers = Vec::new();
+    for (name, previous) in [("coracle", "\"prod\""), ("second", "\"coracle\"")] {
+        let serve =
+            ["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--kubeconfig", "config", "--name", name];
+        let mut server = coracle(directory.path(), &serve).stderr(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(server.stderr.take().context("stderr")?).lines();
+        let mut banner = String::new();
+        while !banner.contains("export KUBECONFIG=") {
+            banner += &timeout(DEADLINE, lines.next_line()).await??.context(banner.clone())?;
+            banner.push('\n');
+        }
+        assert!(banner.contains(&format!("the current context was {previous}")), "{banner}");
+        servers.push((server, lines));
+    }
+    let merged = Kubeconfig::read_from(&file)?;
+    assert_eq!(merged.current_context.as_deref(), Some("second"));
+    let users: Vec<_> = merged.auth_infos.iter().map(|user| user.name.as_str()).collect();
+    assert_eq!(users, ["prod", "coracle", "second"]);
+    for context in ["coracle", "second"] {
+        let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
+        let config = Config::from_custom_kubeconfig(merged.clone(), &options).await?;
+        let response = Endpoint::new(&config)?.connect().await?.call("GET", "/readyz", &[], None).await?;
+        assert_eq!(response.status, 200, "{context}: {response:?}");
+    }
+    for (mut server, _) in servers {
+        server.kill().await?;
+    }
+
+    fs::write(&file, "kind: Deployment\n")?;
+    let serve = ["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--kubeconfig", "config"];
+    let output = run(directory.path(), &serve).await?;
+    let stderr = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("it is no kubeconfig"), "{stderr}");
+    assert_eq!(fs::read_to_string(&file)?, "kind: Deployment\n");
     Ok(())
 }
 

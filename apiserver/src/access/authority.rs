@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::authenticate::MASTERS;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
@@ -18,8 +19,6 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authenticate::MASTERS;
-use super::file;
 use super::validity::{Validity, unix_seconds};
 
 /// The user of the kubeconfig.
@@ -106,7 +105,8 @@ impl Pair {
     pub(super) fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
         for (extension, content) in [("key", &self.key_pem), ("crt", &self.certificate_pem)] {
             let path = folder.join(name).with_extension(extension);
-            file::write(&path, content.as_bytes()).map_err(|source| CertificateError::Io { path, source })?;
+            coracle_private_fs::replace(&path, content.as_bytes())
+                .map_err(|source| CertificateError::Io { path, source })?;
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 pub use super::authority::{ADMIN, CertificateError, Pair};
 use super::authority::{CertificateAuthority, Leaf};
 use super::certificate_signer::CertificateSigner;
-use super::file;
+use super::ec_key::sec1_pem;
 use super::serving::ServingCertificate;
 use super::tls::Tls;
 
@@ -113,7 +113,7 @@ impl Certificates {
             let chain = format!("{}{}", self.issued.certificate_pem, self.authority_pem);
             // The key first, so that every certificate on disk has its key.
             for (path, content) in [(key_file, &self.issued.key_pem), (certificate_file, &chain)] {
-                file::write(path, content.as_bytes())
+                coracle_private_fs::replace(path, content.as_bytes())
                     .map_err(|source| CertificateError::Io { path: path.to_owned(), source })?;
             }
         }
@@ -163,6 +163,11 @@ impl Certificates {
     /// The credentials of user `coracle-admin` in group `system:masters`.
     pub fn admin(&self) -> &Pair {
         &self.admin
+    }
+
+    /// The private key of [`admin`](Self::admin) in the encoding that all clients support, SEC 1; some support no other.
+    pub fn admin_key_pem(&self) -> String {
+        sec1_pem(&self.admin.key_pem).unwrap_or_else(|| self.admin.key_pem.clone())
     }
 
     /// Issues certificates for the requests of others; clients that present one are authenticated by it.

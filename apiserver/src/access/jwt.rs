@@ -24,8 +24,6 @@ use serde_json::{Value, json};
 use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION};
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 
-use super::file;
-
 /// The default issuer of the tokens, and their audience unless a request names others.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
 
@@ -84,7 +82,8 @@ impl SigningKey {
                 let random = SystemRandom::new();
                 let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
                     .map_err(|_| KeyError::Generate)?;
-                file::write(&path, document.as_ref()).map_err(|source| KeyError::Io { path, source })?;
+                coracle_private_fs::replace(&path, document.as_ref())
+                    .map_err(|source| KeyError::Io { path, source })?;
                 SigningKey::read(document.as_ref()).ok_or(KeyError::Generate)
             }
             Err(source) => Err(KeyError::Io { path, source }),

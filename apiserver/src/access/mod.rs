@@ -3,7 +3,7 @@
 //! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`]
 //! may replace it by another one; [`authorize`] decides whether that user may perform the request.
 //! [`certificates`] has those of the cluster's certificate authority (`authority.rs`),
-//! [`tls`] is the listener's use of them, [`kubeconfig`] the administrator's.
+//! [`tls`] is the listener's use of them.
 //!
 //! Nothing here knows rules: whoever makes an [`authorize::Authorizer`] attaches a [`authorize::RuleResolver`].
 
@@ -14,11 +14,9 @@ pub mod certificate_signer;
 pub mod certificates;
 mod der;
 mod ec_key;
-pub mod file;
 pub mod front_proxy;
 pub mod impersonate;
 pub mod jwt;
-pub mod kubeconfig;
 pub mod serving;
 pub mod tls;
 pub mod token_file;

@@ -48,14 +48,14 @@ pub fn main(kinds: Kinds) -> ExitCode {
     };
     match cli.command {
         Command::Serve(serve) => with_control_plane(&serve, async |options| {
-            let kubeconfig = serve.kubeconfig(&options);
+            let in_data = || options.data_dir.as_ref().map(|directory| directory.join("kubeconfig"));
+            let kubeconfig = serve.kubeconfig().or_else(in_data);
             run::serve(options, serve.shutdown_delay(), kinds, kubeconfig).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Run { serve, command } => {
             let serve = serve.for_run();
             with_control_plane(&serve, async |options| {
-                let kubeconfig = serve.kubeconfig(&options);
-                run::run(options, kinds, kubeconfig, &command, umask).await
+                run::run(options, kinds, serve.kubeconfig(), &command, umask).await
             })
         }
         Command::Controllers(flags) => controllers(&flags),

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Serves until SIGTERM or SIGINT.
 ///
 /// - `delay`: for how long it serves after the signal, without being ready;
-/// - `kubeconfig`: the file to write; None for a temporary one.
+/// - `kubeconfig`: the file to merge the kubeconfig into; None for a temporary one.
 ///
 /// # Errors
 /// The control plane does not start, the kubeconfig cannot be written, or the store cannot be closed.
@@ -26,12 +26,14 @@ pub async fn serve(
     let mut signals = Signals::new()?;
     let (data, uses_etcd) = (options.data_dir.clone(), options.etcd.is_some());
     let control_plane = ControlPlane::start(options, kinds).await?;
-    let kubeconfig = match kubeconfig {
-        Some(file) => file,
-        None => control_plane.own_kubeconfig()?,
+    let (kubeconfig, previous_context) = match kubeconfig {
+        Some(file) => {
+            let previous_context = control_plane.write_kubeconfig(&file)?;
+            (file, previous_context)
+        }
+        None => (control_plane.own_kubeconfig()?, None),
     };
-    control_plane.write_kubeconfig(&kubeconfig).with_context(|| kubeconfig.display().to_string())?;
-    announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig);
+    announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig, previous_context.as_deref());
     let delay = tokio::select! {
         () = signals.next() => delay,
         // On a disk of our own, reads go on. In a cluster others go on, and what is read here is soon outdated.
@@ -57,8 +59,14 @@ pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Si
     control_plane.shutdown().await.context("the store did not close")
 }
 
-/// Prints the banner: the address, the location of the data, and the line that sets KUBECONFIG.
-fn announce(control_plane: &ControlPlane, data: Option<&Path>, uses_etcd: bool, kubeconfig: &Path) {
+/// Prints the banner: the address, the location of the data, the context that was current, and the line that sets KUBECONFIG.
+fn announce(
+    control_plane: &ControlPlane,
+    data: Option<&Path>,
+    uses_etcd: bool,
+    kubeconfig: &Path,
+    previous_context: Option<&str>,
+) {
     let data = match data {
         Some(dir) if uses_etcd => format!("data in etcd, keys in {}", dir.display()),
         Some(dir) => format!("data in {}", dir.display()),
@@ -66,12 +74,15 @@ fn announce(control_plane: &ControlPlane, data: Option<&Path>, uses_etcd: bool, 
     };
     let absolute: PathBuf = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     eprintln!("coracle {} serves {} ({data})", env!("CARGO_PKG_VERSION"), control_plane.url());
+    if let Some(context) = previous_context {
+        eprintln!("the current context was {context:?}; kubectl config use-context selects it again");
+    }
     eprintln!("export KUBECONFIG={}", absolute.display());
 }
 
 /// Runs a command with a control plane of its own; returns the command's exit code.
 ///
-/// - `kubeconfig`: the file to write; None for a temporary one.
+/// - `kubeconfig`: the file to create for the kubeconfig and to remove at the end; None for a temporary one.
 /// - `umask`: that of the command.
 ///
 /// # Errors
@@ -85,19 +96,20 @@ pub async fn run(
 ) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
     let control_plane = ControlPlane::start(options, kinds).await?;
+    let mut own_file = None;
     let kubeconfig = match kubeconfig {
         Some(file) => {
-            control_plane.write_kubeconfig(&file).with_context(|| file.display().to_string())?;
-            file
+            control_plane.create_kubeconfig(&file)?;
+            &own_file.insert(OwnFile(std::path::absolute(&file).unwrap_or(file))).0
         }
-        None => control_plane.own_kubeconfig()?,
+        None => &control_plane.own_kubeconfig()?,
     };
     let (program, arguments) = command.split_first().context("no command")?;
     let mut child = Command::new(program);
     child
         .args(arguments)
         // The command may change its directory.
-        .env("KUBECONFIG", std::path::absolute(&kubeconfig).unwrap_or(kubeconfig))
+        .env("KUBECONFIG", std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.clone()))
         .stdin(Stdio::inherit())
         .kill_on_drop(true);
     // A child begins with the umask that the process has at that moment.
@@ -115,6 +127,17 @@ pub async fn run(
     };
     control_plane.shutdown().await.context("the store did not close")?;
     Ok(exit_code(status))
+}
+
+/// A file that this process created and removes at the end.
+struct OwnFile(PathBuf);
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::warn!(%error, file = %self.0.display(), "the kubeconfig is not removed");
+        }
+    }
 }
 
 /// The exit code of the command; 128 and the signal's number if a signal ended it, as in a shell.

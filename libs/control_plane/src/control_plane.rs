@@ -1,10 +1,12 @@
 //! A running control plane, and its end.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use coracle_apiserver::access::{certificates, kubeconfig};
+use coracle_apiserver::access::certificates;
+use coracle_kubeconfig::{Access, Name};
 use coracle_storage::StoreError;
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -16,9 +18,12 @@ use crate::kinds::Kinds;
 use crate::options::{self, Options};
 use crate::start::{Running, start};
 
+pub use coracle_kubeconfig::Error as KubeconfigError;
+
 /// A running control plane. Dropping it stops it in the background, as long as the runtime exists on which it was started.
 pub struct ControlPlane {
     running: Running,
+    name: Name,
     own_kubeconfig: Mutex<Option<TempDir>>,
 }
 
@@ -36,42 +41,66 @@ impl ControlPlane {
     pub fn start(options: Options, kinds: Kinds) -> impl Future<Output = Result<ControlPlane, Error>> + Send {
         // In a box, so that no crate that waits for it compiles all of it.
         let start: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+            let name = options.name.clone();
             let running = start(options, kinds).await?;
-            Ok(ControlPlane { running, own_kubeconfig: Mutex::default() })
+            Ok(ControlPlane { running, name, own_kubeconfig: Mutex::default() })
         });
         start
     }
 
     /// The URL of the server, such as `https://127.0.0.1:6443`.
     pub fn url(&self) -> String {
-        kubeconfig::server_url(self.running.address)
+        server_url(self.running.address)
     }
 
     /// A kubeconfig for the user `coracle-admin`, with the certificates inline.
     pub fn kubeconfig(&self) -> String {
-        kubeconfig::document(&self.url(), &self.running.certificates)
+        self.with_access(|access| coracle_kubeconfig::document(&self.name, access))
     }
 
-    /// Writes the kubeconfig atomically.
+    /// Merges the kubeconfig into a file, atomically, and makes its context current; others in the file remain as they are. Returns the
+    /// context that was current, if it was another.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn write_kubeconfig(&self, file: &Path) -> io::Result<()> {
-        kubeconfig::write(file, &self.kubeconfig())
+    /// The file cannot be written, is no kubeconfig, or is locked by another program.
+    pub fn write_kubeconfig(&self, file: &Path) -> Result<Option<String>, KubeconfigError> {
+        self.with_access(|access| coracle_kubeconfig::merge(file, &self.name, access))
+    }
+
+    /// Creates a file with the kubeconfig.
+    ///
+    /// # Errors
+    /// There is a file already, or it cannot be written.
+    pub fn create_kubeconfig(&self, file: &Path) -> Result<(), KubeconfigError> {
+        self.with_access(|access| coracle_kubeconfig::create(file, &self.name, access))
     }
 
     /// Writes the kubeconfig to a temporary directory, which is removed with the control plane. Returns the file.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn own_kubeconfig(&self) -> io::Result<PathBuf> {
+    pub fn own_kubeconfig(&self) -> Result<PathBuf, KubeconfigError> {
         let mut own = self.own_kubeconfig.lock();
-        if own.is_none() {
-            *own = Some(temporary_directory(&std::env::temp_dir())?);
+        if let Some(directory) = &*own {
+            return Ok(directory.path().join("kubeconfig"));
         }
-        let file = own.as_ref().map(|dir| dir.path().join("kubeconfig")).unwrap_or_default();
-        self.write_kubeconfig(&file)?;
+        let within = std::env::temp_dir();
+        let io_error = |source: io::Error| KubeconfigError::Io { path: within.clone(), source };
+        let directory = temporary_directory(&within).map_err(io_error)?;
+        let file = directory.path().join("kubeconfig");
+        self.create_kubeconfig(&file)?;
+        *own = Some(directory);
         Ok(file)
+    }
+
+    fn with_access<T>(&self, use_access: impl FnOnce(&Access) -> T) -> T {
+        let certificates = &self.running.certificates;
+        use_access(&Access {
+            server: &self.url(),
+            ca_pem: certificates.ca_pem(),
+            certificate_pem: &certificates.admin().certificate_pem,
+            key_pem: &certificates.admin_key_pem(),
+        })
     }
 
     /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
@@ -99,5 +128,32 @@ impl ControlPlane {
     pub async fn shutdown(mut self) -> Result<(), StoreError> {
         self.fail_readiness();
         self.running.started.stop().await
+    }
+}
+
+/// The URL of a listener for clients on this machine.
+fn server_url(listen: SocketAddr) -> String {
+    let reachable = match listen.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    format!("https://{}", SocketAddr::new(reachable, listen.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_urls_are_reachable_from_this_machine() {
+        for (listen, want) in [
+            ("127.0.0.1:6443", "https://127.0.0.1:6443"),
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:2", "https://[::1]:2"),
+            ("10.1.2.3:3", "https://10.1.2.3:3"),
+        ] {
+            assert_eq!(server_url(listen.parse().expect(listen)), want);
+        }
     }
 }

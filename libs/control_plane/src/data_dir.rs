@@ -9,7 +9,7 @@ use coracle_private_fs::{create_directory, restrict_entry};
 use tempfile::TempDir;
 
 /// The entries that Coracle creates in a data directory.
-const OWN_ENTRIES: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
+const OWN_ENTRIES: [&str; 6] = ["kubeconfig", "kubeconfig.lock", "pki", "pods", "store", "volumes"];
 
 /// The entries that are directories.
 const DIRECTORIES: [&str; 4] = ["pki", "pods", "store", "volumes"];

@@ -17,7 +17,8 @@ mod start;
 #[cfg(test)]
 mod timers;
 
-pub use control_plane::ControlPlane;
+pub use control_plane::{ControlPlane, KubeconfigError};
+pub use coracle_kubeconfig::Name;
 pub use error::Error;
 pub use kinds::Kinds;
 pub use options::{Etcd, Options, ServiceAccountIssuer, range};

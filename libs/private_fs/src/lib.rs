@@ -4,6 +4,8 @@
 //! directory make an administrator of whoever reads them. What exists keeps its mode, unless [`restrict`] is called for it.
 #![warn(missing_docs)]
 
+mod replace;
+
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -12,6 +14,8 @@ use std::path::Path;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 
 use tempfile::TempDir;
+
+pub use replace::{Draft, replace};
 
 /// The mode of directories.
 pub const DIRECTORY_MODE: u32 = 0o700;

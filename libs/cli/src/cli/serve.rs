@@ -35,8 +35,8 @@ struct DataFlags {
 
 #[derive(Debug, Args)]
 struct KubeconfigFlag {
-    /// Where to write the kubeconfig, once ready to serve [default: DATA_DIR/kubeconfig; without data, and of `run`: a place of
-    /// its own].
+    /// The file into which the kubeconfig is merged, once ready to serve; `run` creates it for the time of the command, and
+    /// refuses one that exists [default: DATA_DIR/kubeconfig; with --ephemeral, and of `run`: a temporary file].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
@@ -117,9 +117,8 @@ impl Serve {
         self.shutdown.0.delay
     }
 
-    /// The file for the kubeconfig of these options; None for a temporary one.
-    pub fn kubeconfig(&self, options: &Options) -> Option<PathBuf> {
-        let in_data = || options.data_dir.as_ref().map(|directory| directory.join("kubeconfig"));
-        self.file.kubeconfig.clone().or_else(in_data)
+    /// The file for the kubeconfig that the flags name; None for the default.
+    pub fn kubeconfig(&self) -> Option<PathBuf> {
+        self.file.kubeconfig.clone()
     }
 }

@@ -25,6 +25,7 @@ use coracle_apiserver::serve::GoawayChance;
 use coracle_builtin::admission::{PluginError, PluginSelection};
 use coracle_builtin::authorization::Mode;
 use coracle_builtin::services::ServiceUrl;
+use coracle_kubeconfig::Name;
 use coracle_storage::log::Durability;
 
 pub use audit::AuditFlags;
@@ -63,6 +64,9 @@ options! {
         /// The address to serve on; port 0 is any free one.
         listen: SocketAddr = ([127, 0, 0, 1], 0).into(),
             "listen" "ADDRESS" as Parsed, SERVE.with_serve_default(SERVE_LISTEN);
+        /// The name of the cluster, its user and its context in a kubeconfig.
+        name: Name = Name::default(),
+            "name" "NAME" as Parsed, SERVE;
         /// Another name or address for the server's certificate.
         tls_san: Vec<String> = Vec::new(),
             "tls-san" "NAME" as Each, SERVE;

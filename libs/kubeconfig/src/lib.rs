@@ -1,0 +1,16 @@
+//! Kubeconfig files: a cluster is merged into them, and nothing else in them is changed.
+//!
+//! A cluster, its user and a context have one name, [`Name`]. [`merge`] puts them into a file as `kind` does: what others wrote
+//! remains, `current-context` is set, kubectl's lock is honoured, links are followed, and what is no kubeconfig is refused.
+//! [`create`] makes a file of its own.
+#![warn(missing_docs)]
+
+mod access;
+mod document;
+mod file;
+mod name;
+
+pub use access::Access;
+pub use document::document;
+pub use file::{Error, create, merge};
+pub use name::{InvalidName, Name};

@@ -1,0 +1,135 @@
+//! Atomic replacement of files, as other processes see them and as they are after a power failure.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Replaces the file at `path`: readers see the old or the new content, never a part. On return the new content is on
+/// disk. The file, and the directories that were missing, are accessible by the owner only. A link is replaced, not followed.
+///
+/// # Errors
+/// The directory cannot be created, or the file cannot be written.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    Draft::new(path, content)?.replace()
+}
+
+/// The next content of a file, on disk beside it. It is removed when it is dropped.
+#[derive(Debug)]
+pub struct Draft {
+    draft: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// Writes the content to a new file beside `path`, named `.NAME.RANDOM.tmp`.
+    ///
+    /// # Errors
+    /// The directory cannot be created, or the file cannot be written.
+    pub fn new(path: &Path, content: &[u8]) -> io::Result<Draft> {
+        let directory = directory(path);
+        super::create_directory(directory)?;
+        let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // A random name, so that nobody can create a file or a link there beforehand.
+        let prefix = format!(".{}.", name.to_string_lossy());
+        let mut draft = tempfile::Builder::new().prefix(&prefix).suffix(".tmp").tempfile_in(directory)?;
+        draft.write_all(content)?;
+        // Before it gets its name, so that a file that exists after a power failure has its content.
+        draft.as_file().sync_all()?;
+        Ok(Draft { draft, path: path.to_owned() })
+    }
+
+    /// Gives the draft the mode and the owner of another file.
+    ///
+    /// # Errors
+    /// The process may not give files to that owner.
+    #[cfg(unix)]
+    pub fn copy_attributes(&self, from: &Metadata) -> io::Result<()> {
+        use std::os::unix::fs::{MetadataExt, fchown};
+        let file = self.draft.as_file();
+        let own = file.metadata()?;
+        if (own.uid(), own.gid()) != (from.uid(), from.gid()) {
+            fchown(file, Some(from.uid()), Some(from.gid()))?;
+        }
+        file.set_permissions(from.permissions())
+    }
+
+    /// Puts the draft in the place of the file.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn replace(self) -> io::Result<()> {
+        self.draft.persist(&self.path)?;
+        sync_directory(&self.path)
+    }
+
+    /// Makes the draft the file, if there is none.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: there is a file, or a link. Or it cannot be renamed.
+    pub fn create(self) -> io::Result<()> {
+        self.draft.persist_noclobber(&self.path)?;
+        sync_directory(&self.path)
+    }
+}
+
+/// The directory of a file.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Flushes the directory's new entry to disk.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    match File::open(directory(path))?.sync_all() {
+        // Some file systems neither support nor need this.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn files_have_content_and_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in [("new/key", "secret"), ("new/key", "other"), ("crt", "")] {
+            let path = directory.path().join(name);
+            replace(&path, content.as_bytes()).expect(name);
+            assert_eq!(fs::read_to_string(&path).expect(name), content);
+            let mode = fs::metadata(&path).expect(name).permissions().mode() & 0o777;
+            // The umask may take rights away, never add any.
+            assert_eq!(mode & !0o600, 0, "{name}: {mode:o}");
+        }
+        let new = directory.path().join("new");
+        assert_eq!(fs::read_dir(&new).unwrap().count(), 1, "no drafts left");
+        let mode = fs::metadata(&new).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "directories are private");
+    }
+
+    #[test]
+    fn a_directory_in_the_way_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("taken")).unwrap();
+        assert!(replace(&directory.path().join("taken"), b"x").is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no drafts left");
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_nothing_is_created_in_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let outside = directory.path().join("outside");
+        fs::write(&outside, "theirs").unwrap();
+        let key = directory.path().join("key");
+        std::os::unix::fs::symlink(&outside, &key).unwrap();
+        let created = Draft::new(&key, b"ours").unwrap().create();
+        assert_eq!(created.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        replace(&key, b"ours").unwrap();
+        assert_eq!(fs::read_to_string(outside).unwrap(), "theirs");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no drafts left");
+    }
+}
