@@ -90,6 +90,10 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
     for (arguments, code, line) in [
         (&["serve", "--no-such-flag"][..], 2, "--no-such-flag"),
         (&["no-such-command"], 2, "no-such-command"),
+        (&["srve"], 2, "a similar subcommand exists: 'serve'"),
+        (&["serve", "--lisen", "1"], 2, "a similar argument exists: '--listen'"),
+        (&["serve", "--listen", "example.com:1"], 2, "an address such as 127.0.0.1:6443 is expected"),
+        (&["serve", "--name", "A"], 2, "a name has 1 to 253 lower-case letters"),
         (&["serve", "--controllers", "*,no-such-controller"], 2, "no-such-controller"),
         (&["serve", "--feature-gates", "NoSuchGate=true"], 2, "NoSuchGate"),
         (&["serve", "--feature-gates", "AllBeta=maybe"], 2, "maybe"),
@@ -144,7 +148,17 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
         ),
         (&["serve", "--ephemeral", "--data-dir", "here"], 2, "--data-dir"),
         (&["run", "--ephemeral"], 2, "COMMAND"),
-        (&["serve", "--listen", &taken], 1, &taken),
+        (&["serve", "--listen", &taken], 1, "another process does; stop it, or use --listen 127.0.0.1:0"),
+        (
+            &["serve", "--listen", ANY, "--tracing-config-file", malformed],
+            1,
+            "unable to decode tracing configuration data: it is no map",
+        ),
+        (
+            &["serve", "--listen", ANY, "--audit-policy-file", malformed, "--audit-log-path=-"],
+            1,
+            "failed decoding: it is no map",
+        ),
         (&["serve", "--listen", ANY, "--token-auth-file", "missing.csv"], 1, "missing.csv"),
         (&["serve", "--listen", ANY, "--token-auth-file", malformed], 1, "line 1"),
         (&["controllers"], 2, "--kubeconfig"),
@@ -155,7 +169,12 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
         ),
         (&["controllers", "--kubeconfig", "missing"], 1, "missing"),
         (&["controllers", "--kubeconfig", malformed], 1, malformed),
-        (&["controllers", "--kubeconfig", silent], 1, "cannot reach"),
+        (&["controllers", "--kubeconfig", silent], 1, "cannot reach http://127.0.0.1:1: Connection refused"),
+        (
+            &["backup", "file", "--kubeconfig", silent],
+            1,
+            "cannot reach http://127.0.0.1:1: Connection refused",
+        ),
         (&["kubeconfig"], 1, "kubeconfig"),
         (&["run", "--", "no-such-program"], 1, "no-such-program"),
     ] {
@@ -262,6 +281,28 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("config: ") && stderr.contains("exists"), "{stderr}");
     assert_eq!(fs::read_to_string(&config)?, "theirs");
+    Ok(())
+}
+
+/// A taken port is not looked for by hand: its process is named.
+#[tokio::test]
+async fn a_server_on_the_same_port_is_named() -> Result<()> {
+    let first = cluster().start().await?;
+    let url = first.config().await?.cluster_url;
+    let address = url.authority().context("an address")?.to_string();
+    let directory = TempDir::new()?;
+    assert_rejected(directory.path(), &["run", "--listen", &address, "--", "true"], 1, "(coracle serve ")
+        .await
+}
+
+#[tokio::test]
+async fn help_is_shown_to_whoever_asks_for_nothing() -> Result<()> {
+    let directory = TempDir::new()?;
+    let asked = run(directory.path(), &["help"]).await?;
+    let nothing = run(directory.path(), &[]).await?;
+    assert_eq!((asked.status.code(), nothing.status.code()), (Some(0), Some(2)));
+    assert!(String::from_utf8(asked.stdout.clone())?.contains("\nCommands:\n"));
+    assert_eq!(nothing.stderr, asked.stdout);
     Ok(())
 }
 

@@ -72,6 +72,10 @@ impl TracingConfiguration {
         const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
         let malformed = |error: &dyn std::fmt::Display| TracingError::Malformed(error.to_string());
         let document = yaml::to_json(data).map_err(|error| malformed(&error))?;
+        // The error about another type would repeat the text, which may be a secret of another file.
+        if !document.json.starts_with(b"{") {
+            return Err(malformed(&"it is no map"));
+        }
         let mut configuration: TracingConfiguration =
             serde_json::from_slice(&document.json).map_err(|error| malformed(&error))?;
         let TracingConfiguration { api_version, kind, endpoint, sampling_rate_per_million: rate } =

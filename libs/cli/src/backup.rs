@@ -16,6 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tempfile::NamedTempFile;
 
+use crate::process::unreachable;
 use crate::run::Signals;
 
 /// How long the server may take to begin, and then for each piece.
@@ -47,7 +48,8 @@ async fn save(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     // Made with mode 0600, and removed unless it is renamed.
     let mut unfinished =
         NamedTempFile::with_prefix_in(".coracle-backup-", directory).with_context(|| name.clone())?;
-    receive(&client(kubeconfig).await?, &mut unfinished).await?;
+    let (client, url) = client(kubeconfig).await?;
+    receive(&client, &url, &mut unfinished).await?;
     unfinished.as_file().sync_all().with_context(|| name.clone())?;
     unfinished.rewind().with_context(|| name.clone())?;
     let summary = backup::verify(BufReader::new(unfinished.as_file())).context("the server's response")?;
@@ -68,7 +70,8 @@ fn check_target(to: &Path) -> Result<()> {
     }
 }
 
-async fn client(file: Option<&Path>) -> Result<Client> {
+/// A client of the server that a kubeconfig names, and the server's URL.
+async fn client(file: Option<&Path>) -> Result<(Client, String)> {
     let name = file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string());
     let kubeconfig = match file {
         Some(file) => Kubeconfig::read_from(file),
@@ -78,14 +81,16 @@ async fn client(file: Option<&Path>) -> Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.with_context(|| name.clone())?;
     config.read_timeout = Some(STALL_TIMEOUT);
-    Client::try_from(config).context(name)
+    let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    Ok((Client::try_from(config).context(name)?, url))
 }
 
 /// Writes the server's response into a file.
-async fn receive(client: &Client, to: &mut NamedTempFile) -> Result<()> {
+async fn receive(client: &Client, url: &str, to: &mut NamedTempFile) -> Result<()> {
     let request = Request::get(BACKUP_PATH).body(Body::empty())?;
-    let response = tokio::time::timeout(STALL_TIMEOUT, client.send(request));
-    let (head, mut body) = response.await.context("the server does not answer")??.into_parts();
+    let response = tokio::time::timeout(STALL_TIMEOUT, client.send(request)).await;
+    let response = response.with_context(|| format!("{url} does not answer"))?;
+    let (head, mut body) = response.map_err(|error| unreachable(url, error))?.into_parts();
     let mut refusal = Vec::new();
     while let Some(frame) =
         tokio::time::timeout(STALL_TIMEOUT, body.frame()).await.context("the server does not continue")?

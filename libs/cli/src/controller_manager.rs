@@ -19,6 +19,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::cli::Controllers;
+use crate::process::unreachable;
 use crate::run::Signals;
 
 /// How long the first response of the server may take: as long as kube-controller-manager waits for it.
@@ -48,7 +49,7 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     let url = url.trim_end_matches('/');
     let client = Client::try_from(config).context(file)?;
     match tokio::time::timeout(CONNECT_TIMEOUT, client.apiserver_version()).await {
-        Ok(version) => drop(version.with_context(|| format!("cannot reach {url}"))?),
+        Ok(version) => drop(version.map_err(|error| unreachable(url, error))?),
         Err(_) => bail!("cannot reach {url}: no answer in {CONNECT_TIMEOUT:?}"),
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));

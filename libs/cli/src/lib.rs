@@ -6,6 +6,7 @@ mod backup;
 mod cli;
 mod controller_manager;
 mod envtest;
+mod port_holder;
 mod process;
 mod range;
 mod run;
@@ -43,6 +44,10 @@ pub fn main(kinds: Kinds) -> ExitCode {
             // A closed standard output is no failure.
             let _ = error.print();
             return ExitCode::SUCCESS;
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(USAGE_ERROR);
         }
         Err(error) => return report_failure(&one_line(&error), USAGE_ERROR),
     };

@@ -46,11 +46,18 @@ pub fn error_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// clap's message without the usage after it.
+/// An error of a request to a server: its address, and the cause that no other has.
+pub fn unreachable(url: &str, error: impl Into<anyhow::Error>) -> anyhow::Error {
+    anyhow::anyhow!("cannot reach {url}: {}", error.into().root_cause())
+}
+
+/// clap's message, with what is similar, and without the usage after it.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-    message.join(" ").trim_start_matches("error: ").to_owned()
+    let message = message.join(" ").trim_start_matches("error: ").to_owned();
+    let similar = text.lines().filter_map(|line| line.trim().strip_prefix("tip: ")).next();
+    similar.map_or(message.clone(), |similar| format!("{message}; {similar}"))
 }
 
 fn start_log(Log { log_format, verbose }: Log) {

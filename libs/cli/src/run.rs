@@ -10,6 +10,8 @@ use rustix::fs::Mode;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::port_holder::explain;
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// - `delay`: for how long it serves after the signal, without being ready;
@@ -25,7 +27,7 @@ pub async fn serve(
 ) -> Result<()> {
     let mut signals = Signals::new()?;
     let (data, uses_etcd) = (options.data_dir.clone(), options.etcd.is_some());
-    let control_plane = ControlPlane::start(options, kinds).await?;
+    let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
     let (kubeconfig, previous_context) = match kubeconfig {
         Some(file) => {
             let previous_context = control_plane.write_kubeconfig(&file)?;
@@ -95,7 +97,7 @@ pub async fn run(
     umask: Mode,
 ) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let control_plane = ControlPlane::start(options, kinds).await?;
+    let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
     let mut own_file = None;
     let kubeconfig = match kubeconfig {
         Some(file) => {

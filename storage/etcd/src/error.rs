@@ -1,8 +1,10 @@
 //! Why a cluster cannot be used.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use coracle_storage::log::{Location, LogError};
+use tonic::Status;
 
 /// Why a cluster cannot be used as a log.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +43,51 @@ pub(crate) fn failed(
     servers: &str,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> LogError {
-    LogError::Failed { action, location: location(servers), cause: cause.into() }
+    let cause = match cause.into().downcast::<Status>() {
+        Ok(status) => described(&status).into(),
+        Err(cause) => cause,
+    };
+    LogError::Failed { action, location: location(servers), cause }
+}
+
+/// A failed call in words: its own text has the fields of a status, and those of its causes.
+fn described(status: &Status) -> String {
+    let mut cause: &dyn Error = status;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    let message = status.message();
+    let message = if message.is_empty() { status.code().description() } else { message };
+    match cause.downcast_ref::<Status>() {
+        Some(_) => message.to_owned(),
+        None => format!("{message}: {cause}"),
+    }
 }
 
 /// The place of a log in a cluster, for messages.
 pub(crate) fn location(servers: &str) -> Location {
     Location::Service(format!("etcd at {servers}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn statuses_are_described_in_words() {
+        let refused = std::io::Error::other("Connection refused");
+        let mut status = Status::unavailable("tcp connect error");
+        status.set_source(std::sync::Arc::new(refused));
+        for (status, want) in [
+            (status, "tcp connect error: Connection refused"),
+            (Status::permission_denied("no"), "no"),
+            (Status::new(Code::Unavailable, ""), Code::Unavailable.description()),
+        ] {
+            let error = failed("cannot reach the cluster", "http://a", status);
+            assert_eq!(error.to_string(), "cannot reach the cluster in etcd at http://a");
+            assert_eq!(error.source().map(ToString::to_string).as_deref(), Some(want));
+        }
+    }
 }

@@ -161,6 +161,10 @@ impl Policy {
         let failed = |error: &dyn fmt::Display| format!("failed decoding: {error}");
         let json = yaml::to_json(text).map_err(|error| failed(&error))?.json;
         let mut document: Value = serde_json::from_slice(&json).map_err(|error| failed(&error))?;
+        // The error about a missing kind repeats the text, which may be a secret of another file.
+        if !document.is_object() && !document.is_null() {
+            return Err(failed(&"it is no map"));
+        }
         drop_nulls(&mut document);
         check_type(&document, &json).map_err(|error| failed(&error))?;
         let mut policy: Policy = serde_json::from_value(document.clone()).map_err(|error| failed(&error))?;

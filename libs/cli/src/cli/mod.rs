@@ -24,7 +24,7 @@ pub use serve::Serve;
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
-#[command(name = "coracle", version, about, disable_help_subcommand = true)]
+#[command(name = "coracle", version, about)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -102,6 +103,35 @@ impl<T: FromStr<Err: Display> + Display> Form<T> for Parsed {
     }
 
     fn write(&self, value: &T) -> Option<String> {
+        Some(value.to_string())
+    }
+}
+
+/// An address and a port. A port alone, `:PORT` too, is of the loopback address, and so is `localhost`: nobody is to serve others by
+/// what he left out.
+pub struct Listen;
+
+impl Form<SocketAddr> for Listen {
+    const VALUES: Values = Values::Text;
+
+    fn read(&self, texts: &[OsString]) -> Result<SocketAddr, String> {
+        let text = last(texts)?;
+        let port = match text.rsplit_once(':') {
+            Some(("" | "localhost", port)) => port,
+            Some(_) => {
+                return text.parse().map_err(|_| "an address such as 127.0.0.1:6443 is expected".to_owned());
+            }
+            None => text,
+        };
+        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = if is_number { port.parse().ok() } else { None };
+        let port: u16 = port.ok_or_else(|| {
+            "a port from 0 to 65535 is expected, or an address such as 127.0.0.1:6443".to_owned()
+        })?;
+        Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+    }
+
+    fn write(&self, value: &SocketAddr) -> Option<String> {
         Some(value.to_string())
     }
 }

@@ -35,7 +35,8 @@ pub use etcd::Etcd;
 pub use values::Values;
 
 use form::{
-    AtMost, Authorization, Chance, Each, File, Gates, List, NameOrNone, Parsed, Selection, Switch, When,
+    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, NameOrNone, Parsed, Selection, Switch,
+    When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
@@ -63,7 +64,9 @@ options! {
         etcd: Option<Etcd> = None;
         /// The address to serve on; port 0 is any free one.
         listen: SocketAddr = ([127, 0, 0, 1], 0).into(),
-            "listen" "ADDRESS" as Parsed, SERVE.with_serve_default(SERVE_LISTEN);
+            "listen" "ADDRESS" as Listen, SERVE.with_serve_default(SERVE_LISTEN).with_help(
+                "The address to serve on; port 0 is any free one, and a port alone is of 127.0.0.1.",
+            );
         /// The name of the cluster, its user and its context in a kubeconfig.
         name: Name = Name::default(),
             "name" "NAME" as Parsed, SERVE;
@@ -237,6 +240,23 @@ mod tests {
             if let Some(text) = flag.usage.serve_default {
                 assert_eq!((flag.check)(&[text.into()]), Ok(()), "{}", flag.name);
             }
+        }
+    }
+
+    #[test]
+    fn a_port_alone_is_of_the_loopback_address() {
+        let read = |text: &str| form::Form::<SocketAddr>::read(&Listen, &[text.into()]);
+        for (text, want) in [
+            ("6443", "127.0.0.1:6443"),
+            (":0", "127.0.0.1:0"),
+            ("localhost:65535", "127.0.0.1:65535"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:2", "[::1]:2"),
+        ] {
+            assert_eq!(read(text).map(|address| address.to_string()).as_deref(), Ok(want), "{text}");
+        }
+        for text in ["", ":", "65536", "+1", "::1", "example.com:1", "127.0.0.1", "localhost"] {
+            assert!(read(text).is_err_and(|why| why.contains("127.0.0.1:6443")), "{text}");
         }
     }
 

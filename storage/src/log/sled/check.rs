@@ -17,7 +17,7 @@ use super::{
     log::SledLog,
     private,
     rows::{self, Assembler, Header},
-    state::State,
+    state::{self, State},
     tree::{COMPACT_REVISION, RESERVED, Tree},
 };
 use crate::{
@@ -110,7 +110,7 @@ impl SledLog {
         store.read_to_end(&mut line).map_err(failed("cannot read the store"))?;
         let mut report = CheckReport::default();
         let Some(state) = State::parse(&line) else {
-            report.add("its file `store` is not of this format");
+            report.add(state::FOREIGN);
             return Ok(report);
         };
         report.is_closed = matches!(state, State::Sealed { .. } | State::New);

@@ -21,7 +21,7 @@ use std::{
 use super::{
     failure::failed,
     private,
-    state::{State, StateFile},
+    state::{self, State, StateFile},
 };
 use crate::{Revision, log::error::LogError};
 
@@ -47,7 +47,7 @@ impl Directory {
         let mut line = Vec::new();
         store.read_to_end(&mut line).map_err(failed("cannot read the store"))?;
         let damaged = |reason: &str| LogError::Damaged { location: path.into(), reason: reason.into() };
-        let was = State::parse(&line).ok_or_else(|| damaged("its file `store` is not of this format"))?;
+        let was = State::parse(&line).ok_or_else(|| damaged(state::FOREIGN))?;
         let directory = Directory { path: path.into(), state: StateFile::new(store, was).into(), was };
         match was {
             State::New => {}

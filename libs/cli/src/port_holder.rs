@@ -1,0 +1,114 @@
+//! The Coracle process that holds a port, so that an error can name it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::anyhow;
+use coracle_control_plane::Error;
+
+/// The maximum number of processes that are looked at.
+const MAX_PROCESSES: usize = 10_000;
+
+/// The maximum length of a command line in a message, in characters.
+const MAX_COMMAND: usize = 200;
+
+/// An error of the start, with the next step for a port that is taken.
+pub fn explain(error: Error) -> anyhow::Error {
+    let Error::Listen { address, cause } = &error else { return error.into() };
+    if cause.kind() != std::io::ErrorKind::AddrInUse {
+        return error.into();
+    }
+    let holder = holder(Path::new("/proc"), *address).unwrap_or_else(|| "another process".to_owned());
+    let other = SocketAddr::new(address.ip(), 0);
+    anyhow!("cannot listen on {address}: {holder} does; stop it, or use --listen {other} for any free port")
+}
+
+/// The process of Coracle that listens on a port, as `process 12 (coracle serve)`. None if it is another program, of another user, or
+/// if the system does not say.
+fn holder(proc: &Path, address: SocketAddr) -> Option<String> {
+    let inodes: Vec<String> = ["net/tcp", "net/tcp6"]
+        .iter()
+        .flat_map(|table| listeners(&proc.join(table), address.port()))
+        .collect();
+    if inodes.is_empty() {
+        return None;
+    }
+    let processes = fs::read_dir(proc).ok()?.flatten().filter(|entry| {
+        entry.file_name().to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    for process in processes.take(MAX_PROCESSES) {
+        let directory = process.path();
+        let Some(command) = command(&directory) else { continue };
+        let files = fs::read_dir(directory.join("fd")).into_iter().flatten().flatten();
+        let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+        if targets.any(|target| inodes.iter().any(|inode| target.as_os_str() == inode.as_str())) {
+            return Some(format!("process {} ({command})", process.file_name().display()));
+        }
+    }
+    None
+}
+
+/// The listening sockets of a port in one of the kernel's tables, as links to them are written.
+fn listeners(table: &Path, port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let text = fs::read_to_string(table).unwrap_or_default();
+    let sockets = text.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let (local, state, inode) = (columns.get(1)?, columns.get(3)?, columns.get(9)?);
+        let is_of_port =
+            local.rsplit_once(':').is_some_and(|(_, text)| u16::from_str_radix(text, 16) == Ok(port));
+        (is_of_port && *state == LISTEN).then(|| format!("socket:[{inode}]"))
+    });
+    sockets.collect()
+}
+
+/// The command line of a process that is Coracle's.
+fn command(process: &Path) -> Option<String> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    let program = Path::new(line.split('\0').next()?).file_name()?.to_str()?;
+    if !["coracle", "kube-apiserver"].contains(&program) {
+        return None;
+    }
+    let words: Vec<&str> = std::iter::once(program).chain(line.split('\0').skip(1)).collect();
+    let text: String =
+        words.join(" ").trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    Some(text.chars().take(MAX_COMMAND).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_coracle_is_named_and_no_other() {
+        let proc = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = proc.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let row = |port: &str, state: &str, inode: &str| {
+            format!(
+                "   0: 0100007F:{port} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1\n"
+            )
+        };
+        write("net/tcp", &format!("{head}{}{}", row("192B", "0A", "77"), row("192C", "01", "78")));
+        for (id, command) in [("11", "/usr/bin/sleep\01"), ("12", "/opt/coracle\0serve\0--name\0a\n\0")] {
+            write(&format!("{id}/cmdline"), command);
+            write(&format!("{id}/fd/0"), "");
+        }
+        for id in ["11", "12"] {
+            let link = proc.path().join(id).join("fd/9");
+            std::os::unix::fs::symlink("socket:[77]", link).unwrap();
+        }
+        let at = |port: u16| holder(proc.path(), ([127, 0, 0, 1], port).into());
+        assert_eq!(at(0x192b).as_deref(), Some("process 12 (coracle serve --name a)"));
+        assert_eq!(at(0x192c), None, "it does not listen");
+        assert_eq!(at(1), None);
+        fs::remove_file(proc.path().join("12/cmdline")).unwrap();
+        assert_eq!(at(0x192b), None, "another program");
+    }
+}
