@@ -96,7 +96,7 @@ mod tests {
             )
         };
         write("net/tcp", &format!("{head}{}{}", row("192B", "0A", "77"), row("192C", "01", "78")));
-        for (id, command) in [("11", "/usr/bin/sleep\01"), ("12", "/opt/coracle\0serve\0--name\0a\n\0")] {
+        for (id, command) in [("11", "/usr/bin/sleep\x001"), ("12", "/opt/coracle\0serve\0--name\0a\n\0")] {
             write(&format!("{id}/cmdline"), command);
             write(&format!("{id}/fd/0"), "");
         }
