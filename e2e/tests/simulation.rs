@@ -90,6 +90,29 @@ async fn deployments_are_scaled_by_the_usage_of_their_pods() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_kubelet_observes_each_generation_of_a_pod() -> Result<()> {
+    let cluster = cluster().with_service_account().start().await?;
+    let client = cluster.client().await?;
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    create(&pods, idle_pod("pod", json!({}))).await?;
+    running(&client, "pod").await?;
+    let observed = async || Ok(pods.get("pod").await?.status.unwrap_or_default());
+    for generation in 1..4 {
+        let patch = json!({"spec": {"activeDeadlineSeconds": 10_000 - generation}});
+        if generation > 1 {
+            pods.patch("pod", &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        until("the generation is observed", observed, |status| {
+            let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+            status.observed_generation == Some(generation)
+                && ready.is_some_and(|ready| ready.observed_generation == Some(generation))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn metrics_are_served_once_a_pod_is_measured() -> Result<()> {
     let cluster = cluster().with_service_account().start().await?;
     let client = cluster.client().await?;

@@ -1,6 +1,7 @@
 //! The frames of a watch: one JSON document (or length-delimited message) an event.
 
 use bytes::Bytes;
+use coracle_clock::Clock;
 use coracle_storage::Revision;
 use serde_json::{Value, json};
 
@@ -18,14 +19,16 @@ use crate::{Error, Result};
 /// Makes the frames of one watch.
 pub struct Frames {
     form: Form,
+    /// Ages in a table count up to the time at which its event is made.
+    clock: Clock,
     /// Tables name their columns in the first event only.
     columns_sent: bool,
 }
 
 impl Frames {
     /// Frames in a form.
-    pub fn new(form: Form) -> Frames {
-        Frames { form, columns_sent: false }
+    pub fn new(form: Form, clock: Clock) -> Frames {
+        Frames { form, clock, columns_sent: false }
     }
 
     /// The frames of some changes, one after the other; None if they have no such form, which ends the watch.
@@ -68,7 +71,7 @@ impl Frames {
                 return self.delimit("ERROR", &self.form.unindented().status(&error.status().to_value()));
             }
         };
-        let form = self.form.unindented();
+        let form = Form { now: self.clock.now(), ..self.form.unindented() };
         let bytes = match form.accept.transform {
             Transform::None => form.encode(shown.requested(), &info.type_ref),
             Transform::Table(version) => {
@@ -162,4 +165,48 @@ fn json_frame(kind: &str, object: &[u8]) -> Bytes {
     frame.extend_from_slice(object.trim_ascii_end());
     frame.extend_from_slice(b"}\n");
     frame.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use coracle_storage::{Expect, Key, Options, Store, log::EphemeralLog};
+    use http::{HeaderMap, HeaderValue, header};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::registry::ObjectIndex;
+    use crate::request::negotiate::Offered;
+    use crate::request::options::Query;
+    use crate::resource_info::SharedResourceTable;
+
+    #[tokio::test]
+    async fn ages_grow_during_a_watch() {
+        let table = coracle_resources::built_in();
+        let info = table.find("", "v1", "configmaps").expect("configmaps");
+        let index = ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in()));
+        let store = Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("a store");
+        let key = Key::new("configmaps", "ns/a");
+        let type_prefix = info.storage.type_prefix.as_deref().expect("a built-in kind");
+        let metadata = r#"{"name":"a","namespace":"ns","uid":"u","resourceVersion":"","creationTimestamp":"1970-01-01T00:00:00Z"}"#;
+        let object = format!("{type_prefix}\"metadata\":{metadata}}}\n");
+        store.put(key.clone(), Expect::Any, object).await.expect("stored");
+        let notice = Notice::from(Change::Modified(store.get(&key).expect("there")));
+
+        let accept = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept)]);
+        let query = Query::parse("");
+        let offered = Offered { tables: true, protobuf: true };
+        let accept = Accept::negotiate(&headers, &query, true, offered).expect("a form");
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+        let form = Form::new(accept, &query, clock.now()).expect("a form");
+        let mut frames = Frames::new(form, clock);
+        for age in ["0s", "3s", "6s"] {
+            let made = frames.encode(info, std::slice::from_ref(&notice)).await.expect("frames");
+            let event: Value = serde_json::from_slice(&made[0]).expect("JSON");
+            assert_eq!(event["object"]["rows"][0]["cells"], json!(["a", 0, age]), "{event}");
+            mock.advance(Duration::from_secs(3));
+        }
+    }
 }

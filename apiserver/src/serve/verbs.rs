@@ -318,7 +318,14 @@ impl Call<'_> {
         let client = |remote| clients.of_request(&self.user.name, agent, remote);
         let place = self.remote.map(|remote| client(remote).join(watch.position().clone()));
         let counters = self.shared.metrics.watch(&info.group, &info.version, &info.plural);
-        let stream = EventStream::new(info, watch, Frames::new(form), counters, place, self.lasting);
+        let stream = EventStream::new(
+            info,
+            watch,
+            Frames::new(form, self.shared.registry.clock().clone()),
+            counters,
+            place,
+            self.lasting,
+        );
         let chunks = stream.chunks(self.shared.closing.clone());
         let media_type = match form.accept.format {
             Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",

@@ -1,7 +1,7 @@
 //! The Coracle process that holds a port, so that an error can name it.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -27,10 +27,8 @@ pub fn explain(error: Error) -> anyhow::Error {
 /// The process of Coracle that listens on a port, as `process 12 (coracle serve)`. None if it is another program, of another user, or
 /// if the system does not say.
 fn holder(proc: &Path, address: SocketAddr) -> Option<String> {
-    let inodes: Vec<String> = ["net/tcp", "net/tcp6"]
-        .iter()
-        .flat_map(|table| listeners(&proc.join(table), address.port()))
-        .collect();
+    let inodes: Vec<String> =
+        ["net/tcp", "net/tcp6"].iter().flat_map(|table| listeners(&proc.join(table), address)).collect();
     if inodes.is_empty() {
         return None;
     }
@@ -49,18 +47,34 @@ fn holder(proc: &Path, address: SocketAddr) -> Option<String> {
     None
 }
 
-/// The listening sockets of a port in one of the kernel's tables, as links to them are written.
-fn listeners(table: &Path, port: u16) -> Vec<String> {
+/// The listening sockets in one of the kernel's tables that are in the way of an address, as links to them are written.
+fn listeners(table: &Path, address: SocketAddr) -> Vec<String> {
     const LISTEN: &str = "0A";
     let text = fs::read_to_string(table).unwrap_or_default();
     let sockets = text.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let (local, state, inode) = (columns.get(1)?, columns.get(3)?, columns.get(9)?);
-        let is_of_port =
-            local.rsplit_once(':').is_some_and(|(_, text)| u16::from_str_radix(text, 16) == Ok(port));
-        (is_of_port && *state == LISTEN).then(|| format!("socket:[{inode}]"))
+        let (local, port) = local.rsplit_once(':')?;
+        let (local, port) = (ip_address(local)?, u16::from_str_radix(port, 16).ok()?);
+        let is_met = local == address.ip() || local.is_unspecified() || address.ip().is_unspecified();
+        (is_met && port == address.port() && *state == LISTEN).then(|| format!("socket:[{inode}]"))
     });
     sockets.collect()
+}
+
+/// An address as the kernel's tables have it: words in hexadecimal, each in the order of the machine's bytes.
+fn ip_address(text: &str) -> Option<IpAddr> {
+    const DIGITS: usize = 8;
+    let word = |at: usize| u32::from_str_radix(text.get(at..at + DIGITS)?, 16).ok().map(u32::to_ne_bytes);
+    match text.len() {
+        DIGITS => word(0).map(|bytes| Ipv4Addr::from(bytes).into()),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            let bytes: [u8; 16] = words.concat().try_into().ok()?;
+            Some(Ipv6Addr::from(bytes).to_canonical())
+        }
+        _ => None,
+    }
 }
 
 /// The command line of a process that is Coracle's.
@@ -105,10 +119,15 @@ mod tests {
             std::os::unix::fs::symlink("socket:[77]", link).unwrap();
         }
         let at = |port: u16| holder(proc.path(), ([127, 0, 0, 1], port).into());
-        assert_eq!(at(0x192b).as_deref(), Some("process 12 (coracle serve --name a)"));
-        assert_eq!(at(0x192c), None, "it does not listen");
+        assert_eq!(at(6443).as_deref(), Some("process 12 (coracle serve --name a)"));
+        assert_eq!(at(6444), None, "it does not listen");
         assert_eq!(at(1), None);
+        let holder_of = |address: &str| holder(proc.path(), address.parse().unwrap()).is_some();
+        assert_eq!(
+            (holder_of("127.0.0.2:6443"), holder_of("0.0.0.0:6443"), holder_of("[::]:6443")),
+            (false, true, true)
+        );
         fs::remove_file(proc.path().join("12/cmdline")).unwrap();
-        assert_eq!(at(0x192b), None, "another program");
+        assert_eq!(at(6443), None, "another program");
     }
 }

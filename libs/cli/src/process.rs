@@ -46,9 +46,17 @@ pub fn error_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// An error of a request to a server: its address, and the cause that no other has.
-pub fn unreachable(url: &str, error: impl Into<anyhow::Error>) -> anyhow::Error {
-    anyhow::anyhow!("cannot reach {url}: {}", error.into().root_cause())
+/// An error of a request to a server: its address, and the two deepest causes, since those above them name layers of the client.
+pub fn unreachable(url: &str, error: kube::Error) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let mut line = format!("cannot reach {url}");
+    for cause in &causes[causes.len().saturating_sub(2)..] {
+        if !line.contains(cause.as_str()) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    anyhow::Error::msg(line)
 }
 
 /// clap's message, with what is similar, and without the usage after it.
@@ -56,8 +64,10 @@ pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let message = message.join(" ").trim_start_matches("error: ").to_owned();
-    let similar = text.lines().filter_map(|line| line.trim().strip_prefix("tip: ")).next();
-    similar.map_or(message.clone(), |similar| format!("{message}; {similar}"))
+    match text.lines().find_map(|line| line.trim().strip_prefix("tip: ")) {
+        Some(similar) => format!("{message}; {similar}"),
+        None => message,
+    }
 }
 
 fn start_log(Log { log_format, verbose }: Log) {

@@ -1,7 +1,7 @@
 //! `coracle serve` and `coracle run`.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -27,13 +27,25 @@ pub async fn serve(
 ) -> Result<()> {
     let mut signals = Signals::new()?;
     let (data, uses_etcd) = (options.data_dir.clone(), options.etcd.is_some());
+    if let Some(file) = &kubeconfig {
+        // Before anything is started or stored.
+        coracle_kubeconfig::check(file, &options.name)?;
+    }
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
-    let (kubeconfig, previous_context) = match kubeconfig {
+    let written = match kubeconfig {
         Some(file) => {
-            let previous_context = control_plane.write_kubeconfig(&file)?;
-            (file, previous_context)
+            // It waits for the lock of the file.
+            let written = tokio::task::block_in_place(|| control_plane.write_kubeconfig(&file));
+            written.map(|previous_context| (file, previous_context))
         }
-        None => (control_plane.own_kubeconfig()?, None),
+        None => control_plane.own_kubeconfig().map(|file| (file, None)),
+    };
+    let (kubeconfig, previous_context) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            control_plane.shutdown().await.context("the store did not close")?;
+            return Err(error.into());
+        }
     };
     announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig, previous_context.as_deref());
     let delay = tokio::select! {
@@ -96,13 +108,30 @@ pub async fn run(
     command: &[String],
     umask: Mode,
 ) -> Result<ExitCode> {
+    if let Some(file) = &kubeconfig {
+        coracle_kubeconfig::check_absent(file)?;
+    }
     let mut signals = Signals::new()?;
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
-    let mut own_file = None;
+    let outcome = run_command(&control_plane, kubeconfig, command, umask, &mut signals).await;
+    control_plane.shutdown().await.context("the store did not close")?;
+    outcome.map(exit_code)
+}
+
+/// Runs a command to its end, with a kubeconfig that exists for so long.
+async fn run_command(
+    control_plane: &ControlPlane,
+    kubeconfig: Option<PathBuf>,
+    command: &[String],
+    umask: Mode,
+    signals: &mut Signals,
+) -> Result<ExitStatus> {
+    let own_file;
     let kubeconfig = match kubeconfig {
         Some(file) => {
             control_plane.create_kubeconfig(&file)?;
-            &own_file.insert(OwnFile(std::path::absolute(&file).unwrap_or(file))).0
+            own_file = OwnFile(std::path::absolute(&file).unwrap_or(file));
+            &own_file.0
         }
         None => &control_plane.own_kubeconfig()?,
     };
@@ -120,15 +149,14 @@ pub async fn run(
     rustix::process::umask(private);
     let mut child = child.with_context(|| program.clone())?;
     let status = tokio::select! {
-        status = child.wait() => status.with_context(|| program.clone())?,
+        status = child.wait() => status,
         () = signals.next() => {
             // A signal from the terminal reaches the command too; one from elsewhere does not, so the command is killed.
             child.start_kill().with_context(|| program.clone())?;
-            child.wait().await.with_context(|| program.clone())?
+            child.wait().await
         }
     };
-    control_plane.shutdown().await.context("the store did not close")?;
-    Ok(exit_code(status))
+    status.with_context(|| program.clone())
 }
 
 /// A file that this process created and removes at the end.
@@ -143,7 +171,7 @@ impl Drop for OwnFile {
 }
 
 /// The exit code of the command; 128 and the signal's number if a signal ended it, as in a shell.
-fn exit_code(status: std::process::ExitStatus) -> ExitCode {
+fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))

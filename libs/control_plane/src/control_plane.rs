@@ -58,11 +58,11 @@ impl ControlPlane {
         self.with_access(|access| coracle_kubeconfig::document(&self.name, access))
     }
 
-    /// Merges the kubeconfig into a file, atomically, and makes its context current; others in the file remain as they are. Returns the
-    /// context that was current, if it was another.
+    /// Merges the kubeconfig into a file, atomically, and makes its context current; the clusters, users and contexts of others stay.
+    /// Returns the context that was current, if it was another. It blocks while another program holds the file's lock, for 10 s at most.
     ///
     /// # Errors
-    /// The file cannot be written, is no kubeconfig, or is locked by another program.
+    /// The file cannot be written, is no kubeconfig, has the name already by another program, or is locked.
     pub fn write_kubeconfig(&self, file: &Path) -> Result<Option<String>, KubeconfigError> {
         self.with_access(|access| coracle_kubeconfig::merge(file, &self.name, access))
     }

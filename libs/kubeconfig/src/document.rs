@@ -7,15 +7,44 @@ use serde_json::{Map, Value, json};
 
 use crate::{Access, Name};
 
+/// The name of the extension that marks the clusters of this program.
+const MARK: &str = "coracle.dev";
+
 /// A kubeconfig of one cluster, with all data inline, so that copies of it work anywhere on this machine.
 pub fn document(name: &Name, access: &Access) -> String {
-    let merged = merged(Value::Null, name, access).map(|merged| merged.document).unwrap_or_default();
-    text(&merged)
+    let entries = Entries::new(name, access);
+    text(&json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name.as_str(),
+        "clusters": [entries.cluster], "contexts": [entries.context], "users": [entries.user],
+    }))
 }
 
 /// The text of a document.
 pub(crate) fn text(document: &Value) -> String {
     String::from_utf8_lossy(&yaml::from_json(document)).into_owned()
+}
+
+/// The entries of a cluster in the three lists.
+struct Entries {
+    cluster: Value,
+    context: Value,
+    user: Value,
+}
+
+impl Entries {
+    fn new(name: &Name, access: &Access) -> Entries {
+        let [ca, certificate, key] =
+            [access.ca_pem, access.certificate_pem, access.key_pem].map(|pem| STANDARD.encode(pem));
+        let name = name.as_str();
+        let mark = json!({"name": MARK, "extension": {"provider": "coracle"}});
+        let cluster =
+            json!({"server": access.server, "certificate-authority-data": ca, "extensions": [mark]});
+        Entries {
+            cluster: json!({"name": name, "cluster": cluster}),
+            context: json!({"name": name, "context": {"cluster": name, "user": name}}),
+            user: json!({"name": name, "user": {"client-certificate-data": certificate, "client-key-data": key}}),
+        }
+    }
 }
 
 /// A document with a cluster in it.
@@ -26,49 +55,65 @@ pub(crate) struct Merged {
     pub(crate) previous_context: Option<String>,
 }
 
-/// Puts a cluster, its user and its context into a document and makes the context current. Entries of that name are replaced, except
-/// that the context keeps what a user added to it, such as a namespace.
+/// Puts a cluster, its user and its context into a document and makes the context current. Entries of that name are replaced if this
+/// program wrote them, except that the context keeps what a user added to it, such as a namespace.
 ///
 /// # Errors
-/// What is wrong with a document that is no kubeconfig.
+/// What is wrong with a document that is no kubeconfig, or has entries of that name that another program wrote.
 pub(crate) fn merged(document: Value, name: &Name, access: &Access) -> Result<Merged, String> {
     let mut root = match document {
-        Value::Null => Map::from_iter([("apiVersion".into(), json!("v1")), ("kind".into(), json!("Config"))]),
+        Value::Null => Map::new(),
         Value::Object(root) => root,
         _ => return Err("it is no map".to_owned()),
     };
+    const LISTS: [&str; 3] = ["clusters", "contexts", "users"];
+    let is_known = root.is_empty() || LISTS.iter().any(|list| root.contains_key(*list));
     for (member, value) in [("apiVersion", "v1"), ("kind", "Config")] {
-        if root.get(member).and_then(Value::as_str) != Some(value) {
-            return Err(format!("its {member} is not {value}"));
+        match root.get(member) {
+            // Readers take a missing one for granted.
+            None if is_known => drop(root.insert(member.to_owned(), json!(value))),
+            given if given.and_then(Value::as_str) == Some(value) => {}
+            _ => return Err(format!("its {member} is not {value}")),
         }
     }
-    let [ca, certificate, key] =
-        [access.ca_pem, access.certificate_pem, access.key_pem].map(|pem| STANDARD.encode(pem));
-    let name = name.as_str();
-    *entry(&mut root, "clusters", "cluster", name)? =
-        json!({"server": access.server, "certificate-authority-data": ca});
-    *entry(&mut root, "users", "user", name)? =
-        json!({"client-certificate-data": certificate, "client-key-data": key});
-    let context = entry(&mut root, "contexts", "context", name)?;
-    if !context.is_object() {
-        *context = json!({});
+    let entries = Entries::new(name, access);
+    let is_ours = find(&mut root, "clusters", name)?.is_some_and(|entry| is_marked(entry));
+    for (list, mut new) in LISTS.into_iter().zip([entries.cluster, entries.context, entries.user]) {
+        match find(&mut root, list, name)? {
+            Some(_) if !is_ours => {
+                return Err(format!("another program wrote {name} in its {list}; use another --name"));
+            }
+            Some(old) => {
+                let set = new.get_mut("context").and_then(Value::as_object_mut);
+                if let (Some(kept), Some(set)) = (old.get("context").and_then(Value::as_object), set) {
+                    let kept =
+                        kept.iter().filter(|(member, _)| !["cluster", "user"].contains(&member.as_str()));
+                    set.extend(kept.map(|(member, value)| (member.clone(), value.clone())));
+                }
+                *old = new;
+            }
+            None => {
+                if let Some(entries) = root[list].as_array_mut() {
+                    entries.push(new);
+                }
+            }
+        }
     }
-    context["cluster"] = json!(name);
-    context["user"] = json!(name);
-    let previous = root.insert("current-context".to_owned(), json!(name));
-    let is_other = |context: &String| !context.is_empty() && context != name;
+    let previous = root.insert("current-context".to_owned(), json!(name.as_str()));
+    let is_other = |context: &String| !context.is_empty() && context != name.as_str();
     let previous_context = previous.and_then(|context| context.as_str().map(str::to_owned)).filter(is_other);
     Ok(Merged { document: Value::Object(root), previous_context })
 }
 
-/// The value of the entry of a name in a list, which is appended if there is none. Of several, the first is kept, which is the one
-/// that kubectl uses.
-fn entry<'a>(
+/// The entry of a name in a list. A list that is missing is created.
+///
+/// # Errors
+/// It is no list of maps, or has several of the name.
+fn find<'a>(
     root: &'a mut Map<String, Value>,
     list: &str,
-    member: &str,
-    name: &str,
-) -> Result<&'a mut Value, String> {
+    name: &Name,
+) -> Result<Option<&'a mut Value>, String> {
     let entries = root.entry(list).or_insert(Value::Null);
     if entries.is_null() {
         *entries = json!([]);
@@ -77,13 +122,17 @@ fn entry<'a>(
     if !entries.iter().all(Value::is_object) {
         return Err(format!("its {list} are not all maps"));
     }
-    let mut is_found = false;
-    entries.retain(|entry| entry["name"] != name || !std::mem::replace(&mut is_found, true));
-    if !is_found {
-        entries.push(json!({"name": name}));
+    let mut of_name = entries.iter_mut().filter(|entry| entry["name"] == name.as_str());
+    match (of_name.next(), of_name.next()) {
+        (found, None) => Ok(found),
+        _ => Err(format!("its {list} have several {name}")),
     }
-    let found = entries.iter_mut().find(|entry| entry["name"] == name);
-    found.map(|entry| &mut entry[member]).ok_or_else(|| format!("its {list} have no {name}"))
+}
+
+/// Whether this program wrote the entry of a cluster.
+fn is_marked(entry: &Value) -> bool {
+    let extensions = entry["cluster"]["extensions"].as_array();
+    extensions.is_some_and(|extensions| extensions.iter().any(|extension| extension["name"] == MARK))
 }
 
 #[cfg(test)]
@@ -108,6 +157,10 @@ apiVersion: v1
 clusters:
 - cluster:
     certificate-authority-data: Y2E=
+    extensions:
+    - extension:
+        provider: coracle
+      name: coracle.dev
     server: https://127.0.0.1:1
   name: a
 contexts:
@@ -123,31 +176,61 @@ users:
     client-certificate-data: Y2VydGlmaWNhdGU=
     client-key-data: a2V5
 ";
-        assert_eq!(document(&"a".parse().unwrap(), &ACCESS), want);
+        let name = "a".parse().unwrap();
+        assert_eq!(document(&name, &ACCESS), want);
+        for empty in [Value::Null, json!({}), json!({"users": []})] {
+            assert_eq!(text(&merged(empty, &name, &ACCESS).unwrap().document), want);
+        }
     }
 
     #[test]
     fn what_others_wrote_remains() {
         let prod = json!({"name": "prod", "cluster": {"server": "https://prod", "x": [1]}});
-        let old = json!({"name": "coracle", "cluster": {"server": "https://old", "insecure-skip-tls-verify": true}});
+        let mark = json!([{"name": MARK, "extension": {}}]);
+        let old =
+            json!({"name": "coracle", "cluster": {"server": "https://old", "x": 1, "extensions": mark}});
         let context = json!({"name": "coracle", "context": {"cluster": "old", "namespace": "mine"}});
         let merged = merge(json!({
             "apiVersion": "v1", "kind": "Config", "preferences": {"colors": true}, "current-context": "prod",
-            "clusters": [old, prod, old], "contexts": [context], "users": null,
+            "clusters": [old, prod, prod], "contexts": [context], "users": null,
         }))
         .unwrap();
         assert_eq!(merged.previous_context.as_deref(), Some("prod"));
         let document = merged.document;
         assert_eq!(document["preferences"], json!({"colors": true}));
         assert_eq!(document["current-context"], "coracle");
-        let ours = json!({"server": "https://127.0.0.1:1", "certificate-authority-data": "Y2E="});
-        assert_eq!(document["clusters"], json!([{"name": "coracle", "cluster": ours}, prod]));
+        assert_eq!(document["clusters"][0], Entries::new(&Name::default(), &ACCESS).cluster);
+        assert_eq!(document["clusters"][1], prod);
+        assert_eq!(document["clusters"][2], prod);
         let context = json!({"cluster": "coracle", "user": "coracle", "namespace": "mine"});
         assert_eq!(document["contexts"], json!([{"name": "coracle", "context": context}]));
         assert_eq!(document["users"][0]["user"]["client-key-data"], "a2V5");
         // Once more changes nothing, and there is no other context to return to.
         let again = merge(document.clone()).unwrap();
         assert_eq!((again.document, again.previous_context), (document, None));
+    }
+
+    #[test]
+    fn a_name_that_another_program_uses_is_refused() {
+        let ours = json!({"name": "coracle", "cluster": {"extensions": [{"name": MARK}]}});
+        let theirs = json!({"name": "coracle", "cluster": {"extensions": [{"name": "kind"}]}});
+        for (clusters, users, want) in [
+            (json!([theirs]), json!([]), "another program wrote coracle in its clusters; use another --name"),
+            (
+                json!([]),
+                json!([{"name": "coracle"}]),
+                "another program wrote coracle in its users; use another --name",
+            ),
+            (json!([ours, theirs]), json!([]), "its clusters have several coracle"),
+            (
+                json!([ours]),
+                json!([{"name": "coracle"}, {"name": "coracle"}]),
+                "its users have several coracle",
+            ),
+        ] {
+            let document = json!({"clusters": clusters, "users": users});
+            assert_eq!(merge(document.clone()).expect_err("refused"), want, "{document}");
+        }
     }
 
     #[test]
@@ -160,7 +243,6 @@ users:
         for (document, want) in [
             (json!([]), "it is no map"),
             (json!("text"), "it is no map"),
-            (json!({}), "its apiVersion is not v1"),
             (json!({"replicas": 1}), "its apiVersion is not v1"),
             (json!({"apiVersion": "v1", "kind": "Pod"}), "its kind is not Config"),
             (config("apiVersion", json!("v2")), "its apiVersion is not v1"),

@@ -1,16 +1,16 @@
 //! The file of a kubeconfig: locked, read, checked and replaced.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coracle_apimachinery::codec::yaml;
 use coracle_private_fs::Draft;
 use serde_json::Value;
 
-use crate::document::{document, merged, text};
+use crate::document::{Merged, document, merged, text};
 use crate::{Access, Name};
 
 /// The maximum size of a file, in bytes.
@@ -19,9 +19,12 @@ const MAX_BYTES: u64 = 4 << 20;
 /// The maximum number of links from a file to the next.
 const MAX_LINKS: usize = 40;
 
-/// The number of times that a lock is tried, and the time between two of them.
-const LOCK_ATTEMPTS: usize = 40;
+/// The time for which a lock is waited for, and the time between two attempts to take it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The maximum length of a process ID in a lock.
+const MAX_ID: u64 = 20;
 
 /// The error of a file that cannot be changed. It remains as it was.
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +37,19 @@ pub enum Error {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The file is not a kubeconfig.
-    #[error("{}: it is not changed, since it is no kubeconfig: {reason}", path.display())]
-    NotKubeconfig {
+    /// The file is not a kubeconfig, or not one that a cluster of the name can be merged into.
+    #[error("the kubeconfig {} is not changed: {reason}", path.display())]
+    Unmergeable {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The file is to be created, and exists.
+    #[error("{} exists: remove it, or name another file", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
     },
     /// Another program changes the file.
     #[error("{}: another program changes the kubeconfig; if none does, remove this file", lock.display())]
@@ -53,31 +62,93 @@ pub enum Error {
 /// Merges a cluster into the kubeconfig at `path` and makes its context current, or creates the file, which then only its owner
 /// may read. Returns the context that was current, if it was another.
 ///
+/// Comments and the style of the file are lost, as with kubectl. It blocks while others hold the lock, for 10 s at most.
+///
 /// - `path`: a link is followed. Readers see the old or the new content, never a part.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn merge(path: &Path, name: &Name, access: &Access) -> Result<Option<String>, Error> {
+    merge_within(path, name, access, LOCK_TIMEOUT)
+}
+
+fn merge_within(
+    path: &Path,
+    name: &Name,
+    access: &Access,
+    timeout: Duration,
+) -> Result<Option<String>, Error> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.map_or(Ok(()), coracle_private_fs::create_directory).map_err(io_error(path))?;
     let target = target(path).map_err(io_error(path))?;
-    for file in [path, &target] {
-        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        directory.map_or(Ok(()), coracle_private_fs::create_directory).map_err(io_error(file))?;
-    }
     // kubectl locks the file under the name that it was given.
-    let _lock = Lock::acquire(path)?;
-    let _target_lock = if target == path { None } else { Some(Lock::acquire(&target)?) };
-    let refuse = |reason: String| Error::NotKubeconfig { path: path.to_owned(), reason };
-    let (existing, metadata) = match read(&target).map_err(io_error(path))? {
-        None => (Value::Null, None),
-        Some((content, metadata)) => (parse(&content).map_err(refuse)?, Some(metadata)),
-    };
-    let merged = merged(existing, name, access).map_err(refuse)?;
+    let _lock = Lock::acquire(path, timeout)?;
+    let _target_lock = if target == path { None } else { Some(Lock::acquire(&target, timeout)?) };
+    let (merged, metadata) = merged_file(path, &target, name, access)?;
     let written = Draft::new(&target, text(&merged.document).as_bytes()).and_then(|draft| {
-        metadata.map_or(Ok(()), |metadata| draft.copy_attributes(&metadata))?;
+        metadata.map_or(Ok(()), |metadata| draft.set_owner(&metadata))?;
         draft.replace()
     });
     written.map_err(io_error(path))?;
     Ok(merged.previous_context)
+}
+
+/// Checks whether [`merge`] can be called for a file, which is not changed.
+///
+/// # Errors
+/// Those of [`merge`].
+pub fn check(path: &Path, name: &Name) -> Result<(), Error> {
+    let access = Access { server: "", ca_pem: "", certificate_pem: "", key_pem: "" };
+    let target = target(path).map_err(io_error(path))?;
+    merged_file(path, &target, name, &access).map(drop)
+}
+
+/// Checks whether [`create`] can be called for a file.
+///
+/// # Errors
+/// There is a file, or a link.
+pub fn check_absent(path: &Path) -> Result<(), Error> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Err(Error::Exists { path: path.to_owned() }),
+        // Whatever else is wrong with it is found when it is written.
+        Err(_) => Ok(()),
+    }
+}
+
+/// The document of a file with a cluster in it, and the attributes of the file, if there is one.
+fn merged_file(
+    path: &Path,
+    target: &Path,
+    name: &Name,
+    access: &Access,
+) -> Result<(Merged, Option<Metadata>), Error> {
+    let refuse = |reason: String| Error::Unmergeable { path: path.to_owned(), reason };
+    let (existing, metadata) = match read(target).map_err(io_error(path))? {
+        None => (Value::Null, None),
+        Some((content, metadata)) => (parse(&content).map_err(refuse)?, Some(metadata)),
+    };
+    if metadata.as_ref().is_some_and(|metadata| !is_trusted(target, metadata)) {
+        return Err(refuse("it is of another user, in a directory of others".to_owned()));
+    }
+    let merged = merged(existing, name, access).map_err(refuse)?;
+    Ok((merged, metadata))
+}
+
+/// Whether the owner of a file may get the key of an administrator: this process's user, or whoever owns the directory, too, and
+/// shares it with nobody, such as a home directory.
+#[cfg(unix)]
+fn is_trusted(file: &Path, metadata: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_of_owner =
+        |directory: Metadata| directory.uid() == metadata.uid() && directory.mode() & WRITABLE_BY_OTHERS == 0;
+    metadata.uid() == rustix::process::geteuid().as_raw() || fs::metadata(directory).is_ok_and(is_of_owner)
+}
+
+#[cfg(not(unix))]
+fn is_trusted(_: &Path, _: &Metadata) -> bool {
+    true
 }
 
 /// Creates a kubeconfig of one cluster, which only its owner may read.
@@ -86,7 +157,10 @@ pub fn merge(path: &Path, name: &Name, access: &Access) -> Result<Option<String>
 /// There is a file already, or it cannot be written.
 pub fn create(path: &Path, name: &Name, access: &Access) -> Result<(), Error> {
     let draft = Draft::new(path, document(name, access).as_bytes());
-    draft.and_then(Draft::create).map_err(io_error(path))
+    draft.and_then(Draft::create).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::Exists { path: path.to_owned() },
+        _ => Error::Io { path: path.to_owned(), source },
+    })
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -96,6 +170,11 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
 
 /// The file that a chain of links ends in, whether it exists or not.
 fn target(path: &Path) -> io::Result<PathBuf> {
+    // The kernel refuses links that others have left in a shared directory; the steps below would not.
+    match fs::metadata(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
@@ -131,19 +210,18 @@ fn read(path: &Path) -> io::Result<Option<(Vec<u8>, Metadata)>> {
 /// Reads a document of which nothing is lost when it is written again, except comments and styles.
 fn parse(content: &[u8]) -> Result<Value, String> {
     let text = str::from_utf8(content).map_err(|_| "it is not text in UTF-8".to_owned())?;
-    let is_empty = |line: &str| line.trim().is_empty() || line.starts_with(['#', '%']);
-    let mut lines = text.lines().filter(|line| !is_empty(line)).skip(1);
-    if lines.any(|line| line == "---" || line.starts_with("--- ")) {
+    let document = yaml::to_json(content).map_err(|error| error.to_string())?;
+    if !yaml::is_single_document(text) {
         return Err("it has several documents".to_owned());
     }
-    let document = yaml::to_json(content).map_err(|error| error.to_string())?;
     if let Some(repeated) = document.repeated_keys {
         return Err(repeated.replace('\n', " "));
     }
     serde_json::from_slice(&document.json).map_err(|error| error.to_string())
 }
 
-/// The lock that kubectl takes: a file beside the file.
+/// The lock that kubectl takes: a file beside the file. This program writes its process ID into it, so that a lock that a killed
+/// process has left can be told from one that is held.
 struct Lock(PathBuf);
 
 impl Lock {
@@ -151,19 +229,46 @@ impl Lock {
         clippy::disallowed_methods,
         reason = "the lock is another program's, which goes by the real time"
     )]
-    fn acquire(path: &Path) -> Result<Lock, Error> {
+    fn acquire(path: &Path, timeout: Duration) -> Result<Lock, Error> {
         let mut lock = path.as_os_str().to_owned();
         lock.push(".lock");
         let lock = PathBuf::from(lock);
-        for _ in 0..LOCK_ATTEMPTS {
+        let deadline = Instant::now() + timeout;
+        loop {
             match coracle_private_fs::options().write(true).create_new(true).open(&lock) {
-                Ok(_) => return Ok(Lock(lock)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => sleep(LOCK_INTERVAL),
+                Ok(mut file) => {
+                    let held = Lock(lock);
+                    // One without an ID is another program's for those who come next.
+                    let _ = write!(file, "{}", std::process::id());
+                    return Ok(held);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if is_left(&lock) {
+                        // Whether it was removed is found by the next attempt.
+                        let _ = fs::remove_file(&lock);
+                    } else if Instant::now() >= deadline {
+                        return Err(Error::Locked { lock });
+                    }
+                    sleep(LOCK_INTERVAL);
+                }
                 Err(source) => return Err(Error::Io { path: lock, source }),
             }
         }
-        Err(Error::Locked { lock })
     }
+}
+
+/// Whether a lock is of a process of this program that has ended.
+#[cfg(unix)]
+fn is_left(lock: &Path) -> bool {
+    let mut text = String::new();
+    let read = File::open(lock).and_then(|file| file.take(MAX_ID).read_to_string(&mut text));
+    let id = read.ok().and_then(|_| rustix::process::Pid::from_raw(text.parse().ok()?));
+    id.is_some_and(|id| rustix::process::test_kill_process(id) == Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(not(unix))]
+fn is_left(_: &Path) -> bool {
+    false
 }
 
 impl Drop for Lock {
@@ -219,7 +324,7 @@ users:
         let exec = serde_json::json!({"args": ["a", ""], "env": null});
         assert_eq!(parse(content.as_bytes()).unwrap()["users"][0]["user"]["exec"], exec);
         let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode, 0o640, "the mode is the user's choice");
+        assert_eq!(mode, 0o600, "nobody else reads the key");
         assert_eq!(names(directory.path()), ["config"]);
     }
 
@@ -266,11 +371,15 @@ users:
             (b"just text", "no map"),
             (b"apiVersion: v1\nkind: Pod\n", "kind is not Config"),
             (b"apiVersion: v1\nkind: Config\n---\nkind: Other\n", "several documents"),
-            (b"---\nkind: Config\n--- {}\n", "several documents"),
+            (b"---\nkind: Config\n---\t{}\n", "several documents"),
+            (b"{\"kind\": \"Config\"}\n{\"kind\": \"Config\"}\n", "several documents"),
+            (b"kind: Config\n...\nother: 1\n", "several documents"),
             (b"apiVersion: v1\nkind: Config\nkind: Config\n", "already set"),
         ] {
             fs::write(&file, content).unwrap();
+            let checked = check(&file, &name()).expect_err(want).to_string();
             let error = merge(&file, &name(), &ACCESS).expect_err(want).to_string();
+            assert_eq!(checked, error);
             assert!(error.contains(want) && error.contains("config"), "{error}");
             assert_eq!(fs::read(&file).unwrap(), content);
         }
@@ -285,20 +394,30 @@ users:
     }
 
     #[test]
-    fn the_lock_of_kubectl_is_waited_for() {
+    fn the_lock_of_kubectl_is_honoured() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
         fs::write(&file, PROD).unwrap();
         let lock = directory.path().join("config.lock");
-        fs::write(&lock, "").unwrap();
-        let error = merge(&file, &name(), &ACCESS).unwrap_err();
-        assert!(matches!(&error, Error::Locked { lock: named } if *named == lock), "{error:?}");
-        assert_eq!(fs::read_to_string(&file).unwrap(), PROD);
+        let own = std::process::id().to_string();
+        for held in ["", &own, "text"] {
+            fs::write(&lock, held).unwrap();
+            let error = merge_within(&file, &name(), &ACCESS, Duration::ZERO).unwrap_err();
+            assert!(matches!(&error, Error::Locked { lock: named } if *named == lock), "{held:?}: {error:?}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), PROD);
+        }
+        // A lock that is released in time is waited for.
         std::thread::scope(|scope| {
             let merging = scope.spawn(|| merge(&file, &name(), &ACCESS));
             fs::remove_file(&lock).unwrap();
             merging.join().unwrap().unwrap();
         });
+        assert_eq!(names(directory.path()), ["config"]);
+        // A process that was killed has left its lock.
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        fs::write(&lock, ended.id().to_string()).unwrap();
+        merge_within(&file, &name(), &ACCESS, Duration::ZERO).unwrap();
         assert_eq!(names(directory.path()), ["config"]);
     }
 
@@ -322,11 +441,11 @@ users:
     fn a_file_of_its_own_replaces_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
+        check_absent(&file).unwrap();
         create(&file, &name(), &ACCESS).unwrap();
-        let Error::Io { source, .. } = create(&file, &"b".parse().unwrap(), &ACCESS).unwrap_err() else {
-            panic!()
-        };
-        assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
+        for refused in [create(&file, &"b".parse().unwrap(), &ACCESS), check_absent(&file)] {
+            assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+        }
         assert_eq!(fs::read_to_string(&file).unwrap(), document(&name(), &ACCESS));
         assert_eq!(names(directory.path()), ["config"]);
     }

@@ -1,7 +1,8 @@
-//! Kubeconfig files: a cluster is merged into them, and nothing else in them is changed.
+//! Kubeconfig files: a cluster is merged into them, and the clusters, users and contexts of others stay.
 //!
 //! A cluster, its user and a context have one name, [`Name`]. [`merge`] puts them into a file as `kind` does: what others wrote
-//! remains, `current-context` is set, kubectl's lock is honoured, links are followed, and what is no kubeconfig is refused.
+//! remains, except comments and the style, `current-context` is set, kubectl's lock is honoured, links are followed, and what is no
+//! kubeconfig, or has the name already by another program, is refused.
 //! [`create`] makes a file of its own.
 #![warn(missing_docs)]
 
@@ -12,5 +13,5 @@ mod name;
 
 pub use access::Access;
 pub use document::document;
-pub use file::{Error, create, merge};
+pub use file::{Error, check, check_absent, create, merge};
 pub use name::{InvalidName, Name};

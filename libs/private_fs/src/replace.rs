@@ -40,19 +40,19 @@ impl Draft {
         Ok(Draft { draft, path: path.to_owned() })
     }
 
-    /// Gives the draft the mode and the owner of another file.
+    /// Gives the draft the owner of another file, and of the owner's rights those that the other file has.
     ///
     /// # Errors
     /// The process may not give files to that owner.
     #[cfg(unix)]
-    pub fn copy_attributes(&self, from: &Metadata) -> io::Result<()> {
-        use std::os::unix::fs::{MetadataExt, fchown};
+    pub fn set_owner(&self, from: &Metadata) -> io::Result<()> {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
         let file = self.draft.as_file();
         let own = file.metadata()?;
         if (own.uid(), own.gid()) != (from.uid(), from.gid()) {
             fchown(file, Some(from.uid()), Some(from.gid()))?;
         }
-        file.set_permissions(from.permissions())
+        file.set_permissions(std::fs::Permissions::from_mode(from.mode() & 0o600))
     }
 
     /// Puts the draft in the place of the file.

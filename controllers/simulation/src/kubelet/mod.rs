@@ -84,6 +84,8 @@ struct PodRecord {
     is_deleted: bool,
     /// The number of returns of its node after which the status was written.
     returns: u32,
+    /// The generation of the pod that the status was written for.
+    generation: Option<i64>,
 }
 
 impl Initialize<Settings> for Kubelet {
@@ -183,7 +185,9 @@ impl Controller for Kubelet {
             None => {
                 self.forget(key).await;
                 let has_claims = pod_claims(&pod).next().is_some();
-                PodRecord { state: PodRuntimeState::restore(&pod), uid, has_claims, ..PodRecord::default() }
+                let generation = pod.status.as_ref().and_then(|status| status.observed_generation);
+                let state = PodRuntimeState::restore(&pod);
+                PodRecord { state, uid, has_claims, generation, ..PodRecord::default() }
             }
         };
         if is_finished(&pod) {
@@ -219,7 +223,7 @@ impl Controller for Kubelet {
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
         let state = record.state.as_ref();
         let returns = self.returns(node);
-        let is_outdated = record.returns != returns;
+        let is_outdated = record.returns != returns || record.generation != pod.metadata.generation;
         let plan = plan(&Observed {
             pod: &pod,
             state,
@@ -241,6 +245,7 @@ impl Controller for Kubelet {
         events.into_iter().for_each(|event| record_event(&recorder, &pod, event));
         record.state = Some(state);
         record.returns = returns;
+        record.generation = pod.metadata.generation;
         self.records().insert(key.clone(), record.clone());
         if is_deleted && !record.is_deleted {
             self.delete_pod(&pod, ctx).await?;

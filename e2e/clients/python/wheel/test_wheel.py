@@ -13,7 +13,7 @@ def test_the_program_comes_with_the_wheel():
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
     ).stdout
-    assert version.split()[:2] == ["coracle", dict(line.split("==") for line in listed.split())["coracle"]]
+    assert version.split()[:2] == ["coracle", dict(line.split("==") for line in listed.split())["coracle-k8s"]]
 
 
 def test_the_control_plane_that_runs_the_tests_is_in_kubeconfig():

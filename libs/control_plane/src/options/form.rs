@@ -107,8 +107,8 @@ impl<T: FromStr<Err: Display> + Display> Form<T> for Parsed {
     }
 }
 
-/// An address and a port. A port alone, `:PORT` too, is of the loopback address, and so is `localhost`: nobody is to serve others by
-/// what he left out.
+/// An address and a port. A port alone, `:PORT` too, is of the loopback address, and so is `localhost`: leaving out the address never
+/// exposes the server.
 pub struct Listen;
 
 impl Form<SocketAddr> for Listen {

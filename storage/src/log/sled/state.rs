@@ -67,9 +67,11 @@ const FORMAT: &str = "coracle store 4 ";
 
 /// The second format, with rows for only one entry a revision, and the third, without a journal.
 const EARLIER_FORMATS: [&str; 2] = ["coracle store 2 ", "coracle store 3 "];
+
 /// What is wrong with a file that has no state, and the next step.
-pub const FOREIGN: &str = "its file `store` is not one that this program wrote, or was cut off; \
+pub const FOREIGN: &str = "its file `store` was written by another program or a newer version, or was cut off; \
     nothing is changed: use another data directory, and restore a backup into it";
+
 const LENGTH: usize = FORMAT.len() + 7 + 21 + 9 + 9;
 
 impl State {

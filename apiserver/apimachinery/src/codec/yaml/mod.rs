@@ -10,5 +10,5 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use read::{Document, REPEATED_KEYS, to_json};
+pub use read::{Document, REPEATED_KEYS, is_single_document, to_json};
 pub use write::from_json;

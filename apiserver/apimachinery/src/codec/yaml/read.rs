@@ -60,6 +60,19 @@ pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     Ok(Document { json, repeated_keys })
 }
 
+/// Whether a text has no document beside the first one, which [`to_json`] reads.
+pub fn is_single_document(text: &str) -> bool {
+    let mut documents = 0;
+    Parser::new_from_str(text).all(|event| match event {
+        Ok((Event::DocumentStart(_), _)) => {
+            documents += 1;
+            documents == 1
+        }
+        Ok(_) => true,
+        Err(_) => false,
+    })
+}
+
 /// The value of a document, and the messages about repeated keys.
 fn read(text: &str) -> Result<(Value, Vec<String>)> {
     let nodes = compose(text)?;

@@ -16,7 +16,7 @@ pub struct Observed<'a> {
     pub state: Option<&'a PodRuntimeState>,
     pub behavior: &'a PodBehavior,
     pub is_mountable: bool,
-    /// Whether others have written a status that is to be replaced: the node was given up meanwhile.
+    /// Whether the status is to be replaced though nothing happens: the node was given up meanwhile, or the pod has another generation.
     pub is_outdated: bool,
     pub addresses: Addresses,
     pub now: Timestamp,
