@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ pub enum Error {
     Unmergeable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, in one line.
         reason: String,
     },
     /// The file is to be created, and exists.
@@ -96,7 +97,7 @@ fn merge_within(
 /// Checks whether [`merge`] can be called for a file, which is not changed.
 ///
 /// # Errors
-/// Those of [`merge`].
+/// The same as [`merge`] has, but for those of writing.
 pub fn check(path: &Path, name: &Name) -> Result<(), Error> {
     let access = Access { server: "", ca_pem: "", certificate_pem: "", key_pem: "" };
     let target = target(path).map_err(io_error(path))?;
@@ -136,19 +137,12 @@ fn merged_file(
 
 /// Whether the owner of a file may get the key of an administrator: this process's user, or whoever owns the directory, too, and
 /// shares it with nobody, such as a home directory.
-#[cfg(unix)]
 fn is_trusted(file: &Path, metadata: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_of_owner =
         |directory: Metadata| directory.uid() == metadata.uid() && directory.mode() & WRITABLE_BY_OTHERS == 0;
     metadata.uid() == rustix::process::geteuid().as_raw() || fs::metadata(directory).is_ok_and(is_of_owner)
-}
-
-#[cfg(not(unix))]
-fn is_trusted(_: &Path, _: &Metadata) -> bool {
-    true
 }
 
 /// Creates a kubeconfig of one cluster, which only its owner may read.
@@ -191,20 +185,30 @@ fn target(path: &Path) -> io::Result<PathBuf> {
 
 /// The content and the attributes of a file, if there is one.
 fn read(path: &Path) -> io::Result<Option<(Vec<u8>, Metadata)>> {
-    let metadata = match fs::metadata(path) {
+    let file = match open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        metadata => metadata?,
+        file => file?,
     };
-    // A pipe would be waited for, and nobody could read it again.
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
+    // Of the file that is read, whatever is at the path meanwhile.
+    let metadata = file.metadata()?;
     let mut content = Vec::new();
-    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_BYTES {
         return Err(io::Error::other(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
     }
     Ok(Some((content, metadata)))
+}
+
+/// Opens a regular file. Others may have put a pipe at the path, which is not waited for.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(file)
 }
 
 /// Reads a document of which nothing is lost when it is written again, except comments and styles.
@@ -257,18 +261,13 @@ impl Lock {
     }
 }
 
-/// Whether a lock is of a process of this program that has ended.
-#[cfg(unix)]
+/// Whether a lock is of a process of this program that has ended. Two processes that find so at the same time may both go on: the file
+/// is replaced whole by each, and the first cluster is then missing in it.
 fn is_left(lock: &Path) -> bool {
     let mut text = String::new();
-    let read = File::open(lock).and_then(|file| file.take(MAX_ID).read_to_string(&mut text));
+    let read = open(lock).and_then(|file| file.take(MAX_ID).read_to_string(&mut text));
     let id = read.ok().and_then(|_| rustix::process::Pid::from_raw(text.parse().ok()?));
     id.is_some_and(|id| rustix::process::test_kill_process(id) == Err(rustix::io::Errno::SRCH))
-}
-
-#[cfg(not(unix))]
-fn is_left(_: &Path) -> bool {
-    false
 }
 
 impl Drop for Lock {
@@ -278,9 +277,11 @@ impl Drop for Lock {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
 
@@ -386,11 +387,11 @@ users:
         fs::write(&file, " ".repeat(MAX_BYTES as usize + 1)).unwrap();
         let Error::Io { source, .. } = merge(&file, &name(), &ACCESS).unwrap_err() else { panic!() };
         assert_eq!(source.to_string(), "it is larger than 4 MiB");
-        let socket = directory.path().join("socket");
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let Error::Io { source, .. } = merge(&socket, &name(), &ACCESS).unwrap_err() else { panic!() };
+        let pipe = directory.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let Error::Io { source, .. } = merge(&pipe, &name(), &ACCESS).unwrap_err() else { panic!() };
         assert_eq!(source.to_string(), "it is not a regular file");
-        assert_eq!(names(directory.path()), ["config", "socket"]);
+        assert_eq!(names(directory.path()), ["config", "pipe"]);
     }
 
     #[test]
@@ -406,6 +407,11 @@ users:
             assert!(matches!(&error, Error::Locked { lock: named } if *named == lock), "{held:?}: {error:?}");
             assert_eq!(fs::read_to_string(&file).unwrap(), PROD);
         }
+        // Nobody writes into a pipe that others have put there.
+        fs::remove_file(&lock).unwrap();
+        mknodat(CWD, &lock, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let error = merge_within(&file, &name(), &ACCESS, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error:?}");
         // A lock that is released in time is waited for.
         std::thread::scope(|scope| {
             let merging = scope.spawn(|| merge(&file, &name(), &ACCESS));

@@ -49,7 +49,8 @@ impl Draft {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
         let file = self.draft.as_file();
         let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (from.uid(), from.gid()) {
+        // The group has no rights, and need not be one of this process's.
+        if own.uid() != from.uid() {
             fchown(file, Some(from.uid()), Some(from.gid()))?;
         }
         file.set_permissions(std::fs::Permissions::from_mode(from.mode() & 0o600))

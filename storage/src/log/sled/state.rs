@@ -68,7 +68,7 @@ const FORMAT: &str = "coracle store 4 ";
 /// The second format, with rows for only one entry a revision, and the third, without a journal.
 const EARLIER_FORMATS: [&str; 2] = ["coracle store 2 ", "coracle store 3 "];
 
-/// What is wrong with a file that has no state, and the next step.
+/// The fault of a file that has no state, and the next step.
 pub const FOREIGN: &str = "its file `store` was written by another program or a newer version, or was cut off; \
     nothing is changed: use another data directory, and restore a backup into it";
 
