@@ -28,6 +28,7 @@ use super::deadline::REQUEST_TIMEOUT;
 use super::delay::Delayed;
 use super::flushes::Flushes;
 use super::goaway::{self, GoawayChance};
+use super::lingering::{LINGER, Lingering};
 use super::observed::Observed;
 use super::rarely::rarely;
 use super::stack::stack;
@@ -213,7 +214,7 @@ impl Server {
         let _ = stream.set_nodelay(true);
         // A tunnel, unlike a request, may be silent for ever.
         keep_alive(&stream);
-        let mut stream = TimeoutStream::new(Observed::new(stream, Turns::default()));
+        let mut stream = TimeoutStream::new(Observed::new(Lingering::new(stream, LINGER), Turns::default()));
         stream.set_write_timeout(Some(STALL_TIMEOUT));
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))) => accepted,

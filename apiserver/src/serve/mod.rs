@@ -42,6 +42,7 @@ mod flushes;
 mod goaway;
 mod incoming;
 mod layers;
+mod lingering;
 pub mod listener;
 mod observed;
 mod order;
