@@ -20,6 +20,7 @@
 //! | `connections.rs` | how many connections there are, and how long they may be silent or idle (`listener.rs`) |
 //! | `turns.rs` | how much a connection reads before others have their turn |
 //! | `control_frames.rs` | how many control frames of HTTP/2 a connection sends |
+//! | `lingering.rs` | how long a connection that ends waits for the end of its client |
 //! | `shares.rs` | requests, watches and bytes of bodies of a user |
 //! | `deadline.rs` | how long a request may take |
 //! | `crate::flow_control` | how many requests of which users are executed at once |
