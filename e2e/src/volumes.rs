@@ -621,7 +621,8 @@ pub fn claim(name: &str, class: &str) -> Value {
 /// The manifest of a pod that uses these claims.
 pub fn pod(name: &str, claims: &[&str]) -> Value {
     let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
-    json!({"metadata": {"name": name}, "spec": {
+    let annotations = json!({"sim.coracle.dev/exit-after": "never"});
+    json!({"metadata": {"name": name, "annotations": annotations}, "spec": {
         "automountServiceAccountToken": false,
         "containers": [{"name": "c", "image": "img:1"}],
         "restartPolicy": "Never",

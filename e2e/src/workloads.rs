@@ -52,6 +52,10 @@ pub fn daemon_set(name: &str) -> Value {
 /// A Job whose pods run until they are deleted, unless the annotations of the template say otherwise.
 pub fn job(name: &str, annotations: Value) -> Value {
     let mut template = template(name, annotations);
+    let exit_after = &mut template["metadata"]["annotations"]["sim.coracle.dev/exit-after"];
+    if exit_after.is_null() {
+        *exit_after = json!("never");
+    }
     template["spec"]["restartPolicy"] = json!("Never");
     json!({"metadata": {"name": name}, "spec": {"template": template}})
 }

@@ -553,7 +553,11 @@ async fn jobs_run_to_their_end() -> Result<()> {
             ("logs job/report", &["the report\n"]),
             ("logs -f -l job-name=report --prefix", &["[pod/report-", "/report] the report\n"]),
             ("! logs job/report --previous", &["previous terminated container \"report\" in pod"]),
-            // A CronJob, and a Job of it by hand.
+            ("create job hello --image=busybox -- echo hi there", &["job.batch/hello created"]),
+            ("wait --for=condition=complete job/hello --timeout=30s", &["condition met"]),
+            ("logs job/hello", &["hi there\n"]),
+            // A CronJob, and a Job of it by hand. Pods of a namespace may run on.
+            ("annotate namespace default sim.coracle.dev/exit-after=never", &["annotated"]),
             (
                 "create cronjob nightly --image=registry.example/job:1 --schedule=@yearly",
                 &["cronjob.batch/nightly created"],

@@ -18,7 +18,7 @@ const REFUSAL: &str = "exceeded the limit of 400 pods in all namespaces (--max-p
 fn owners() -> Vec<(String, &'static str, Value)> {
     let selector = |app: &str| json!({"matchLabels": {"app": app}});
     let job = |app: &str, mode: &str| {
-        let mut template = template(app, json!({}));
+        let mut template = template(app, json!({"sim.coracle.dev/exit-after": "never"}));
         template["spec"]["restartPolicy"] = json!("Never");
         let parallelism = if mode == "Indexed" { 100_000 } else { i32::MAX };
         json!({"completionMode": mode, "completions": i32::MAX, "parallelism": parallelism, "template": template})

@@ -21,11 +21,14 @@ pub mod timers;
 pub mod tokens;
 
 use coracle_apiserver::serve::{ActionDeclaration, Extensions};
+use coracle_behavior::Profile;
 
 static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, &tokens::ACTIONS];
 
 /// The parts of a server that the generic one leaves to those who know the kinds.
-pub fn extensions() -> Extensions {
+///
+/// - `profile`: the behavior of simulated pods, of which the logs follow
+pub fn extensions(profile: Profile) -> Extensions {
     // Rules are compared with all that their author may do.
-    Extensions { actions: &ACTIONS, connect: Some(pods::connect), large_groups: &[rbac::GROUP] }
+    Extensions { actions: &ACTIONS, connect: Some(pods::connect(profile)), large_groups: &[rbac::GROUP] }
 }

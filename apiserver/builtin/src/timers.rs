@@ -3,4 +3,6 @@
 coracle_clock::timers! {
     /// The renewal of the identity Lease of an API server.
     pub IDENTITY_LEASE = semantic("identity-lease");
+    /// The next line of a log that a client follows.
+    pub FOLLOWED_LOG = semantic("followed-log");
 }

@@ -1,6 +1,8 @@
 //! Requests that are answered by those who know the kinds: POSTs that store no object of the resource in the path, and connections to
 //! whatever runs.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
@@ -13,7 +15,7 @@ use crate::request::options::{Query, WriteOptions};
 use crate::resource_info::{Connection, Subresource};
 
 /// The parts of a server that know its kinds.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct Extensions {
     /// Lists of the POSTs that have answers of their own.
     pub actions: &'static [&'static [ActionDeclaration]],
@@ -39,7 +41,7 @@ pub struct ActionDeclaration {
 pub type Action = for<'a> fn(ActionRequest<'a>) -> BoxFuture<'a, Result<Outcome>>;
 
 /// Answers a request for a connection.
-pub type Connect = for<'a> fn(ConnectRequest<'a>) -> BoxFuture<'a, Result<Connected>>;
+pub type Connect = Arc<dyn for<'a> Fn(ConnectRequest<'a>) -> BoxFuture<'a, Result<Connected>> + Send + Sync>;
 
 /// A POST, and the parts of the server that may answer it.
 pub struct ActionRequest<'a> {

@@ -133,7 +133,7 @@ impl Call<'_> {
         route: &Route,
         (subresource, connection): (&Subresource, Connection),
     ) -> Result<Response<Body>> {
-        let connect = self.shared.extensions.connect.filter(|_| takes(connection, self.method));
+        let connect = self.shared.extensions.connect.as_ref().filter(|_| takes(connection, self.method));
         let connect = connect.ok_or(Error::MethodNotAllowed)?;
         let target = self.target(&route.info)?;
         let request = ConnectRequest {

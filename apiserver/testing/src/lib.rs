@@ -88,7 +88,10 @@ impl TestServer {
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let authenticator = Authenticator::new(Vec::new(), clock);
         let config = Config::new(registry, authenticator, authorizer.clone(), signing_key, discovery);
-        let api = Api::new(Config { extensions: coracle_builtin::extensions(), ..config });
+        let api = Api::new(Config {
+            extensions: coracle_builtin::extensions(coracle_behavior::Profile::default()),
+            ..config
+        });
         let admin = UserInfo::new("admin", &[MASTERS]).authenticated();
         TestServer { api: api.for_peer(Peer::Known(Arc::new(admin))), resources, allocator, authorizer }
     }

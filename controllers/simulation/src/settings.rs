@@ -1,5 +1,6 @@
 //! Settings of the simulation that the API does not provide.
 
+use coracle_behavior::Profile;
 use coracle_volumes::VolumeSettings;
 
 /// The context of the simulation.
@@ -10,6 +11,8 @@ pub type Context = coracle_controller_runtime::Context<Settings>;
 pub struct Settings {
     /// The number of nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
     pub nodes: Option<usize>,
+    /// The behavior of pods that nothing else is said about.
+    pub profile: Profile,
     /// Settings that the controllers have, too.
     pub volumes: VolumeSettings,
 }

@@ -5,7 +5,7 @@
 //! - [`migration`] knows which CSI drivers took over from in-tree plugins, [`attachment`] which volumes are attached;
 //! - [`provisioner`] is the loop of all provisioners of directories, [`host_path`] the source of volumes of this machine;
 //! - [`indexes`] finds pods, volumes and attachments by what they refer to;
-//! - [`confined_fs`] is the only way to a file, and [`overrides`] reads the annotations that make an operation slow or fail.
+//! - [`confined_fs`] is the only way to a file.
 #![warn(missing_docs)]
 
 pub mod attachment;
@@ -14,7 +14,6 @@ pub mod confined_fs;
 pub mod host_path;
 pub mod indexes;
 pub mod migration;
-pub mod overrides;
 pub mod provisioner;
 pub mod search;
 mod settings;

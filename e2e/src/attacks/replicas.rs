@@ -67,6 +67,7 @@ fn stateful_sets() -> Vec<HostileRequest> {
 
 fn job_spec(app: &str, mode: &str, parallelism: i32) -> Value {
     let mut template = large_pods(app);
+    template["metadata"]["annotations"]["sim.coracle.dev/exit-after"] = json!("never");
     template["spec"]["restartPolicy"] = json!("Never");
     json!({
         "completionMode": mode, "completions": i32::MAX, "parallelism": parallelism, "backoffLimit": i32::MAX,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_object_meta::controller_ref;
-use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodCondition, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodCondition, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
@@ -88,6 +88,34 @@ pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -
     let since = ready_since(pod)?;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
     Some(left.try_into().unwrap_or_default())
+}
+
+/// When a container of a pod runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs to its end before the next one is started.
+    Init,
+    /// An init container that runs on beside the others.
+    Sidecar,
+    /// Runs once the init containers have ended and the sidecars have started.
+    Main,
+}
+
+/// A pod's init containers and then the others.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
+    let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
+    let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
+    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec)))
+}
+
+/// Whether a container is started again that exited with this code.
+pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    match container.restart_policy.as_deref().or(of_pod) {
+        Some("Never") => false,
+        Some("OnFailure") => code != 0,
+        _ => true,
+    }
 }
 
 /// A claim as a pod names it.

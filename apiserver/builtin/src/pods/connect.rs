@@ -3,6 +3,8 @@
 //! Nodes are simulated, so no such road ends anywhere but at a line of log; but a request is checked on its way as a real one
 //! is, and refused first for what is wrong with it.
 
+use std::sync::Arc;
+
 use coracle_apimachinery::error::Status;
 use coracle_apimachinery::field::{ErrorType, Errors, FieldError, Path};
 use coracle_apimachinery::names::{GroupKind, GroupResource};
@@ -11,22 +13,25 @@ use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::resource_info::{Connection, Subresource, api_version};
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::{Registry, parse};
-use coracle_apiserver::serve::{ConnectRequest, Connected};
-use futures::future::BoxFuture;
+use coracle_apiserver::serve::{Connect, ConnectRequest, Connected};
+use coracle_behavior::Profile;
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::pods::log::{self, Follower, LogOptions};
 
-/// Answers a request for a connection to a pod, a service or a node.
-pub fn connect(request: ConnectRequest<'_>) -> BoxFuture<'_, Result<Connected>> {
-    Box::pin(perform(request))
+/// Answers requests for connections to pods, services and nodes.
+///
+/// - `profile`: the behavior of pods that nothing else is said about
+pub fn connect(profile: Profile) -> Connect {
+    Arc::new(move |request| perform(request, profile).boxed())
 }
 
 /// Admits and checks a request for a connection, and answers the one for a log.
 ///
 /// # Errors
 /// 501 where a real server would now talk to a kubelet.
-async fn perform(request: ConnectRequest<'_>) -> Result<Connected> {
+async fn perform(request: ConnectRequest<'_>, profile: Profile) -> Result<Connected> {
     let ConnectRequest { registry, target, subresource, connection, query, caller } = request;
     match connection {
         Connection::Log => check_log_options(&target.name, query)?,
@@ -53,8 +58,10 @@ async fn perform(request: ConnectRequest<'_>) -> Result<Connected> {
         return Ok(Connected::Nothing);
     }
     if connection == Connection::Log {
-        let options = LogOptions::parse(query, registry.now())?;
-        if let Some(mut log) = log::of(&object, &options)? {
+        let now = registry.now();
+        let options = LogOptions::parse(query, now)?;
+        let writer = log::Writer::of(registry, &object, profile)?;
+        if let Some(mut log) = log::of(&object, &options, writer, now)? {
             let follows = log::follow(registry, target, &object, &mut log, options, revision)
                 .map(Follower::into_stream);
             return Ok(Connected::Text { text: log.text, follows });

@@ -11,7 +11,7 @@
 //! are restored from the statuses. A pod that starts without delay is written once.
 
 mod admission;
-mod behavior;
+mod inheritance;
 mod ip_pool;
 mod mounts;
 mod plan;
@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_behavior::{PodBehavior, Profile};
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
@@ -45,7 +46,7 @@ use crate::settings::{Context, Settings};
 use crate::simulated::{is_finished, is_ignored, is_silent};
 use crate::timers::POD_LIFECYCLE;
 use admission::{AdmittedPods, Rejection};
-use behavior::PodBehavior;
+use inheritance::Inheritance;
 use ip_pool::IpPool;
 use mounts::{Mounted, Mounts};
 use plan::{Observed, Plan, plan};
@@ -59,6 +60,8 @@ pub struct Kubelet {
     clock: Clock,
     recorder: Recorder,
     nodes: usize,
+    profile: Profile,
+    inheritance: Inheritance,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -98,6 +101,8 @@ impl Initialize<Settings> for Kubelet {
             clock: context.clock.clone(),
             recorder: context.recorder(NAME),
             nodes: context.settings.nodes.unwrap_or(0),
+            profile: context.settings.profile,
+            inheritance: Inheritance::new(context),
             pods: context.cache(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -129,6 +134,12 @@ impl Controller for Kubelet {
                 .into_iter()
                 .for_each(|name| queue.add(name));
         });
+        let pods = self.pods.clone();
+        let pods_of = move |namespace: &str| {
+            let ours = pods.in_namespace(namespace).into_iter().filter(is_ours);
+            ours.map(|pod| NamespacedName::of(pod.as_ref())).collect()
+        };
+        self.inheritance.sources(sources, &pods_of);
         let (pods, returns) = (self.pods.clone(), self.returns.clone());
         sources.on(&self.node_objects, move |change, queue| {
             let ready = |node: &Arc<Node>| ready_status(node) == Some("True");
@@ -200,7 +211,9 @@ impl Controller for Kubelet {
             self.records().insert(key.clone(), record);
             return Ok(Action::AwaitChange);
         }
-        let (behavior, warnings) = PodBehavior::of(&pod);
+        // It will be reconciled once the namespace is known.
+        let Some(inherited) = self.inheritance.of(&pod) else { return Ok(Action::AwaitChange) };
+        let (behavior, warnings) = PodBehavior::of(&pod, &inherited, self.profile);
         let recorder = self.recorder.on(&node.name());
         if let Some(node) = node_object.filter(|_| record.state.is_none())
             && let Err(rejection) = self.admit(&pod, &node)

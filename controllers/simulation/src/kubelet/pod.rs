@@ -3,18 +3,7 @@
 use std::time::Duration;
 
 use coracle_controller_runtime::cache::NamespacedName;
-use coracle_kinds::resources::is_sidecar;
-use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodSpec};
-
-/// When a container of a pod runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Runs to its end before the next one is started.
-    Init,
-    /// An init container that runs on beside the others.
-    Sidecar,
-    Main,
-}
+use k8s_openapi::api::core::v1::Pod;
 
 /// Whether a pod is to be stopped and deleted by its kubelet. Without a grace period the API server deletes it at once, unless
 /// finalizers keep it as it is; a pod that has neither was left so by a server that ended between the two writes of its deletion.
@@ -28,23 +17,6 @@ pub fn waits_for_removal(pod: &Pod) -> bool {
 pub fn full_name(pod: &Pod) -> String {
     let NamespacedName { namespace, name } = NamespacedName::of(pod);
     format!("{name}_{namespace}({})", pod.metadata.uid.as_deref().unwrap_or_default())
-}
-
-/// A pod's init containers and then the others.
-pub fn specs(pod: &Pod) -> impl Iterator<Item = (Role, &Spec)> {
-    let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
-    let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
-    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec)))
-}
-
-/// Whether a container is started again that exited with this code.
-pub fn is_restarted(pod: &Pod, spec: &Spec, code: i32) -> bool {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-    match spec.restart_policy.as_deref().or(of_pod) {
-        Some("Never") => false,
-        Some("OnFailure") => code != 0,
-        _ => true,
-    }
 }
 
 /// The time that the containers of a pod may take to exit.

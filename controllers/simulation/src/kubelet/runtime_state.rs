@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
+use coracle_behavior::PodBehavior;
 use coracle_controller_runtime::events::EventType;
+use coracle_kinds::pods::{Role, containers, restarts_after};
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::behavior::PodBehavior;
-use super::pod::{Role, closed_gates, full_name, grace_period, is_restarted, specs, waits_for_removal};
+use super::pod::{closed_gates, full_name, grace_period, waits_for_removal};
 
 /// The kubelet's: a container that exits again and again waits so long, then twice as long each time, at most ...
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
@@ -115,7 +116,7 @@ impl Progress {
 
 impl PodRuntimeState {
     pub fn begin(pod: &Pod, now: Timestamp) -> PodRuntimeState {
-        let containers = specs(pod).map(|(role, spec)| Container::new(role, spec)).collect();
+        let containers = containers(pod).map(|(role, spec)| Container::new(role, spec)).collect();
         PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
     }
 
@@ -210,10 +211,13 @@ impl PodRuntimeState {
         }
     }
 
+    /// The pod has ended. If it was stopped, containers that never ran are lost; else they wait for ever, behind an init container that
+    /// failed.
     fn finish(&mut self, now: Timestamp) {
         for container in &mut self.containers {
             match &container.state {
                 State::Running { .. } => container.exit(0, now),
+                State::Waiting if self.stop.is_none() => {}
                 State::Waiting => container.state = State::Exited(Exit { code: KILLED, ran: None }),
                 State::BackOff { .. } => {
                     container.state =
@@ -229,22 +233,18 @@ impl PodRuntimeState {
         self.end = Some(if succeeded { End::Succeeded } else { End::Failed });
     }
 
+    /// Init containers run one after another, each to its success; the others start together once all of those have ended.
     fn run(&mut self, pod: &Pod, behavior: &PodBehavior, now: Timestamp, progress: &mut Progress) {
-        for (container, (role, spec)) in self.containers.iter_mut().zip(specs(pod)) {
-            match role {
-                Role::Init | Role::Sidecar if container.state == State::Waiting => {
-                    container.start(spec, now, progress);
-                    // Nothing is scripted about init containers: they do their work at once.
-                    match role {
-                        Role::Init => {
-                            container.exit(0, now);
-                            container.is_ready = true;
-                        }
-                        _ => container.is_ready = true,
-                    }
+        for (container, (role, spec)) in self.containers.iter_mut().zip(containers(pod)) {
+            container.run(pod, spec, behavior, now, progress);
+            match (role, &container.state) {
+                (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
+                (Role::Init, State::Exited(_)) => {
+                    self.finish(now);
+                    return;
                 }
-                Role::Init | Role::Sidecar => {}
-                Role::Main => container.run(pod, spec, behavior, now, progress),
+                (Role::Init, _) => return,
+                _ => {}
             }
         }
         if self.main_containers().all(|container| matches!(container.state, State::Exited(_))) {
@@ -303,7 +303,7 @@ impl Container {
         matches!(self.state, State::Running { .. })
     }
 
-    /// Moves a main container on until nothing more is due.
+    /// Moves a container on until nothing more is due.
     fn run(
         &mut self,
         pod: &Pod,
@@ -316,22 +316,31 @@ impl Container {
             match self.state.clone() {
                 State::Waiting => self.start(spec, now, progress),
                 State::Running { since } => {
-                    if let Some(at) = behavior.exit_after.map(|delay| after(since, delay)) {
+                    if let Some(ending) = behavior.ending(pod, self.role, spec) {
+                        let at = after(since, ending.after);
                         if at <= now {
-                            self.exit(behavior.exit_code, now);
+                            self.exit(ending.code, now);
                             continue;
                         }
                         progress.wake_at(at);
                     }
-                    let ready_at = after(since, behavior.ready_after);
-                    self.is_ready = !behavior.never_ready && ready_at <= now;
-                    if !self.is_ready && !behavior.never_ready {
+                    let (ready_after, is_ever_ready) = match self.role {
+                        Role::Init => (Duration::ZERO, false),
+                        Role::Sidecar => (Duration::ZERO, true),
+                        Role::Main => (behavior.ready_after, !behavior.never_ready),
+                    };
+                    let ready_at = after(since, ready_after);
+                    self.is_ready = is_ever_ready && ready_at <= now;
+                    if !self.is_ready && is_ever_ready {
                         progress.wake_at(ready_at);
                     }
                     return;
                 }
                 State::Exited(exit) => {
-                    if !is_restarted(pod, spec, exit.code) {
+                    // An init container that succeeded counts as ready, and is never started again.
+                    let is_done = self.role == Role::Init && exit.code == 0;
+                    if is_done || !restarts_after(pod, spec, exit.code) {
+                        self.is_ready = is_done;
                         return;
                     }
                     let ran = exit.ran.map(|(from, to)| to.duration_since(from));

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use coracle_kinds::pods::{Role, containers};
 use k8s_openapi::api::core::v1::{
     Container as Spec, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
@@ -11,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::admission::Rejection;
-use super::pod::{Role, full_name, specs};
+use super::pod::full_name;
 use super::runtime_state::{Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, State};
 
 /// Where a pod is.
@@ -43,7 +44,7 @@ pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> Value {
 
 fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> PodStatus {
     let list = |is_listed: fn(Role) -> bool| -> Option<Vec<ContainerStatus>> {
-        let listed = state.containers.iter().zip(specs(pod)).filter(|(_, (role, _))| is_listed(*role));
+        let listed = state.containers.iter().zip(containers(pod)).filter(|(_, (role, _))| is_listed(*role));
         let list: Vec<_> =
             listed.map(|(container, (_, spec))| container_status(pod, container, spec)).collect();
         (!list.is_empty()).then_some(list)

@@ -13,7 +13,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::overrides::{self, PREFIX, count, duration};
+use coracle_behavior::overrides::{self, PREFIX, count, duration};
 
 /// How long an operation takes, and how often it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -41,7 +41,7 @@ impl<T: Declared> FromArgMatches for Flags<T> {
     }
 }
 
-/// Whether the command has the flag, and its value is from the command line.
+/// Whether the command has the flag, and its value is from the command line or the environment.
 pub fn is_given<T>(flag: &Flag<T>, matches: &ArgMatches) -> bool {
     let is_switch = flag.values == Values::Switch;
     matches.try_contains_id(flag.name).unwrap_or(false) && (!is_switch || matches.get_flag(flag.name))
@@ -56,6 +56,10 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
         None => help,
     };
     let argument = Arg::new(flag.name).long(flag.name).help(help);
+    let argument = match flag.usage.environment {
+        Some(variable) => argument.env(variable).hide_env_values(true),
+        None => argument,
+    };
     let argument = match flag.usage.needs {
         Some(other) => argument.requires(other),
         None => argument,

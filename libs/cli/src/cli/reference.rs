@@ -113,7 +113,9 @@ fn row(text: &mut String, arg: &Arg) {
     };
     let short = arg.get_short().map(|letter| format!("`-{letter}`, ")).unwrap_or_default();
     let range = range_of(name).unwrap_or_default();
-    let _ = writeln!(text, "| {short}`--{name}{value}` | {default} | {range} | {help}{words} |");
+    let variable = arg.get_env().map(|name| format!("; also by `{}`", name.to_string_lossy()));
+    let variable = variable.unwrap_or_default();
+    let _ = writeln!(text, "| {short}`--{name}{value}` | {default} | {range} | {help}{words}{variable} |");
 }
 
 /// The range of the flag of this name.

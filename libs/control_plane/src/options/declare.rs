@@ -74,6 +74,8 @@ pub struct Usage {
     pub drop_in: bool,
     /// The default of `serve`, if it is not that of the library.
     pub serve_default: Option<&'static str>,
+    /// The environment variable with the value, if the flag is not given.
+    pub environment: Option<&'static str>,
     /// The flag without which this one is refused.
     pub needs: Option<&'static str>,
     /// The help, if it is not the documentation of the option.
@@ -81,7 +83,8 @@ pub struct Usage {
 }
 
 /// The usage of a flag of `coracle serve`.
-pub const SERVE: Usage = Usage { serve: true, drop_in: false, serve_default: None, needs: None, help: None };
+pub const SERVE: Usage =
+    Usage { serve: true, drop_in: false, serve_default: None, environment: None, needs: None, help: None };
 /// The usage of a flag of the drop-in `kube-apiserver`.
 pub const DROP_IN: Usage = Usage { serve: false, drop_in: true, ..SERVE };
 /// The usage of a flag of both.
@@ -90,6 +93,10 @@ pub const BOTH: Usage = Usage { drop_in: true, ..SERVE };
 impl Usage {
     pub(crate) const fn with_serve_default(self, text: &'static str) -> Usage {
         Usage { serve_default: Some(text), ..self }
+    }
+
+    pub(crate) const fn with_environment(self, variable: &'static str) -> Usage {
+        Usage { environment: Some(variable), ..self }
     }
 
     pub(crate) const fn needs(self, flag: &'static str) -> Usage {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use coracle_apimachinery::features;
 use coracle_apiserver::serve::GoawayChance;
+use coracle_behavior::Profile;
 use coracle_builtin::authorization::Mode;
 use coracle_storage::log::Durability;
 
@@ -261,6 +262,21 @@ impl Form<Mode> for Authorization {
             Mode::AlwaysAllow => "AlwaysAllow",
         };
         Some(name.to_owned())
+    }
+}
+
+/// A profile of the simulation.
+pub struct ProfileName;
+
+impl Form<Profile> for ProfileName {
+    const VALUES: Values = Values::Choice(Profile::NAMES);
+
+    fn read(&self, texts: &[OsString]) -> Result<Profile, String> {
+        last(texts)?.parse()
+    }
+
+    fn write(&self, profile: &Profile) -> Option<String> {
+        Some(profile.to_string())
     }
 }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::serve::GoawayChance;
+use coracle_behavior::Profile;
 use coracle_builtin::admission::{PluginError, PluginSelection};
 use coracle_builtin::authorization::Mode;
 use coracle_builtin::services::ServiceUrl;
@@ -35,8 +36,8 @@ pub use etcd::Etcd;
 pub use values::Values;
 
 use form::{
-    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, NameOrNone, Parsed, Selection, Switch,
-    When,
+    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, NameOrNone, Parsed, ProfileName,
+    Selection, Switch, When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
@@ -94,6 +95,11 @@ options! {
         /// The number of simulated nodes, up to 5000; 0 for none.
         nodes: usize = 1,
             "nodes" "N" as range::NODES, SERVE;
+        /// The behavior of simulated containers that no annotation says anything about. `realistic`: they do what their commands say
+        /// plainly, and others complete unless they would be restarted; `inert`: all run until they are stopped.
+        simulation_profile: Profile = Profile::Realistic,
+            "simulation-profile" "PROFILE" as ProfileName,
+            SERVE.with_environment("CORACLE_SIMULATION_PROFILE");
         /// The StorageClass that is made at the start and is the default.
         default_storage_class: Option<String> = Some("standard".to_owned()),
             "default-storage-class" "NAME" as NameOrNone, SERVE.with_help(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_behavior::Profile;
 use coracle_clock::Clock;
 use coracle_controller_runtime::leader;
 use coracle_controller_runtime::metrics::Metrics;
@@ -28,6 +29,7 @@ pub struct Controllers {
     pub settings: Settings,
     /// The number of nodes to simulate.
     pub nodes: usize,
+    pub profile: Profile,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -51,8 +53,11 @@ impl Controllers {
 
     /// Runs those that are selected until the future is dropped. They share their caches.
     fn run(self) -> BoxFuture<'static, ()> {
-        let simulation =
-            coracle_simulation::Settings { nodes: Some(self.nodes), volumes: self.settings.volumes.clone() };
+        let simulation = coracle_simulation::Settings {
+            nodes: Some(self.nodes),
+            profile: self.profile,
+            volumes: self.settings.volumes.clone(),
+        };
         let context = Context::new(self.client, self.clock, self.metrics, self.settings);
         let is_selected = |name: &str| (self.is_selected)(name);
         let controllers: Vec<_> =

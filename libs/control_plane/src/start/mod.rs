@@ -113,6 +113,7 @@ async fn start_phases(
         readiness: readiness.clone(),
         settings,
         nodes: options.nodes,
+        profile: options.simulation_profile,
         is_selected,
     };
     controllers.start(store.has_other_writers(), started);

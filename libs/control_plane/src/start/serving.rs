@@ -105,7 +105,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         authenticator,
         authorizer,
         signing_key,
-        extensions: coracle_builtin::extensions(),
+        extensions: coracle_builtin::extensions(options.simulation_profile),
         discovery,
         health,
         metrics,

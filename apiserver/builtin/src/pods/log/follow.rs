@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use coracle_apimachinery::object_meta::ObjectMeta;
-use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{ObjectIndex, Registry, Stored, Target, parse};
 use coracle_clock::Clock;
 use coracle_storage::{Key, Revision, Store, Watcher};
 use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
 
-use super::{ContainerLog, Following, LogOptions, is_running, started, status, text};
+use super::{ContainerLog, ContainerRun, Following, LogLine, LogOptions, status};
+use crate::timers::FOLLOWED_LOG;
 
 /// What is appended to a log.
 pub struct Follower {
@@ -58,19 +58,40 @@ impl Follower {
 
     /// The text that was appended, as it is sent; None at the end.
     async fn next(&mut self) -> Option<String> {
-        while !self.is_done && self.following.left != Some(0) {
-            let sent = match self.changed().await {
-                Some(pod) => self.observe(&pod),
-                None => {
-                    self.is_done = true;
-                    String::new()
-                }
-            };
+        loop {
+            let sent = self.due();
             if !sent.is_empty() {
                 return Some(sent);
             }
+            if self.is_done || self.following.left == Some(0) {
+                return None;
+            }
+            let clock = self.clock.clone();
+            let next = self.following.lines.get(self.following.passed).map(|line| line.time);
+            let due = async move {
+                match next {
+                    Some(time) => clock.until(&FOLLOWED_LOG, time).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                pod = self.changed() => match pod {
+                    Some(pod) => self.observe(&pod),
+                    None => self.is_done = true,
+                },
+                () = due => {}
+            }
         }
-        None
+    }
+
+    /// The lines that are due by now, as they are sent.
+    fn due(&mut self) -> String {
+        let now = self.clock.now();
+        let Following { lines, passed, left, .. } = &mut self.following;
+        let due: Vec<&LogLine> = lines[*passed..].iter().take_while(|line| line.time <= now).collect();
+        *passed += due.len();
+        self.options.render(due.into_iter(), left)
     }
 
     /// The pod after its next change; None once it is deleted.
@@ -97,21 +118,33 @@ impl Follower {
         }
     }
 
-    /// What is to be sent after a change of the pod.
-    fn observe(&mut self, pod: &Value) -> String {
-        let Following { container, started_at, read, left } = &mut self.following;
-        let status = status(pod, container)
-            .filter(|status| pod.uid() == self.uid && started(status, "state") == Some(started_at.as_str()));
-        // A restarted container has a log of its own.
-        self.is_done = !status.is_some_and(is_running);
-        if status.is_none() {
-            return String::new();
+    /// Takes notice of a change of the pod.
+    fn observe(&mut self, pod: &Value) {
+        let now = self.clock.now();
+        let Following { writer, container, started_at, lines, passed, .. } = &mut self.following;
+        let status = status(pod, container).filter(|_| pod.uid() == self.uid);
+        let run = status.and_then(|status| ContainerRun::of(status, "state"));
+        let Some(run) = run.filter(|run| run.started_at == started_at) else {
+            // A restarted container has a log of its own.
+            lines.truncate(*passed);
+            self.is_done = true;
+            return;
+        };
+        let changed = writer.lines(pod, container, run.started);
+        let texts = |lines: &[LogLine]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+        let is_appended = texts(&changed).starts_with(&texts(lines));
+        // A log that was replaced is a new one, and nothing is written in the past.
+        let known = if is_appended { lines.len() } else { 0 };
+        if !is_appended {
+            (*passed, *lines) = (0, Vec::new());
         }
-        let text = text(pod, container);
-        // A log that was replaced is a new one.
-        let appended = text.strip_prefix(read.as_str()).unwrap_or(&text).trim_start_matches('\n');
-        let sent = self.options.render(appended.lines(), &rfc3339(self.clock.now()), left);
-        *read = text;
-        sent
+        lines
+            .extend(changed.into_iter().skip(known).map(|line| LogLine { time: line.time.max(now), ..line }));
+        if run.finished.is_some() {
+            let written = lines.iter().take_while(|line| run.has_written(line, now)).count().max(*passed);
+            lines.truncate(written);
+            lines[*passed..].iter_mut().for_each(|line| line.time = line.time.min(now));
+            self.is_done = true;
+        }
     }
 }

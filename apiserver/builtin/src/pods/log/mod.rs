@@ -1,20 +1,26 @@
-//! The log of a simulated container: what an annotation of the pod says, or one line, written when the container starts.
+//! The log of a simulated container: the text of an annotation, what its command says that it writes, or one line.
 //!
-//! A container's log can be followed (`follow.rs`) while it runs: what is appended to the annotation meanwhile is appended to the log.
+//! A container's log can be followed (`follow.rs`) while it runs: what it writes meanwhile is sent when it is due, and what is appended to
+//! the annotation is appended to the log.
 
 mod follow;
 
+use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::field::quote;
-use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::object_meta::ObjectMeta as _;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
+use coracle_behavior::command::Line;
+use coracle_behavior::inheritance::{Overrides, inherited};
+use coracle_behavior::{PodBehavior, Profile};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 use serde_json::Value;
 
 pub use follow::{Follower, follow};
-
-/// The annotation with the log of each container of a pod.
-const LOG: &str = "sim.coracle.dev/log";
 
 /// What a client wants of a log: the PodLogOptions of its request.
 #[derive(Clone, Debug, Default)]
@@ -58,23 +64,33 @@ impl LogOptions {
         })
     }
 
-    /// Lines that were written at a time, as they are sent. `left`: how many bytes may still be sent.
-    fn render<'a>(&self, lines: impl Iterator<Item = &'a str>, at: &str, left: &mut Option<usize>) -> String {
-        // As kubelets print it, whose clocks are finer.
-        let stamp = match at.strip_suffix('Z') {
-            Some(seconds) if self.timestamps => format!("{seconds}.000000000Z "),
-            _ => String::new(),
-        };
-        let mut text: String = lines.flat_map(|line| [stamp.as_str(), line, "\n"]).collect();
+    /// Lines as they are sent. `left`: the bytes that may still be sent.
+    fn render<'a>(&self, lines: impl Iterator<Item = &'a LogLine>, left: &mut Option<usize>) -> String {
+        let mut sent = String::new();
+        for LogLine { time, text } in lines {
+            if self.timestamps {
+                sent.push_str(&time.strftime("%Y-%m-%dT%H:%M:%S.%9fZ ").to_string());
+            }
+            sent.push_str(text);
+        }
         if let Some(left) = left {
             // No half of a character.
-            let end = (0..=text.len().min(*left)).rev().find(|end| text.is_char_boundary(*end));
-            let is_cut = text.len() > *left;
-            text.truncate(end.unwrap_or(0));
-            *left = if is_cut { 0 } else { *left - text.len() };
+            let end = (0..=sent.len().min(*left)).rev().find(|end| sent.is_char_boundary(*end));
+            let is_cut = sent.len() > *left;
+            sent.truncate(end.unwrap_or(0));
+            *left = if is_cut { 0 } else { *left - sent.len() };
         }
-        text
+        sent
     }
+}
+
+/// A line of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LogLine {
+    /// The time at which it is written, which may be yet to come.
+    time: Timestamp,
+    /// The text, with its line feed if it has one.
+    text: String,
 }
 
 /// The log of a container that has started.
@@ -88,19 +104,97 @@ pub struct ContainerLog {
 
 #[derive(Debug)]
 struct Following {
+    writer: Writer,
     container: String,
     /// When the container started; a restarted one has a log of its own.
     started_at: String,
-    /// The whole log, sent or not.
-    read: String,
+    /// The whole log.
+    lines: Vec<LogLine>,
+    /// The number of lines that were sent, or left out.
+    passed: usize,
     left: Option<usize>,
 }
+
+/// The writer of the logs of a pod's containers: what they are made from beside the pod.
+#[derive(Clone, Debug, Default)]
+pub struct Writer {
+    /// The behavior of pods that nothing else is said about.
+    pub profile: Profile,
+    /// The overrides of owners and of the namespace.
+    pub inherited: Vec<Overrides>,
+}
+
+impl Writer {
+    /// The writer of a pod's logs.
+    ///
+    /// # Errors
+    /// Those of reading its owners and its namespace.
+    pub fn of(cluster: &impl Cluster, pod: &Value, profile: Profile) -> Result<Writer> {
+        let meta = |group: &str, resource: &str, namespace: &str, name: &str| -> Result<Option<ObjectMeta>> {
+            let object = cluster.get(&GroupResource::new(group, resource), namespace, name)?;
+            // The storage has no metadata of another form.
+            Ok(object.and_then(|mut object| serde_json::from_value(object["metadata"].take()).ok()))
+        };
+        let namespace = meta("", "namespaces", "", pod.namespace())?;
+        let pod_meta: ObjectMeta = serde_json::from_value(pod["metadata"].clone()).unwrap_or_default();
+        let inherited = inherited(&pod_meta, namespace.as_ref(), |kind, name| {
+            let (group, resource) = kind.resource();
+            meta(group, resource, pod.namespace(), name).ok().flatten()
+        });
+        Ok(Writer { profile, inherited })
+    }
+
+    /// The whole log of a container that started at a time, as long as nothing stops it.
+    fn lines(&self, pod: &Value, container: &str, started: Timestamp) -> Vec<LogLine> {
+        let Ok(pod) = Pod::deserialize(pod) else { return Vec::new() };
+        let (behavior, _) = PodBehavior::of(&pod, &self.inherited, self.profile);
+        let mut containers = coracle_kinds::pods::containers(&pod);
+        let Some((role, spec)) = containers.find(|(_, spec)| spec.name == container) else {
+            return Vec::new();
+        };
+        let lines = behavior.log(&pod, role, spec, started).into_iter().map(|Line { at, text }| {
+            let passed = SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX);
+            LogLine { time: started.saturating_add(passed).unwrap_or(Timestamp::MAX), text }
+        });
+        lines.collect()
+    }
+}
+
+/// A run of a container, by its status.
+#[derive(Clone, Copy, Debug)]
+struct ContainerRun<'a> {
+    started_at: &'a str,
+    started: Timestamp,
+    /// None: it is running.
+    finished: Option<Timestamp>,
+}
+
+impl ContainerRun<'_> {
+    /// The run in a state; None if it did not start.
+    fn of<'a>(status: &'a Value, state: &str) -> Option<ContainerRun<'a>> {
+        let state = ["running", "terminated"].iter().map(|kind| &status[state][kind]);
+        let state = state.into_iter().find(|state| state["startedAt"].is_string())?;
+        let started_at = state["startedAt"].as_str()?;
+        let finished = state["finishedAt"].as_str().and_then(|time| time.parse().ok());
+        Some(ContainerRun { started_at, started: started_at.parse().ok()?, finished })
+    }
+
+    /// Whether a line was written by now. The end is known to the second.
+    fn has_written(&self, line: &LogLine, now: Timestamp) -> bool {
+        match self.finished {
+            None => line.time <= now,
+            Some(finished) => line.time < finished.saturating_add(SECOND).unwrap_or(Timestamp::MAX),
+        }
+    }
+}
+
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// What a kubelet would send of a container's log. None where no kubelet has reported the pod, so there is none to ask.
 ///
 /// # Errors
 /// The kubelet's, about containers that have no log yet.
-pub fn of(pod: &Value, options: &LogOptions) -> Result<Option<ContainerLog>> {
+pub fn of(pod: &Value, options: &LogOptions, writer: Writer, now: Timestamp) -> Result<Option<ContainerLog>> {
     const LISTS: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     if LISTS.iter().all(|list| pod["status"][list].as_array().is_none_or(Vec::is_empty)) {
         return Ok(None);
@@ -112,33 +206,28 @@ pub fn of(pod: &Value, options: &LogOptions) -> Result<Option<ContainerLog>> {
         let message = format!("container {container} in pod {pod_name} is not available");
         return Err(Error::bad_request(message));
     };
-    let (now, before) = (started(status, "state"), started(status, "lastState"));
+    let (last, before) = (ContainerRun::of(status, "state"), ContainerRun::of(status, "lastState"));
     if options.previous && before.is_none() {
         let message = format!("previous terminated container {container} in pod {pod_name} not found");
         return Err(Error::bad_request(message));
     }
-    let wanted = if options.previous { before } else { now.or(before) };
-    let Some(started_at) = wanted else {
+    let wanted = if options.previous { before } else { last.or(before) };
+    let Some(run) = wanted else {
         let reason = status.pointer("/state/waiting/reason").and_then(Value::as_str).unwrap_or_default();
         let message = format!("container {container} in pod {pod_name} is waiting to start: {reason}");
         return Err(Error::bad_request(message));
     };
-    let read = text(pod, name);
-    // All lines were written when the container started.
-    let is_recent =
-        options.since.is_none_or(|since| started_at.parse().is_ok_and(|at: Timestamp| at >= since));
-    let lines: Vec<&str> = read.lines().filter(|_| is_recent).collect();
-    let first = lines.len().saturating_sub(options.tail_lines.unwrap_or(lines.len()));
+    let lines = writer.lines(pod, name, run.started);
+    let passed = lines.iter().take_while(|line| run.has_written(line, now)).count();
+    let is_recent = |line: &&LogLine| options.since.is_none_or(|since| line.time >= since);
+    let recent: Vec<&LogLine> = lines[..passed].iter().filter(is_recent).collect();
+    let first = recent.len().saturating_sub(options.tail_lines.unwrap_or(recent.len()));
     let mut left = options.limit_bytes;
-    let sent = options.render(lines.into_iter().skip(first), started_at, &mut left);
+    let text = options.render(recent.into_iter().skip(first), &mut left);
     let follows = options.follow && !options.previous && is_running(status);
-    let following = follows.then(|| Following {
-        container: name.to_owned(),
-        started_at: started_at.to_owned(),
-        read,
-        left,
-    });
-    Ok(Some(ContainerLog { text: sent, following }))
+    let (container, started_at) = (name.to_owned(), run.started_at.to_owned());
+    let following = follows.then_some(Following { writer, container, started_at, lines, passed, left });
+    Ok(Some(ContainerLog { text, following }))
 }
 
 fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
@@ -149,19 +238,6 @@ fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
 
 fn is_running(status: &Value) -> bool {
     status["state"]["running"].is_object()
-}
-
-/// When the container of a state started.
-fn started<'a>(status: &'a Value, state: &str) -> Option<&'a str> {
-    ["running", "terminated"].iter().find_map(|kind| status[state][kind]["startedAt"].as_str())
-}
-
-/// The whole log of a container.
-fn text(pod: &Value, container: &str) -> String {
-    match pod["metadata"]["annotations"][LOG].as_str() {
-        Some(text) => text.to_owned(),
-        None => format!("container {container} is simulated: it does nothing, and has nothing to say"),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn pod(state: Value, last: Value) -> Value {
 
 fn read(pod: &Value, query: &str) -> Result<Option<ContainerLog>> {
     let now = "2026-01-01T00:01:00Z".parse().unwrap();
-    of(pod, &LogOptions::parse(&Query::parse(query), now)?)
+    of(pod, &LogOptions::parse(&Query::parse(query), now)?, Writer::default(), now)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn logs_are_those_of_containers_that_have_started() {
 #[test]
 fn logs_are_what_an_annotation_says() {
     let mut scripted = pod(json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}), json!({}));
-    scripted["metadata"]["annotations"] = json!({LOG: "one\ntwö\nthree"});
+    scripted["metadata"]["annotations"] = json!({"sim.coracle.dev/log": "one\ntwö\nthree"});
     for (query, want, left) in [
         ("", "one\ntwö\nthree\n", None),
         ("follow=true", "one\ntwö\nthree\n", Some(None)),
@@ -82,4 +82,39 @@ fn logs_are_what_an_annotation_says() {
         json!({"terminated": {"startedAt": "2026-01-01T00:00:00Z"}});
     let log = read(&scripted, "follow=true").unwrap().unwrap();
     assert!(log.following.is_none(), "a container that has ended writes no more");
+}
+
+#[test]
+fn logs_have_what_the_command_has_written_by_now() {
+    let written = |state: Value, last: Value| {
+        let mut pod = pod(state, last);
+        pod["spec"]["containers"][0]["command"] =
+            json!(["sh", "-c", "echo a; sleep 2; echo b; sleep 30; echo c"]);
+        pod
+    };
+    let running = |since: &str| json!({"running": {"startedAt": since}});
+    let ended = |at: &str| json!({"terminated": {"startedAt": "2026-01-01T00:00:10Z", "finishedAt": at}});
+    for (case, pod, query, want) in [
+        ("at the start", written(running("2026-01-01T00:01:00Z"), json!({})), "", "a\n"),
+        ("before a line", written(running("2026-01-01T00:00:59Z"), json!({})), "", "a\n"),
+        ("after it", written(running("2026-01-01T00:00:58Z"), json!({})), "", "a\nb\n"),
+        ("its last seconds", written(running("2026-01-01T00:00:57Z"), json!({})), "sinceSeconds=2", "b\n"),
+        (
+            "times",
+            written(running("2026-01-01T00:00:50Z"), json!({})),
+            "timestamps=true&tailLines=1",
+            "2026-01-01T00:00:52.000000000Z b\n",
+        ),
+        ("it was stopped", written(ended("2026-01-01T00:00:11Z"), json!({})), "", "a\n"),
+        ("in the second of a line", written(ended("2026-01-01T00:00:12Z"), json!({})), "", "a\nb\n"),
+        ("it has ended", written(ended("2026-01-01T00:00:42Z"), json!({})), "", "a\nb\nc\n"),
+        (
+            "the one before",
+            written(running("2026-01-01T00:00:59Z"), ended("2026-01-01T00:00:42Z")),
+            "previous=true",
+            "a\nb\nc\n",
+        ),
+    ] {
+        assert_eq!(read(&pod, query).unwrap().unwrap().text, want, "{case}");
+    }
 }

@@ -1,11 +1,11 @@
 //! What to do about a pod now: which status to write, which events to record, whether to delete it, and when to reconcile again.
 //! Pure: from the pod, its state so far, and the time.
 
+use coracle_behavior::PodBehavior;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::behavior::PodBehavior;
 use super::pod::waits_for_removal;
 use super::runtime_state::{PodEvent, PodRuntimeState};
 use super::status::{self, Addresses};

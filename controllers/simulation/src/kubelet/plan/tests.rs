@@ -1,6 +1,7 @@
 use super::*;
 use std::net::Ipv4Addr;
 
+use coracle_behavior::Profile;
 use coracle_controller_runtime::events::EventType;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use k8s_openapi::jiff::ToSpan;
@@ -45,7 +46,7 @@ impl Scenario {
 
     /// What is written at a time, if anything is.
     fn at(&mut self, millis: i64) -> Option<String> {
-        let (behavior, warnings) = PodBehavior::of(&self.pod);
+        let (behavior, warnings) = PodBehavior::of(&self.pod, &[], Profile::Realistic);
         assert_eq!(warnings, [""; 0]);
         let now = self.start + millis.milliseconds();
         let addresses = Addresses {
@@ -120,6 +121,7 @@ fn show(container: &ContainerStatus) -> String {
 fn what_is_written_and_when() {
     let container = |name: &str| json!({"name": name, "image": "img:1"});
     let sidecar = |name: &str| json!({"name": name, "image": "img:1", "restartPolicy": "Always"});
+    let script = |text: &str| json!({"name": "c", "image": "img:1", "command": ["sh", "-c", text]});
     type Steps = Vec<(i64, Option<&'static str>, Option<i64>)>;
     type Case = (&'static str, &'static [(&'static str, &'static str)], Value, Steps);
     let cases: Vec<Case> = vec![
@@ -199,6 +201,72 @@ fn what_is_written_and_when() {
                 (601_000, Some("Running c:running+1 Ready"), Some(1_202_000)),
                 (1_202_000, Some("Running c:running+2 Ready"), Some(1_803_000)),
             ],
+        ),
+        (
+            "a command that ends",
+            &[],
+            json!({"restartPolicy": "OnFailure", "containers": [script("sleep 2; exit 1"), script("true")]}),
+            vec![
+                (0, Some("Running c:running c:Completed(0) (ContainersNotReady)"), Some(2000)),
+                (2000, Some("Running c:running+1 c:Completed(0) (ContainersNotReady)"), Some(4000)),
+                (
+                    4000,
+                    Some("Running c:CrashLoopBackOff+1 c:Completed(0) (ContainersNotReady)"),
+                    Some(14_000),
+                ),
+            ],
+        ),
+        (
+            "nothing is known of its command",
+            &[],
+            json!({"restartPolicy": "Never"}),
+            vec![
+                (0, Some("Running c:running Ready"), Some(1000)),
+                (1000, Some("Succeeded c:Completed(0) (PodCompleted)"), None),
+            ],
+        ),
+        (
+            "init containers take their time",
+            &[],
+            json!({"initContainers": [script("sleep 2"), sidecar("b"), script("sleep 1")]}),
+            vec![
+                (
+                    0,
+                    Some(
+                        "Pending c:running b:PodInitializing c:PodInitializing c:PodInitializing (ContainersNotReady)",
+                    ),
+                    Some(2000),
+                ),
+                (
+                    2000,
+                    Some("Pending c:Completed(0) b:running c:running c:PodInitializing (ContainersNotReady)"),
+                    Some(3000),
+                ),
+                (3000, Some("Running c:Completed(0) b:running c:Completed(0) c:running Ready"), None),
+            ],
+        ),
+        (
+            "an init container fails again and again",
+            &[],
+            json!({"initContainers": [script("false")]}),
+            vec![
+                (
+                    0,
+                    Some("Pending c:CrashLoopBackOff+1 c:PodInitializing (ContainersNotReady)"),
+                    Some(10_000),
+                ),
+                (
+                    10_000,
+                    Some("Pending c:CrashLoopBackOff+2 c:PodInitializing (ContainersNotReady)"),
+                    Some(30_000),
+                ),
+            ],
+        ),
+        (
+            "an init container fails for good",
+            &[],
+            json!({"restartPolicy": "Never", "initContainers": [script("exit 2"), container("b")]}),
+            vec![(0, Some("Failed c:Error(2) b:PodInitializing c:PodInitializing (PodFailed)"), None)],
         ),
         (
             "runs too long",

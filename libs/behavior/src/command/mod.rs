@@ -1,0 +1,97 @@
+//! Commands that say plainly what they do: when they end, with which code, and what they write meanwhile.
+//!
+//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of sequences of these. Nothing is
+//! executed. Of any other command nothing is known but the time that [`Unclear`] allows for it.
+
+mod programs;
+mod shell;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::environment::Environment;
+use shell::{Shell, Stop};
+
+/// The longest script that is read, in bytes.
+pub(crate) const LONGEST_SCRIPT: usize = 64 << 10;
+
+/// The most bytes of arguments and of copied environments that a command comes to.
+const MOST_BYTES: usize = 256 << 10;
+
+/// The commands that may be within each other, as in `sh -c "sh -c ..."`.
+const DEEPEST: usize = 8;
+
+/// The time that an unclear command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclear {
+    /// It ends after a time, with the code 0.
+    Takes(Duration),
+    /// It never ends.
+    RunsOn,
+}
+
+/// What a command does once it is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// The lines, in the order of their times.
+    pub output: Vec<Line>,
+    /// The end; None if it never ends.
+    pub end: Option<End>,
+    /// Whether all of it was clear.
+    pub is_clear: bool,
+}
+
+/// A line of output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The time since the start.
+    pub at: Duration,
+    /// The text with its line feed, which the last line may lack.
+    pub text: String,
+}
+
+/// The end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The time since the start.
+    pub after: Duration,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// Follows a command from its start to its end.
+///
+/// - `arguments`: the program and its arguments; none if the image decides
+/// - `started`: the time that `date` prints the first
+pub fn follow(arguments: &[String], environment: &Environment, unclear: Unclear, started: Timestamp) -> Run {
+    let mut shell = Shell::new(environment.clone(), unclear, started);
+    let stop = match arguments {
+        [] => shell.unclear(),
+        arguments => shell.execute(arguments, 0),
+    };
+    let code = match stop {
+        Ok(code) | Err(Stop::Exited(code)) => Some(code),
+        Err(Stop::Endless) => None,
+    };
+    let (now, output, is_clear) = shell.finish();
+    Run { output: lines(output), end: code.map(|code| End { after: now, code }), is_clear }
+}
+
+/// Splits texts into lines. A line has the time of its first character.
+fn lines(mut output: Vec<(Duration, String)>) -> Vec<Line> {
+    output.sort_by_key(|(at, _)| *at);
+    let mut lines: Vec<Line> = Vec::new();
+    for (at, text) in output {
+        for part in text.split_inclusive('\n') {
+            match lines.last_mut().filter(|line| !line.text.ends_with('\n')) {
+                Some(line) => line.text.push_str(part),
+                None => lines.push(Line { at, text: part.to_owned() }),
+            }
+        }
+    }
+    lines
+}

@@ -1,0 +1,155 @@
+use super::*;
+
+const MOMENT: Duration = Duration::from_secs(1);
+
+fn start() -> Timestamp {
+    "2026-01-05T00:00:00Z".parse().unwrap()
+}
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    let mut environment = Environment::default();
+    variables.iter().for_each(|(name, value)| environment.set(name, Some((*value).to_owned())));
+    environment.set("SECRET", None);
+    environment
+}
+
+fn words(command: &[&str]) -> Vec<String> {
+    command.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The end in milliseconds with the code, and the output with its times: `0 "hi\n", 2000:3`. With `?` where something was unclear.
+fn shown(command: &[&str], variables: &[(&str, &str)], unclear: Unclear) -> String {
+    let run = follow(&words(command), &environment(variables), unclear, start());
+    let lines = run.output.iter().map(|line| format!("{} {:?}, ", line.at.as_millis(), line.text));
+    let end = match run.end {
+        Some(End { after, code }) => format!("{}:{code}", after.as_millis()),
+        None => "never".to_owned(),
+    };
+    format!("{}{end}{}", lines.collect::<String>(), if run.is_clear { "" } else { "?" })
+}
+
+#[test]
+fn commands_that_say_what_they_do() {
+    for (command, want) in [
+        (&["sleep", "5"][..], "5000:0"),
+        (&["/bin/sleep", "1m", "1.5"], "61500:0"),
+        (&["sleep", "infinity"], "never"),
+        (&["sleep", "99999999999999999999999999d"], "never"),
+        (&["sleep", "soon"], "0:1"),
+        (&["sleep"], "0:1"),
+        (&["sleep", "-1"], "0:1"),
+        (&["sleep", "1e9"], "0:1"),
+        (&["true"], "0:0"),
+        (&["false"], "0:1"),
+        (&["exit", "7"], "0:7"),
+        (&["exit", "256"], "0:2"),
+        (&["echo", "hi", "there"], "0 \"hi there\\n\", 0:0"),
+        (&["echo", "-n", "hi"], "0 \"hi\", 0:0"),
+        (&["echo", "-e", "a\\tb\\\\"], "0 \"a\\tb\\\\\\n\", 0:0"),
+        (&["echo", "-x"], "0 \"-x\\n\", 0:0"),
+        (&["printf", "%s=%d\\n", "a", "1", "b", "2"], "0 \"a=1\\n\", 0 \"b=2\\n\", 0:0"),
+        (&["printf", "100%%"], "0 \"100%\", 0:0"),
+        (&["date"], "0 \"Mon Jan  5 00:00:00 UTC 2026\\n\", 0:0"),
+        (&["tail", "-f", "/dev/null"], "never"),
+        (&["tail", "-n", "1", "-F", "x"], "never"),
+        (&["tail", "--follow=name", "x"], "never"),
+        (&["/pause"], "never"),
+        (&["busybox", "sleep", "2"], "2000:0"),
+    ] {
+        assert_eq!(shown(command, &[], Unclear::RunsOn), want, "{command:?}");
+    }
+}
+
+#[test]
+fn scripts() {
+    for (script, want) in [
+        ("", "0:0"),
+        ("exit 3", "0:3"),
+        ("false; exit", "0:1"),
+        ("echo a; sleep 2; echo b", "0 \"a\\n\", 2000 \"b\\n\", 2000:0"),
+        ("echo a\nsleep 2\n\n# echo c\necho b # d", "0 \"a\\n\", 2000 \"b\\n\", 2000:0"),
+        ("echo -n a; sleep 1; echo b", "0 \"ab\\n\", 1000:0"),
+        ("true && echo a || echo b", "0 \"a\\n\", 0:0"),
+        ("false && echo a || echo b", "0 \"b\\n\", 0:0"),
+        ("false && echo a", "0:1"),
+        ("set -e; false; echo a", "0:1"),
+        ("set -ex; false || true; echo a", "0 \"a\\n\", 0:0"),
+        ("set -e; set +e; false; echo a", "0 \"a\\n\", 0:0"),
+        ("echo \"a  b\" 'c  $X' d\\ e", "0 \"a  b c  $X d e\\n\", 0:0"),
+        ("echo $X ${X}y \"$X\" $NONE.", "0 \"1 2 1 2y 1  2 .\\n\", 0:0"),
+        ("A=b; echo $A; C=d echo ${C}x; E=$A$A; echo $E", "0 \"b\\n\", 0 \"x\\n\", 0 \"bb\\n\", 0:0"),
+        ("export A=b && sh -c 'echo $A $0 $1' x y", "0 \"b x y\\n\", 0:0"),
+        ("false; echo $?", "0 \"1\\n\", 0:0"),
+        ("exec sleep 3; echo a", "3000:0"),
+        (
+            "echo a >&2; echo b > /dev/null; echo c 2>/dev/null; echo d >> /dev/stdout",
+            "0 \"a\\n\", 0 \"c\\n\", 0 \"d\\n\", 0:0",
+        ),
+        ("while true; do echo a; sleep 1; done", "never"),
+        ("echo a; while :\ndo sleep 1; done", "0 \"a\\n\", never"),
+        ("until false; do sleep 1; done", "never"),
+        ("while sleep 5; do echo a; done", "never"),
+        ("trap 'exit 0' TERM; sleep infinity & wait", "never"),
+        ("(sleep 5) & wait", "1000:0?"),
+        ("sleep 3 & echo a; wait; echo b", "0 \"a\\n\", 3000 \"b\\n\", 3000:0"),
+        ("sleep 3 & sleep 1", "1000:0"),
+        ("echo start; ./work; echo done", "0 \"start\\n\", 1000 \"done\\n\", 1000:0?"),
+        ("./work && exit 1", "1000:0?"),
+        ("./work || exit 1; echo a", "1000:0?"),
+        ("if [ -e x ]; then exit 1; fi", "1000:0?"),
+        ("[ $X = 1 ] && exit 1", "1000:0?"),
+        ("echo a; echo b | wc; exit 4", "0 \"a\\n\", 1000:0?"),
+        ("echo $(date)", "1000:0?"),
+        ("echo `date`", "1000:0?"),
+        ("echo \"`date`\"", "1000:0?"),
+        ("echo *", "1000:0?"),
+        ("echo $SECRET; exit 2", "1000:2?"),
+        ("echo 'a", "1000:0?"),
+        ("echo \"a", "1000:0?"),
+        ("echo ${X:-1}", "1000:0?"),
+        ("cat <<EOF\nexit 1\nEOF", "1000:0?"),
+        ("f() { exit 1; }", "1000:0?"),
+        (";; x", "1000:0?"),
+        ("&& x", "1000:0?"),
+        ("echo a\\\nb \\\n c", "0 \"ab c\\n\", 0:0"),
+        ("echo $", "0 \"$\\n\", 0:0"),
+    ] {
+        let shown = shown(&["/bin/sh", "-c", script], &[("X", "1  2")], Unclear::Takes(MOMENT));
+        assert_eq!(shown, want, "{script}");
+    }
+    for command in [
+        &["bash", "-ec", "false; echo a"][..],
+        &["sh", "-e", "-u", "-c", "false; echo a"],
+        &["bash", "-euo", "pipefail", "-c", "false; echo a"],
+    ] {
+        assert_eq!(shown(command, &[], Unclear::RunsOn), "0:1", "{command:?}");
+    }
+}
+
+#[test]
+fn unclear_commands_run_on_where_they_are_to() {
+    for command in
+        [&["nginx"][..], &[], &["sh"], &["sh", "script.sh"], &["sh", "-c", "echo a && ./serve && exit 1"]]
+    {
+        let shown = shown(command, &[], Unclear::RunsOn);
+        assert!(shown.ends_with("never?"), "{command:?}: {shown}");
+    }
+    assert_eq!(shown(&["/opt/bin/sleep", "1"], &[], Unclear::Takes(MOMENT)), "1000:0?");
+}
+
+#[test]
+fn work_is_bounded() {
+    let unclear = Unclear::Takes(MOMENT);
+    let script = |script: &str| shown(&["sh", "-c", script], &[("X", &"x".repeat(60_000))], unclear);
+    assert!(script("echo $X").len() > 60_000, "one is written");
+    assert_eq!(script("echo $X$X"), "1000:0?", "an expansion is bounded");
+    assert!(script(&"echo $X;".repeat(1000)).len() < 2 * MOST_BYTES, "all of them together are");
+    assert!(script(&"A=$X;".repeat(1000)).ends_with("1000:0?"));
+    assert!(script(&"sh -c true;".repeat(5000)).ends_with("1000:0?"), "copies of the environment");
+    assert!(script(&"A=b true;".repeat(5000)).ends_with("1000:0?"));
+    assert_eq!(script(&format!("exit 1 {}", " ".repeat(LONGEST_SCRIPT))), "1000:0?", "a long script");
+    let nested: Vec<&str> = std::iter::repeat_n("busybox", 100_000).chain(["true"]).collect();
+    assert_eq!(shown(&nested, &[], unclear), "1000:0?", "commands within commands");
+    let many = "a=\"b\";".repeat(LONGEST_SCRIPT / 6);
+    assert_eq!(script(&many), "0:0");
+}

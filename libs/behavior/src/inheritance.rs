@@ -1,0 +1,125 @@
+//! The overrides that a pod inherits: those of its controller, of that one's controller, and so on, and at last those of its namespace.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::overrides::PREFIX;
+
+/// The owners above each other that are looked at: a CronJob, a Job, a pod are two.
+const MOST_OWNERS: usize = 4;
+
+/// Annotations that configure the simulation, by their keys.
+pub type Overrides = BTreeMap<String, String>;
+
+/// A kind that pods inherit from. Of a Deployment a ReplicaSet has the annotations already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the kinds' own names")]
+pub enum OwnerKind {
+    CronJob,
+    DaemonSet,
+    Job,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+}
+
+impl OwnerKind {
+    /// The kind of the owner that a reference names; None if pods do not inherit from it.
+    pub fn of(owner: &OwnerReference) -> Option<OwnerKind> {
+        Some(match (owner.api_version.as_str(), owner.kind.as_str()) {
+            ("batch/v1", "CronJob") => OwnerKind::CronJob,
+            ("apps/v1", "DaemonSet") => OwnerKind::DaemonSet,
+            ("batch/v1", "Job") => OwnerKind::Job,
+            ("apps/v1", "ReplicaSet") => OwnerKind::ReplicaSet,
+            ("v1", "ReplicationController") => OwnerKind::ReplicationController,
+            ("apps/v1", "StatefulSet") => OwnerKind::StatefulSet,
+            _ => return None,
+        })
+    }
+
+    /// The API group and the plural name.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            OwnerKind::CronJob => ("batch", "cronjobs"),
+            OwnerKind::DaemonSet => ("apps", "daemonsets"),
+            OwnerKind::Job => ("batch", "jobs"),
+            OwnerKind::ReplicaSet => ("apps", "replicasets"),
+            OwnerKind::ReplicationController => ("", "replicationcontrollers"),
+            OwnerKind::StatefulSet => ("apps", "statefulsets"),
+        }
+    }
+}
+
+/// The overrides of an object.
+pub fn overrides_of(meta: &ObjectMeta) -> Overrides {
+    let ours = meta.annotations.iter().flatten().filter(|(key, _)| key.starts_with(PREFIX));
+    ours.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The overrides that a pod inherits, the nearest first.
+///
+/// - `owner`: the metadata of the object of a kind and a name in the namespace of the pod
+/// - `namespace`: the metadata of that namespace
+pub fn inherited(
+    pod: &ObjectMeta,
+    namespace: Option<&ObjectMeta>,
+    owner: impl Fn(OwnerKind, &str) -> Option<ObjectMeta>,
+) -> Vec<Overrides> {
+    let controller = |meta: &ObjectMeta| {
+        let reference = coracle_object_meta::controller_of(meta)?;
+        let found = owner(OwnerKind::of(reference)?, &reference.name)?;
+        (found.uid.as_deref() == Some(reference.uid.as_str())).then_some(found)
+    };
+    let owners = std::iter::successors(controller(pod), controller).take(MOST_OWNERS);
+    let all: Vec<ObjectMeta> = owners.collect();
+    let all = all.iter().chain(namespace).map(overrides_of);
+    all.filter(|overrides| !overrides.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn meta(uid: &str, value: &str, owner: Option<(&str, &str)>) -> ObjectMeta {
+        let owners = owner.map(|(kind, uid)| {
+            json!([{"apiVersion": "batch/v1", "kind": kind, "name": uid, "uid": uid, "controller": true}])
+        });
+        let annotations = json!({"sim.coracle.dev/log": value, "other": "x"});
+        let meta = json!({"name": uid, "uid": uid, "annotations": annotations, "ownerReferences": owners});
+        serde_json::from_value(meta).unwrap()
+    }
+
+    fn values(inherited: &[Overrides]) -> Vec<&str> {
+        inherited.iter().flat_map(BTreeMap::values).map(String::as_str).collect()
+    }
+
+    #[test]
+    fn owners_come_before_the_namespace() {
+        let owner = |kind, name: &str| match (kind, name) {
+            (OwnerKind::Job, "j") => Some(meta("j", "job", Some(("CronJob", "c")))),
+            (OwnerKind::CronJob, "c") => Some(meta("c", "cronjob", None)),
+            (OwnerKind::Job, "other") => Some(meta("j", "job", None)),
+            _ => None,
+        };
+        let namespace = meta("n", "namespace", None);
+        for (pod, want) in [
+            (Some(("Job", "j")), &["job", "cronjob", "namespace"][..]),
+            (Some(("Job", "other")), &["namespace"]),
+            (Some(("Workflow", "j")), &["namespace"]),
+            (None, &["namespace"]),
+        ] {
+            assert_eq!(values(&inherited(&meta("p", "pod", pod), Some(&namespace), owner)), want, "{pod:?}");
+        }
+        assert_eq!(inherited(&meta("p", "pod", None), Some(&ObjectMeta::default()), owner), []);
+    }
+
+    #[test]
+    fn a_circle_of_owners_ends() {
+        let owner = |_, _: &str| Some(meta("j", "job", Some(("Job", "j"))));
+        let found = inherited(&meta("p", "pod", Some(("Job", "j"))), None, owner);
+        assert_eq!(found.len(), MOST_OWNERS);
+    }
+}

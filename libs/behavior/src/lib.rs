@@ -1,0 +1,21 @@
+//! The behavior of what is simulated, for the kubelets that run it and for the API server that reads its logs.
+//!
+//! - [`Profile`] is the behavior of everything that nothing else is said about;
+//! - [`overrides`] reads the annotations and parameters that change it;
+//! - [`inheritance`] finds those of owners and namespaces, which count for their pods;
+//! - [`PodBehavior`] is that of a pod: when its containers are ready, when they end, and what they log;
+//! - [`command`] follows commands that say plainly what they do.
+//!
+//! Everything here is pure: there is no clock, no cache and no client.
+#![warn(missing_docs)]
+
+pub mod command;
+mod environment;
+pub mod inheritance;
+pub mod overrides;
+mod pod;
+mod profile;
+
+pub use environment::{Environment, Variable};
+pub use pod::{Ending, PodBehavior};
+pub use profile::Profile;

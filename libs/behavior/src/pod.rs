@@ -1,0 +1,181 @@
+//! The behavior of a pod, from its profile, its annotations and the commands of its containers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_kinds::jobs::completion_index;
+use coracle_kinds::pods::{Role, restarts_after};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::command::{self, Line, Run, Unclear};
+use crate::environment::Environment;
+use crate::inheritance::Overrides;
+use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
+use crate::profile::Profile;
+
+/// The time after which a container ends of which nothing is known but that it is not started again once it succeeded.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// The exit code of an index that fails, unless there is another one.
+const FAILURE: i32 = 1;
+
+/// The behavior of a pod: by default its containers are ready at once, and exit when they are terminated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodBehavior {
+    /// The time for which a container runs before it is ready.
+    pub ready_after: Duration,
+    /// Whether its containers are never ready.
+    pub never_ready: bool,
+    /// The time that a container takes to exit once it is terminated.
+    pub terminate_after: Duration,
+    profile: Profile,
+    exit_after: Option<ExitAfter>,
+    exit_code: Option<i32>,
+    log: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExitAfter {
+    Time(Duration),
+    Never,
+}
+
+/// The end of a container that nobody stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The time for which the container runs.
+    pub after: Duration,
+    /// The exit code.
+    pub code: i32,
+}
+
+impl PodBehavior {
+    /// A pod's behavior, and a warning about each annotation that had to be left out of it.
+    ///
+    /// - `inherited`: from [`inherited`](crate::inheritance::inherited); the annotations of the pod come before them
+    pub fn of(pod: &Pod, inherited: &[Overrides], profile: Profile) -> (PodBehavior, Vec<String>) {
+        let mut annotations = BTreeMap::new();
+        for (key, value) in inherited.iter().rev().chain(&pod.metadata.annotations).flatten() {
+            if key.starts_with(PREFIX) {
+                annotations.insert(key.clone(), value.clone());
+            }
+        }
+        let (mut behavior, mut failing) =
+            (PodBehavior { profile, ..PodBehavior::default() }, None::<IndexRanges>);
+        let warnings = overrides::read("annotation", Some(&annotations), |name, value| match name {
+            "fail-indexes" => indexes(value).map(|ranges| failing = Some(ranges)),
+            _ => behavior.set(name, value),
+        });
+        if let Some(failing) = failing {
+            let fails = completion_index(pod).is_some_and(|index| failing.iter().any(|r| r.contains(&index)));
+            behavior.exit_code = Some(match (fails, behavior.exit_code) {
+                (false, _) => 0,
+                (true, None | Some(0)) => FAILURE,
+                (true, Some(code)) => code,
+            });
+        }
+        (behavior, warnings)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "ready-after" => self.ready_after = duration(value)?,
+            "never-ready" => self.never_ready = flag(value)?,
+            "exit-after" if value == "never" => self.exit_after = Some(ExitAfter::Never),
+            "exit-after" => {
+                let time =
+                    duration(value).map_err(|_| "neither never nor a duration such as 500ms, 2s or 1m30s")?;
+                self.exit_after = Some(ExitAfter::Time(time));
+            }
+            "exit-code" => self.exit_code = Some(exit_code(value)?),
+            "terminate-after" => self.terminate_after = duration(value)?,
+            "log" => self.log = Some(value.to_owned()),
+            // The API server serves them as `metrics.k8s.io`.
+            "cpu" | "memory" => amount(value)?,
+            "ignore" => flag(value).map(drop)?,
+            _ => return Err("there is no such annotation"),
+        }
+        Ok(())
+    }
+
+    /// The end of a container; None if it runs until it is stopped.
+    pub fn ending(&self, pod: &Pod, role: Role, container: &Container) -> Option<Ending> {
+        let run = || self.run(pod, role, container, Timestamp::UNIX_EPOCH).end;
+        let run = || run().map(|end| Ending { after: end.after, code: end.code.into() });
+        match (role, self.exit_after) {
+            (Role::Main, Some(ExitAfter::Never)) => None,
+            (Role::Main, Some(ExitAfter::Time(after))) => {
+                Some(Ending { after, code: self.exit_code.unwrap_or(0) })
+            }
+            (Role::Main, None) => {
+                run().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
+            }
+            (Role::Init | Role::Sidecar, _) => run(),
+        }
+    }
+
+    /// The log of a container that started at a time, as long as it is not stopped.
+    pub fn log(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Vec<Line> {
+        let at_start = |text: &str| {
+            let lines = text.lines().map(|line| Line { at: Duration::ZERO, text: format!("{line}\n") });
+            lines.collect()
+        };
+        if let Some(text) = &self.log {
+            return at_start(text);
+        }
+        let run = self.run(pod, role, container, started);
+        match run.output.is_empty() && !run.is_clear {
+            true => at_start(&format!(
+                "container {} is simulated: it does nothing, and has nothing to say",
+                container.name
+            )),
+            false => run.output,
+        }
+    }
+
+    /// What a container does of itself.
+    fn run(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Run {
+        let unclear = match (role, self.profile) {
+            // They are waited for, and there is nothing to wait for.
+            (Role::Init, _) => Unclear::Takes(Duration::ZERO),
+            (Role::Sidecar, _) | (Role::Main, Profile::Inert) => Unclear::RunsOn,
+            (Role::Main, Profile::Realistic) if restarts_after(pod, container, 0) => Unclear::RunsOn,
+            (Role::Main, Profile::Realistic) => Unclear::Takes(MOMENT),
+        };
+        let environment = match self.profile {
+            Profile::Realistic => Environment::of(pod, container),
+            Profile::Inert => Environment::default(),
+        };
+        let arguments = match self.profile {
+            Profile::Realistic => arguments(container, &environment),
+            Profile::Inert => Some(Vec::new()),
+        };
+        command::follow(&arguments.unwrap_or_default(), &environment, unclear, started)
+    }
+}
+
+/// The program of a container and its arguments, as far as the pod names them. None: a variable in them is unknown.
+fn arguments(container: &Container, environment: &Environment) -> Option<Vec<String>> {
+    let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    let mut arguments = Vec::new();
+    let mut left = command::LONGEST_SCRIPT;
+    for word in words {
+        let word = environment.expand(word)?;
+        left = left.checked_sub(word.len())?;
+        arguments.push(word);
+    }
+    if arguments.is_empty() && is_pause(container.image.as_deref().unwrap_or_default()) {
+        arguments.push("pause".to_owned());
+    }
+    Some(arguments)
+}
+
+/// Whether an image is Kubernetes' `pause`, of any registry and version.
+fn is_pause(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.split(['@', ':']).next() == Some("pause")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(annotations: &[(&str, &str)], spec: Value) -> Pod {
+    let mut full =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "img:1"}]}});
+    for (name, value) in annotations {
+        full["metadata"]["annotations"][*name] = json!(value);
+    }
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        full["spec"][key] = value.clone();
+    }
+    serde_json::from_value(full).unwrap()
+}
+
+fn read(annotations: &[(&str, &str)]) -> (PodBehavior, Vec<String>) {
+    PodBehavior::of(&pod(annotations, json!({})), &[], Profile::Inert)
+}
+
+/// The end of the first container of a role, in milliseconds, and its code.
+fn ending(pod: &Pod, role: Role, profile: Profile) -> Option<(u128, i32)> {
+    let (behavior, warnings) = PodBehavior::of(pod, &[], profile);
+    assert_eq!(warnings, [""; 0]);
+    let (_, container) = coracle_kinds::pods::containers(pod).find(|(known, _)| *known == role).unwrap();
+    behavior.ending(pod, role, container).map(|ending| (ending.after.as_millis(), ending.code))
+}
+
+#[test]
+fn annotations_are_read() {
+    let (behavior, warnings) = read(&[
+        ("other.dev/ready-after", "x"),
+        ("sim.coracle.dev/exit-after", "1s"),
+        ("sim.coracle.dev/exit-code", "3"),
+        ("sim.coracle.dev/ignore", "false"),
+        ("sim.coracle.dev/log", "hello"),
+    ]);
+    assert_eq!(behavior.exit_after, Some(ExitAfter::Time(Duration::from_secs(1))));
+    assert_eq!((behavior.exit_code, warnings), (Some(3), vec![]));
+    let (behavior, warnings) = read(&[
+        ("sim.coracle.dev/exit-after", "forever"),
+        ("sim.coracle.dev/exit-code", "256"),
+        ("sim.coracle.dev/never-ready", "yes"),
+        ("sim.coracle.dev/redy-after", "1s"),
+        ("sim.coracle.dev/cpu", "250m"),
+        ("sim.coracle.dev/memory", "much"),
+    ]);
+    assert_eq!(behavior, PodBehavior { profile: Profile::Inert, ..PodBehavior::default() });
+    assert_eq!(
+        warnings,
+        [
+            r#"Ignored annotation sim.coracle.dev/exit-after="forever": neither never nor a duration such as 500ms, 2s or 1m30s"#,
+            r#"Ignored annotation sim.coracle.dev/exit-code="256": not a number from 0 to 255"#,
+            r#"Ignored annotation sim.coracle.dev/memory="much": not an amount such as 250m or 64Mi"#,
+            r#"Ignored annotation sim.coracle.dev/never-ready="yes": neither true nor false"#,
+            r#"Ignored annotation sim.coracle.dev/redy-after="1s": there is no such annotation"#,
+        ]
+    );
+}
+
+#[test]
+fn some_indexes_fail() {
+    for (index, code, want) in [("1", None, 1), ("2", None, 0), ("4", Some("3"), 3), ("x", None, 0)] {
+        let mut annotations = vec![
+            ("batch.kubernetes.io/job-completion-index", index),
+            ("sim.coracle.dev/fail-indexes", "1,3-5"),
+        ];
+        annotations.extend(code.map(|code| ("sim.coracle.dev/exit-code", code)));
+        assert_eq!(read(&annotations).0.exit_code, Some(want), "{index}");
+    }
+}
+
+#[test]
+fn the_nearest_annotation_counts() {
+    let map = |entries: &[(&str, &str)]| -> Overrides {
+        entries.iter().map(|(key, value)| (format!("sim.coracle.dev/{key}"), (*value).to_owned())).collect()
+    };
+    let owner = map(&[("exit-after", "2s"), ("exit-code", "2")]);
+    let namespace = map(&[("exit-after", "3s"), ("exit-code", "3"), ("ready-after", "3s")]);
+    let pod = pod(&[("sim.coracle.dev/exit-after", "never")], json!({}));
+    let (behavior, _) = PodBehavior::of(&pod, &[owner, namespace], Profile::Realistic);
+    assert_eq!(behavior.exit_after, Some(ExitAfter::Never));
+    assert_eq!(behavior.exit_code, Some(2));
+    assert_eq!(behavior.ready_after, Duration::from_secs(3));
+}
+
+#[test]
+fn containers_end_by_their_policy_and_their_command() {
+    let container = |command: &[&str]| json!({"name": "c", "image": "busybox", "command": command});
+    for (case, annotations, spec, want) in [
+        ("is restarted", &[][..], json!({"restartPolicy": "Always"}), None),
+        ("has no policy", &[], json!({}), None),
+        ("Never", &[], json!({"restartPolicy": "Never"}), Some((1000, 0))),
+        ("OnFailure", &[], json!({"restartPolicy": "OnFailure"}), Some((1000, 0))),
+        (
+            "the policy of the container",
+            &[],
+            json!({"restartPolicy": "Always", "containers": [{"name": "c", "restartPolicy": "Never"}]}),
+            Some((1000, 0)),
+        ),
+        ("command", &[], json!({"containers": [container(&["sleep", "5"])]}), Some((5000, 0))),
+        (
+            "arguments alone",
+            &[],
+            json!({"containers": [{"name": "c", "args": ["sh", "-c", "exit $(CODE)"], "env": [{"name": "CODE", "value": "4"}]}]}),
+            Some((0, 4)),
+        ),
+        (
+            "an unknown variable",
+            &[],
+            json!({"restartPolicy": "Never", "containers": [{"name": "c", "args": ["exit", "$(A)"], "envFrom": [{}]}]}),
+            Some((1000, 0)),
+        ),
+        (
+            "pause",
+            &[],
+            json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]}),
+            None,
+        ),
+        ("never", &[("sim.coracle.dev/exit-after", "never")], json!({"restartPolicy": "Never"}), None),
+        (
+            "another code",
+            &[("sim.coracle.dev/exit-code", "3")],
+            json!({"restartPolicy": "Never"}),
+            Some((1000, 3)),
+        ),
+        (
+            "annotations before the command",
+            &[("sim.coracle.dev/exit-after", "2s")],
+            json!({"containers": [container(&["false"])]}),
+            Some((2000, 0)),
+        ),
+    ] {
+        assert_eq!(ending(&pod(annotations, spec), Role::Main, Profile::Realistic), want, "{case}");
+    }
+}
+
+#[test]
+fn init_containers_do_what_they_say_and_else_nothing() {
+    let with = |init: Value| pod(&[("sim.coracle.dev/exit-after", "9s")], json!({"initContainers": [init]}));
+    let init = with(json!({"name": "i", "command": ["sh", "-c", "until nslookup db; do sleep 2; done"]}));
+    assert_eq!(ending(&init, Role::Init, Profile::Realistic), Some((0, 0)));
+    let init = with(json!({"name": "i", "command": ["sh", "-c", "sleep 2; exit 1"]}));
+    assert_eq!(ending(&init, Role::Init, Profile::Realistic), Some((2000, 1)));
+    assert_eq!(ending(&init, Role::Init, Profile::Inert), Some((0, 0)));
+    let sidecar = with(json!({"name": "s", "restartPolicy": "Always", "command": ["proxy"]}));
+    assert_eq!(ending(&sidecar, Role::Sidecar, Profile::Realistic), None);
+}
+
+#[test]
+fn an_inert_container_runs_until_it_is_stopped() {
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "command": ["false"]}]});
+    assert_eq!(ending(&pod(&[], spec.clone()), Role::Main, Profile::Inert), None);
+    let annotations = [("sim.coracle.dev/exit-after", "1s"), ("sim.coracle.dev/exit-code", "2")];
+    assert_eq!(ending(&pod(&annotations, spec), Role::Main, Profile::Inert), Some((1000, 2)));
+}
+
+#[test]
+fn logs() {
+    let simulated = "container c is simulated: it does nothing, and has nothing to say\n";
+    for (annotations, profile, command, want) in [
+        (&[][..], Profile::Realistic, &["echo", "hi"][..], "hi\n"),
+        (&[], Profile::Realistic, &["true"], ""),
+        (&[], Profile::Realistic, &["serve"], simulated),
+        (&[], Profile::Realistic, &["sh", "-c", "echo hi; serve"], "hi\n"),
+        (&[], Profile::Inert, &["echo", "hi"], simulated),
+        (&[("sim.coracle.dev/log", "a\nb")], Profile::Realistic, &["echo", "hi"], "a\nb\n"),
+    ] {
+        let pod = pod(annotations, json!({"containers": [{"name": "c", "command": command}]}));
+        let (behavior, _) = PodBehavior::of(&pod, &[], profile);
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let lines = behavior.log(&pod, Role::Main, container, Timestamp::UNIX_EPOCH);
+        let text: String = lines.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(text, want, "{command:?} {annotations:?} {profile:?}");
+    }
+}
