@@ -11,11 +11,12 @@
 
 pub mod command;
 mod environment;
+mod images;
 pub mod inheritance;
 pub mod overrides;
 mod pod;
 mod profile;
 
 pub use environment::{Environment, Variable};
-pub use pod::{Ending, PodBehavior};
+pub use pod::{Ending, MISSING_IMAGES, PodBehavior};
 pub use profile::Profile;

@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::command::{self, Line, Run, Unclear};
 use crate::environment::Environment;
+use crate::images::Images;
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 use crate::profile::Profile;
@@ -33,7 +34,11 @@ pub struct PodBehavior {
     exit_after: Option<ExitAfter>,
     exit_code: Option<i32>,
     log: Option<String>,
+    missing_images: Images,
 }
+
+/// The annotation with the images that cannot be pulled, of nodes too.
+pub const MISSING_IMAGES: &str = "sim.coracle.dev/missing-images";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExitAfter {
@@ -91,12 +96,18 @@ impl PodBehavior {
             "exit-code" => self.exit_code = Some(exit_code(value)?),
             "terminate-after" => self.terminate_after = duration(value)?,
             "log" => self.log = Some(value.to_owned()),
+            "missing-images" => self.missing_images = value.parse()?,
             // The API server serves them as `metrics.k8s.io`.
             "cpu" | "memory" => amount(value)?,
             "ignore" => flag(value).map(drop)?,
             _ => return Err("there is no such annotation"),
         }
         Ok(())
+    }
+
+    /// Whether an image cannot be pulled.
+    pub fn is_missing(&self, image: &str) -> bool {
+        self.missing_images.contains(image)
     }
 
     /// The end of a container; None if it runs until it is stopped.

@@ -41,16 +41,17 @@ impl Inheritance {
     pub fn sources(
         &self,
         sources: &mut Sources<NamespacedName>,
-        pods_of: &(impl Fn(&str) -> Vec<NamespacedName> + Clone + Send + Sync + 'static),
+        pods_of: &(impl Fn(&str) -> Vec<Arc<Pod>> + Clone + Send + Sync + 'static),
     ) {
         fn on<K: Cached>(
             cache: &Arc<Cache<K>>,
             sources: &mut Sources<NamespacedName>,
-            pods_of: impl Fn(&str) -> Vec<NamespacedName> + Send + Sync + 'static,
+            pods_of: impl Fn(&str) -> Vec<Arc<Pod>> + Send + Sync + 'static,
         ) {
             sources.on(cache, move |change, queue| {
                 if let Some(namespace) = affected_namespace(change) {
-                    pods_of(&namespace).into_iter().for_each(|pod| queue.add(pod));
+                    let pods = pods_of(&namespace);
+                    pods.iter().for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
                 }
             });
         }

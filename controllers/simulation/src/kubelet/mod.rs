@@ -16,6 +16,7 @@ mod ip_pool;
 mod mounts;
 mod plan;
 mod pod;
+mod references;
 pub mod runtime_state;
 mod status;
 
@@ -23,7 +24,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_behavior::{PodBehavior, Profile};
+use coracle_behavior::inheritance::{Overrides, overrides_of};
+use coracle_behavior::{MISSING_IMAGES, PodBehavior, Profile};
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
@@ -51,7 +53,8 @@ use ip_pool::IpPool;
 use mounts::{Mounted, Mounts};
 use plan::{Observed, Plan, plan};
 use pod::waits_for_removal;
-use runtime_state::{PodEvent, PodRuntimeState};
+use references::References;
+use runtime_state::{Obstacles, PodEvent, PodRuntimeState};
 use status::Addresses;
 
 const NAME: &str = "kubelet";
@@ -62,6 +65,8 @@ pub struct Kubelet {
     nodes: usize,
     profile: Profile,
     inheritance: Inheritance,
+    /// None: they are not looked at.
+    references: Option<References>,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -103,6 +108,7 @@ impl Initialize<Settings> for Kubelet {
             nodes: context.settings.nodes.unwrap_or(0),
             profile: context.settings.profile,
             inheritance: Inheritance::new(context),
+            references: (context.settings.profile == Profile::Realistic).then(|| References::new(context)),
             pods: context.cache(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -135,17 +141,20 @@ impl Controller for Kubelet {
                 .for_each(|name| queue.add(name));
         });
         let pods = self.pods.clone();
-        let pods_of = move |namespace: &str| {
-            let ours = pods.in_namespace(namespace).into_iter().filter(is_ours);
-            ours.map(|pod| NamespacedName::of(pod.as_ref())).collect()
+        let pods_of = move |namespace: &str| -> Vec<Arc<Pod>> {
+            pods.in_namespace(namespace).into_iter().filter(is_ours).collect()
         };
         self.inheritance.sources(sources, &pods_of);
+        if let Some(references) = &self.references {
+            references.sources(sources, &pods_of);
+        }
         let (pods, returns) = (self.pods.clone(), self.returns.clone());
         sources.on(&self.node_objects, move |change, queue| {
             let ready = |node: &Arc<Node>| ready_status(node) == Some("True");
             let (Some(old), Some(new)) = (&change.old, &change.new) else { return };
             let has_returned = !ready(old) && ready(new);
-            if !has_returned && is_silent(old) == is_silent(new) {
+            let overrides = |node: &Arc<Node>| overrides_of(&node.metadata);
+            if !has_returned && overrides(old) == overrides(new) {
                 return;
             }
             let name = new.name_any();
@@ -212,7 +221,8 @@ impl Controller for Kubelet {
             return Ok(Action::AwaitChange);
         }
         // It will be reconciled once the namespace is known.
-        let Some(inherited) = self.inheritance.of(&pod) else { return Ok(Action::AwaitChange) };
+        let Some(mut inherited) = self.inheritance.of(&pod) else { return Ok(Action::AwaitChange) };
+        inherited.extend(node_object.as_deref().and_then(missing_images));
         let (behavior, warnings) = PodBehavior::of(&pod, &inherited, self.profile);
         let recorder = self.recorder.on(&node.name());
         if let Some(node) = node_object.filter(|_| record.state.is_none())
@@ -231,9 +241,10 @@ impl Controller for Kubelet {
         if let Mounted::No(why) = &mounted {
             record.report_once(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
         }
-        let is_mountable = matches!(mounted, Mounted::Yes);
+        let mut obstacles = self.obstacles(&pod, &mut record, &recorder, ctx).await?;
+        obstacles.volumes |= !matches!(mounted, Mounted::Yes);
         let now = self.clock.now();
-        let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
+        let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, !obstacles.volumes) };
         let state = record.state.as_ref();
         let returns = self.returns(node);
         let is_outdated = record.returns != returns || record.generation != pod.metadata.generation;
@@ -241,7 +252,7 @@ impl Controller for Kubelet {
             pod: &pod,
             state,
             behavior: &behavior,
-            is_mountable,
+            obstacles: &obstacles,
             is_outdated,
             addresses,
             now,
@@ -273,6 +284,26 @@ impl Controller for Kubelet {
 impl Kubelet {
     fn node(&self, pod: &Pod) -> Option<SimulatedNode> {
         SimulatedNode::named(pods::node(pod)?, self.nodes)
+    }
+
+    /// What a pod misses while a container of it waits to be started.
+    async fn obstacles(
+        &self,
+        pod: &Pod,
+        record: &mut PodRecord,
+        recorder: &Recorder,
+        ctx: &ReconcileContext,
+    ) -> Result<Obstacles, Error> {
+        let waits = record.state.as_ref().is_none_or(PodRuntimeState::has_waiting);
+        let waits = waits && pod.metadata.deletion_timestamp.is_none() && references::has_any(pod);
+        let Some(references) = self.references.as_ref().filter(|_| waits) else {
+            return Ok(Obstacles::default());
+        };
+        let (volumes, obstacles) = references.missing(pod, ctx).await?;
+        for problem in volumes {
+            record.report_once(&problem, || recorder.warning(pod, "FailedMount", problem.clone()));
+        }
+        Ok(obstacles)
     }
 
     fn address(&self, pod: &Pod, node: SimulatedNode, is_placed: bool) -> Option<std::net::Ipv4Addr> {
@@ -385,6 +416,12 @@ impl PodRecord {
             report();
         }
     }
+}
+
+/// The images that a node cannot pull: no other annotation of a node counts for its pods.
+fn missing_images(node: &Node) -> Option<Overrides> {
+    let (key, value) = overrides_of(&node.metadata).remove_entry(MISSING_IMAGES)?;
+    Some(Overrides::from([(key, value)]))
 }
 
 fn record_event(recorder: &Recorder, pod: &Pod, event: PodEvent) {

@@ -3,6 +3,7 @@
 //! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and returns what
 //! happened and when something is due next. Nothing here knows the format of a status.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_behavior::PodBehavior;
@@ -18,6 +19,8 @@ const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 /// ... and no longer at all after it ran so long.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+/// The time for which the failure of a pull is shown, before the wait for the next attempt is.
+const FAILED_PULL: Duration = Duration::from_secs(1);
 /// The exit code of a process that was killed, and of one that is not known.
 const KILLED: i32 = 137;
 
@@ -33,6 +36,15 @@ pub struct PodRuntimeState {
     pub end: Option<End>,
 }
 
+/// What keeps containers from being started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Obstacles {
+    /// Whether the volumes of the pod cannot be mounted: nothing of it starts.
+    pub volumes: bool,
+    /// The containers whose configuration cannot be made, by name, with the reason.
+    pub configuration: BTreeMap<String, String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     pub name: String,
@@ -42,6 +54,8 @@ pub struct Container {
     pub last: Option<Exit>,
     pub restarts: u32,
     pub is_ready: bool,
+    /// The reason that it is not started, beside its turn.
+    pub hold: Option<Hold>,
     /// How long it waited before it was started, and waits at least next time.
     back_off: Option<Duration>,
 }
@@ -59,6 +73,22 @@ pub enum State {
         length: Duration,
     },
     Exited(Exit),
+}
+
+/// A failed start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Its configuration cannot be made, for this reason.
+    Configuration(String),
+    /// Its image cannot be pulled.
+    Image {
+        /// Whether another attempt waits for its time; else this one has just failed.
+        backs_off: bool,
+        /// The time of the last attempt.
+        attempted: Timestamp,
+        /// The time between it and the next one.
+        length: Duration,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +144,14 @@ impl Progress {
     }
 }
 
+/// The circumstances of an advance.
+struct During<'a> {
+    pod: &'a Pod,
+    behavior: &'a PodBehavior,
+    obstacles: &'a Obstacles,
+    now: Timestamp,
+}
+
 impl PodRuntimeState {
     pub fn begin(pod: &Pod, now: Timestamp) -> PodRuntimeState {
         let containers = containers(pod).map(|(role, spec)| Container::new(role, spec)).collect();
@@ -139,16 +177,21 @@ impl PodRuntimeState {
         self.containers.iter().any(|container| container.state != State::Waiting)
     }
 
+    /// Whether a container was not started yet.
+    pub fn has_waiting(&self) -> bool {
+        self.containers.iter().any(|container| container.state == State::Waiting)
+    }
+
     pub fn main_containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|container| container.role == Role::Main)
     }
 
-    /// Does all that is due at `now`. Nothing starts while the pod's volumes cannot be mounted.
+    /// Does all that is due at `now`.
     pub fn advance(
         &mut self,
         pod: &Pod,
         behavior: &PodBehavior,
-        is_mountable: bool,
+        obstacles: &Obstacles,
         now: Timestamp,
     ) -> Progress {
         let mut progress = Progress::default();
@@ -159,7 +202,10 @@ impl PodRuntimeState {
         self.begin_to_stop(pod, now, &mut progress);
         match self.stop {
             Some(stop) => self.stop(stop, pod, behavior, now, &mut progress),
-            None if is_mountable || self.has_started() => self.run(pod, behavior, now, &mut progress),
+            None if !obstacles.volumes || self.has_started() => {
+                let during = During { pod, behavior, obstacles, now };
+                self.run(&during, &mut progress);
+            }
             None => {}
         }
         progress
@@ -234,9 +280,10 @@ impl PodRuntimeState {
     }
 
     /// Init containers run one after another, each to its success; the others start together once all of those have ended.
-    fn run(&mut self, pod: &Pod, behavior: &PodBehavior, now: Timestamp, progress: &mut Progress) {
-        for (container, (role, spec)) in self.containers.iter_mut().zip(containers(pod)) {
-            container.run(pod, spec, behavior, now, progress);
+    fn run(&mut self, during: &During<'_>, progress: &mut Progress) {
+        let now = during.now;
+        for (container, (role, spec)) in self.containers.iter_mut().zip(containers(during.pod)) {
+            container.run(spec, during, progress);
             match (role, &container.state) {
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
@@ -270,6 +317,7 @@ impl Container {
             last: None,
             restarts: 0,
             is_ready: false,
+            hold: None,
             back_off: None,
         }
     }
@@ -304,17 +352,16 @@ impl Container {
     }
 
     /// Moves a container on until nothing more is due.
-    fn run(
-        &mut self,
-        pod: &Pod,
-        spec: &Spec,
-        behavior: &PodBehavior,
-        now: Timestamp,
-        progress: &mut Progress,
-    ) {
+    fn run(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
+        let During { pod, behavior, now, .. } = *during;
         loop {
             match self.state.clone() {
-                State::Waiting => self.start(spec, now, progress),
+                State::Waiting => {
+                    if self.is_held(spec, during, progress) {
+                        return;
+                    }
+                    self.start(spec, now, progress);
+                }
                 State::Running { since } => {
                     if let Some(ending) = behavior.ending(pod, self.role, spec) {
                         let at = after(since, ending.after);
@@ -366,6 +413,48 @@ impl Container {
         }
     }
 
+    /// Whether an obstacle keeps it from its first start; makes attempts that are due.
+    fn is_held(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) -> bool {
+        let image = spec.image.as_deref().unwrap_or_default();
+        if during.behavior.is_missing(image) {
+            self.pull(image, during.now, progress);
+            return true;
+        }
+        let reason = during.obstacles.configuration.get(&self.name);
+        let hold = reason.map(|reason| Hold::Configuration(reason.clone()));
+        if let Some(reason) = reason.filter(|_| self.hold != hold) {
+            progress.record(self, EventType::Normal, "Pulled", pulled(image));
+            progress.record(self, EventType::Warning, "Failed", format!("Error: {reason}"));
+        }
+        self.hold = hold;
+        self.hold.is_some()
+    }
+
+    /// Attempts to pull an image that is missing, whenever it is time.
+    fn pull(&mut self, image: &str, now: Timestamp, progress: &mut Progress) {
+        let last = match self.hold {
+            Some(Hold::Image { backs_off, attempted, length }) => Some((backs_off, attempted, length)),
+            _ => None,
+        };
+        let pending = last.filter(|(_, attempted, length)| now < after(*attempted, *length));
+        let (backs_off, attempted, length) = pending.unwrap_or_else(|| {
+            let error = missing_image(image);
+            progress.record(self, EventType::Normal, "Pulling", format!("Pulling image {image:?}"));
+            let failed = format!("Failed to pull image {image:?}: {error}");
+            progress.record(self, EventType::Warning, "Failed", failed);
+            progress.record(self, EventType::Warning, "Failed", "Error: ErrImagePull".to_owned());
+            (false, now, last.map_or(FIRST_BACK_OFF, |(_, _, length)| back_off(length, 1)))
+        });
+        let shown_until = after(attempted, FAILED_PULL);
+        let is_over = shown_until <= now;
+        if is_over && !backs_off {
+            progress.record(self, EventType::Normal, "BackOff", format!("Back-off pulling image {image:?}"));
+            progress.record(self, EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+        }
+        progress.wake_at(if is_over { after(attempted, length) } else { shown_until });
+        self.hold = Some(Hold::Image { backs_off: is_over, attempted, length });
+    }
+
     fn restart(&mut self, spec: &Spec, now: Timestamp, progress: &mut Progress) {
         self.restarts += 1;
         self.back_off = Some(self.back_off.map_or(FIRST_BACK_OFF, |length| back_off(length, 1)));
@@ -374,12 +463,11 @@ impl Container {
 
     fn start(&mut self, spec: &Spec, now: Timestamp, progress: &mut Progress) {
         let image = spec.image.as_deref().unwrap_or_default();
-        let pulled =
-            format!("Container image {image:?} already present on machine and can be accessed by the pod");
-        progress.record(self, EventType::Normal, "Pulled", pulled);
+        progress.record(self, EventType::Normal, "Pulled", pulled(image));
         progress.record(self, EventType::Normal, "Created", "Container created".to_owned());
         progress.record(self, EventType::Normal, "Started", "Container started".to_owned());
         self.state = State::Running { since: now };
+        self.hold = None;
     }
 
     fn exit(&mut self, code: i32, now: Timestamp) {
@@ -388,6 +476,17 @@ impl Container {
             self.is_ready = false;
         }
     }
+}
+
+fn pulled(image: &str) -> String {
+    format!("Container image {image:?} already present on machine and can be accessed by the pod")
+}
+
+/// The error of the container runtime about an image that its registry does not have.
+pub fn missing_image(image: &str) -> String {
+    format!(
+        "rpc error: code = NotFound desc = failed to pull and unpack image {image:?}: failed to resolve reference {image:?}: {image}: not found"
+    )
 }
 
 fn back_off(length: Duration, doublings: u32) -> Duration {

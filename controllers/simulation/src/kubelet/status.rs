@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use super::admission::Rejection;
 use super::pod::full_name;
-use super::runtime_state::{Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, State};
+use super::runtime_state::{
+    Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image,
+};
 
 /// Where a pod is.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +166,7 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerS
     };
     let (mut waiting, mut running, mut terminated) = (None, None, None);
     match &container.state {
-        State::Waiting => waiting = Some(waiting_for(pod, container)),
+        State::Waiting => waiting = Some(waiting_for(pod, container, &image)),
         State::BackOff { length, .. } => {
             let seconds = go_seconds(length.as_secs());
             let (name, pod) = (&container.name, full_name(pod));
@@ -200,13 +202,24 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerS
     }
 }
 
-fn waiting_for(pod: &Pod, container: &Container) -> ContainerStateWaiting {
+fn waiting_for(pod: &Pod, container: &Container, image: &str) -> ContainerStateWaiting {
     let has_init = pod.spec.iter().any(|spec| spec.init_containers.iter().flatten().next().is_some());
-    let reason = match container.role {
-        _ if has_init => "PodInitializing",
-        _ => "ContainerCreating",
+    let (reason, message) = match &container.hold {
+        Some(Hold::Configuration(why)) => ("CreateContainerConfigError", Some(why.clone())),
+        Some(Hold::Image { backs_off, .. }) => {
+            let error = missing_image(image);
+            match backs_off {
+                false => ("ErrImagePull", Some(error)),
+                true => {
+                    let message = format!("Back-off pulling image {image:?}: ErrImagePull: {error}");
+                    ("ImagePullBackOff", Some(message))
+                }
+            }
+        }
+        None if has_init => ("PodInitializing", None),
+        None => ("ContainerCreating", None),
     };
-    ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }
+    ContainerStateWaiting { reason: Some(reason.to_owned()), message }
 }
 
 fn ended(exit: &Exit, container_id: String) -> ContainerStateTerminated {

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::pod::waits_for_removal;
-use super::runtime_state::{PodEvent, PodRuntimeState};
+use super::runtime_state::{Obstacles, PodEvent, PodRuntimeState};
 use super::status::{self, Addresses};
 
 pub struct Observed<'a> {
@@ -15,7 +15,7 @@ pub struct Observed<'a> {
     /// None: the pod has just come to its node.
     pub state: Option<&'a PodRuntimeState>,
     pub behavior: &'a PodBehavior,
-    pub is_mountable: bool,
+    pub obstacles: &'a Obstacles,
     /// Whether the status is to be replaced though nothing happens: the node was given up meanwhile, or the pod has another generation.
     pub is_outdated: bool,
     pub addresses: Addresses,
@@ -34,9 +34,9 @@ pub struct Plan {
 }
 
 pub fn plan(observed: &Observed) -> Plan {
-    let Observed { pod, state: known, behavior, is_mountable, is_outdated, addresses, now } = *observed;
+    let Observed { pod, state: known, behavior, obstacles, is_outdated, addresses, now } = *observed;
     let mut state = known.cloned().unwrap_or_else(|| PodRuntimeState::begin(pod, now));
-    let progress = state.advance(pod, behavior, is_mountable, now);
+    let progress = state.advance(pod, behavior, obstacles, now);
     let has_changed = known != Some(&state);
     Plan {
         status: (has_changed || is_outdated).then(|| status::patch(pod, &state, addresses, now)),

@@ -15,6 +15,7 @@ struct Scenario {
     state: Option<PodRuntimeState>,
     start: Timestamp,
     is_mountable: bool,
+    obstacles: Obstacles,
     reported: Vec<String>,
     wake: Option<Timestamp>,
     is_deleted: bool,
@@ -38,6 +39,7 @@ impl Scenario {
             state: None,
             start: "2026-01-01T00:00:00Z".parse().unwrap(),
             is_mountable: true,
+            obstacles: Obstacles::default(),
             reported: Vec::new(),
             wake: None,
             is_deleted: false,
@@ -54,11 +56,12 @@ impl Scenario {
             pod: self.is_mountable.then_some(Ipv4Addr::new(10, 244, 0, 2)),
         };
         let (pod, state) = (&self.pod, self.state.as_ref());
+        let obstacles = Obstacles { volumes: !self.is_mountable, ..self.obstacles.clone() };
         let plan = plan(&Observed {
             pod,
             state,
             behavior: &behavior,
-            is_mountable: self.is_mountable,
+            obstacles: &obstacles,
             is_outdated: false,
             addresses,
             now,
@@ -476,7 +479,8 @@ fn what_events_tell() {
 fn events_tell_of_fields() {
     let scenario = Scenario::of(&[], json!({"initContainers": [{"name": "a"}]}));
     let mut state = PodRuntimeState::begin(&scenario.pod, scenario.start);
-    let Progress { events, .. } = state.advance(&scenario.pod, &PodBehavior::default(), true, scenario.start);
+    let Progress { events, .. } =
+        state.advance(&scenario.pod, &PodBehavior::default(), &Obstacles::default(), scenario.start);
     let fields: Vec<_> = events.iter().map(|h| (h.field.as_deref(), h.r#type)).collect();
     let (init, main) = (Some("spec.initContainers{a}"), Some("spec.containers{c}"));
     assert_eq!(fields, [init, init, init, main, main, main].map(|field| (field, EventType::Normal)));
@@ -509,4 +513,43 @@ fn a_status_in_full() {
             }],
         })
     );
+}
+
+#[test]
+fn a_container_waits_for_what_its_configuration_needs() {
+    let containers = json!([{"name": "c", "image": "img:1"}, {"name": "d", "image": "img:1"}]);
+    let mut scenario = Scenario::of(&[], json!({"containers": containers}));
+    let missing = |why: &str| [("c".to_owned(), why.to_owned())].into();
+    scenario.obstacles.configuration = missing("configmap \"m\" not found");
+    let waiting = "Pending c:CreateContainerConfigError d:running (ContainersNotReady)";
+    assert_eq!(scenario.at(0).as_deref(), Some(waiting));
+    assert_eq!(scenario.reported[1], "Failed Error: configmap \"m\" not found");
+    let state = scenario.status().container_statuses.as_ref().unwrap()[0].state.clone().unwrap();
+    assert_eq!(state.waiting.unwrap().message.as_deref(), Some("configmap \"m\" not found"));
+    assert_eq!(scenario.at(1000), None, "one event for one reason");
+    scenario.obstacles.configuration = missing("couldn't find key k in ConfigMap n/m");
+    assert_eq!(scenario.at(2000).as_deref(), Some(waiting));
+    assert_eq!(scenario.reported[1], "Failed Error: couldn't find key k in ConfigMap n/m");
+    scenario.obstacles = Obstacles::default();
+    assert_eq!(scenario.at(3000).as_deref(), Some("Running c:running d:running Ready"));
+}
+
+#[test]
+fn an_image_is_pulled_again_and_again_until_it_is_there() {
+    let mut scenario = Scenario::of(&[("missing-images", "other, img:*")], json!({}));
+    assert_eq!(scenario.at(0).as_deref(), Some("Pending c:ErrImagePull (ContainersNotReady)"));
+    assert_eq!(scenario.reported.len(), 3);
+    for (millis, want, wake, events) in [
+        (500, None, 1000, 0),
+        (1000, Some("Pending c:ImagePullBackOff (ContainersNotReady)"), 10_000, 2),
+        (10_000, Some("Pending c:ErrImagePull (ContainersNotReady)"), 11_000, 3),
+        (11_000, Some("Pending c:ImagePullBackOff (ContainersNotReady)"), 30_000, 2),
+        (30_000, Some("Pending c:ErrImagePull (ContainersNotReady)"), 31_000, 3),
+    ] {
+        assert_eq!(scenario.at(millis).as_deref(), want, "{millis}");
+        assert_eq!((scenario.wakes_at(), scenario.reported.len()), (Some(wake), events), "{millis}");
+    }
+    let annotations = scenario.pod.metadata.annotations.as_mut().unwrap();
+    annotations.clear();
+    assert_eq!(scenario.at(30_500).as_deref(), Some("Running c:running Ready"));
 }

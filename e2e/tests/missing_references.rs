@@ -1,0 +1,110 @@
+//! Simulated pods wait for the ConfigMaps, Secrets and images that they refer to, with a kubelet's reasons and events.
+
+use anyhow::{Result, ensure};
+use coracle_e2e::cluster;
+use coracle_e2e::cluster::Cluster;
+use coracle_e2e::json_client::{JsonClient, items};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+async fn start(profile: &str) -> Result<(Cluster, JsonClient)> {
+    let cluster = cluster().flag("--simulation-profile", profile).with_service_account().start().await?;
+    let client = JsonClient::new(&cluster.endpoint().await?).await?;
+    Ok((cluster, client))
+}
+
+fn pod(name: &str, container: Value, volumes: Value) -> Value {
+    let mut full = json!({"name": "c", "image": "registry.example/app:1"});
+    for (key, value) in container.as_object().into_iter().flatten() {
+        full[key] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "spec": {"containers": [full], "volumes": volumes}})
+}
+
+/// Waits for the reason for which the container of a pod waits; "" once it runs.
+async fn until_waiting(client: &mut JsonClient, name: &str, reason: &str) -> Result<Value> {
+    let state = |pod: &Value| pod["status"]["containerStatuses"][0]["state"].clone();
+    let pod = client
+        .until(&format!("{PODS}/{name}"), |pod| match reason {
+            "" => state(pod)["running"].is_object(),
+            _ => state(pod)["waiting"]["reason"] == reason,
+        })
+        .await?;
+    Ok(state(&pod)["waiting"]["message"].clone())
+}
+
+/// Waits for an event of a pod.
+async fn until_event(client: &mut JsonClient, name: &str, reason: &str, message: &str) -> Result<()> {
+    let events = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}");
+    let is_it = |event: &Value| event["reason"] == reason && event["message"] == message;
+    client.until(&events, |list| items(list).is_some_and(|events| events.iter().any(is_it))).await.map(drop)
+}
+
+#[tokio::test]
+async fn variables_wait_for_their_objects() -> Result<()> {
+    let (_cluster, mut client) = start("realistic").await?;
+    let from_map =
+        json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}}]});
+    client.create(PODS, pod("web", from_map, json!([]))).await?;
+    let optional = json!({"envFrom": [{"secretRef": {"name": "nosuch", "optional": true}}]});
+    client.create(PODS, pod("optional", optional, json!([]))).await?;
+    until_waiting(&mut client, "optional", "").await?;
+    let message = until_waiting(&mut client, "web", "CreateContainerConfigError").await?;
+    assert_eq!(message, "configmap \"settings\" not found");
+    until_event(&mut client, "web", "Failed", "Error: configmap \"settings\" not found").await?;
+    client.create(CONFIG_MAPS, json!({"metadata": {"name": "settings"}, "data": {"b": "1"}})).await?;
+    let missing = "Error: couldn't find key a in ConfigMap default/settings";
+    until_event(&mut client, "web", "Failed", missing).await?;
+    client.patch(&format!("{CONFIG_MAPS}/settings"), json!({"data": {"a": "1"}})).await?;
+    until_waiting(&mut client, "web", "").await.map(drop)
+}
+
+#[tokio::test]
+async fn volumes_wait_for_their_objects() -> Result<()> {
+    let (_cluster, mut client) = start("realistic").await?;
+    let volumes = json!([
+        {"name": "settings", "projected": {"sources": [{"secret": {"name": "key"}}]}},
+        {"name": "other", "configMap": {"name": "nosuch", "optional": true}},
+    ]);
+    client.create(PODS, pod("web", json!({}), volumes)).await?;
+    let missing = "MountVolume.SetUp failed for volume \"settings\" : secret \"key\" not found";
+    until_event(&mut client, "web", "FailedMount", missing).await?;
+    until_waiting(&mut client, "web", "ContainerCreating").await?;
+    client.create(SECRETS, json!({"metadata": {"name": "key"}, "stringData": {"a": "1"}})).await?;
+    until_waiting(&mut client, "web", "").await.map(drop)
+}
+
+#[tokio::test]
+async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
+    let (_cluster, mut client) = start("realistic").await?;
+    let missing =
+        |images: Value| json!({"metadata": {"annotations": {"sim.coracle.dev/missing-images": images}}});
+    for owner in ["/api/v1/namespaces/default", "/api/v1/nodes/node-0"] {
+        client.patch(owner, missing(json!("registry.example/*:2"))).await?;
+        client.create(PODS, pod("old", json!({}), json!([]))).await?;
+        client.create(PODS, pod("new", json!({"image": "registry.example/app:2"}), json!([]))).await?;
+        let message = until_waiting(&mut client, "new", "ImagePullBackOff").await?;
+        ensure!(message.as_str().is_some_and(|text| text.starts_with("Back-off pulling image")), "{message}");
+        until_event(&mut client, "new", "Failed", "Error: ErrImagePull").await?;
+        until_waiting(&mut client, "old", "").await?;
+        client.patch(owner, missing(Value::Null)).await?;
+        until_waiting(&mut client, "new", "").await?;
+        for name in ["old", "new"] {
+            client.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await?;
+            client.until_gone(&format!("{PODS}/{name}")).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_inert_simulation_looks_at_no_reference() -> Result<()> {
+    let (_cluster, mut client) = start("inert").await?;
+    let container = json!({"envFrom": [{"secretRef": {"name": "nosuch"}}]});
+    let volumes = json!([{"name": "v", "configMap": {"name": "nosuch"}}]);
+    client.create(PODS, pod("web", container, volumes)).await?;
+    until_waiting(&mut client, "web", "").await.map(drop)
+}

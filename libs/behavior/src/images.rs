@@ -1,0 +1,91 @@
+//! Images that cannot be pulled, by patterns of their names.
+
+use std::str::FromStr;
+
+/// The longest pattern and image, in bytes: a name has 255 at most, with a tag or a digest.
+const LONGEST: usize = 512;
+
+/// The most patterns of an annotation.
+const MOST: usize = 64;
+
+/// A list of patterns of images, in which `*` stands for any characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Images(Vec<String>);
+
+impl Images {
+    /// Whether a pattern matches an image as it is written in a pod.
+    pub fn contains(&self, image: &str) -> bool {
+        image.len() <= LONGEST && self.0.iter().any(|pattern| matches(pattern, image))
+    }
+}
+
+impl FromStr for Images {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Images, &'static str> {
+        let patterns: Vec<String> = text.split(',').map(|pattern| pattern.trim().to_owned()).collect();
+        let is_image = |pattern: &String| !pattern.is_empty() && pattern.len() <= LONGEST;
+        match patterns.len() <= MOST && patterns.iter().all(is_image) {
+            true => Ok(Images(patterns)),
+            false => Err("not images such as app:2, registry.example/*"),
+        }
+    }
+}
+
+/// Matches a text from the left; after a failure the last `*` takes one character more.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    let mut last_star = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                last_star = Some((p, t));
+                p += 1;
+            }
+            Some(byte) if *byte == text[t] => (p, t) = (p + 1, t + 1),
+            _ => match last_star {
+                Some((star, taken)) => {
+                    last_star = Some((star, taken + 1));
+                    (p, t) = (star + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_images() {
+        for (patterns, image, want) in [
+            ("app:2", "app:2", true),
+            ("app:2", "app:20", false),
+            ("app", "app:2", false),
+            ("app:*", "app:2", true),
+            ("*", "", true),
+            ("registry.example/*:broken", "registry.example/a/b:broken", true),
+            ("registry.example/*:broken", "registry.example/a:works", false),
+            ("*a*b*", "xaxxabx", true),
+            ("*ab", "aab", true),
+            ("other, app:*", "app:1", true),
+        ] {
+            assert_eq!(
+                patterns.parse::<Images>().map(|images| images.contains(image)),
+                Ok(want),
+                "{patterns} {image}"
+            );
+        }
+        for wrong in ["", ",", "a,", &"x".repeat(LONGEST + 1), &"x,".repeat(MOST)] {
+            assert!(wrong.parse::<Images>().is_err(), "{wrong}");
+        }
+        let image = "a".repeat(LONGEST);
+        assert!(!"*".parse::<Images>().unwrap().contains(&format!("{image}a")), "no image has such a name");
+        let hostile = format!("{}b", "*a".repeat(LONGEST / 2 - 1));
+        assert!(!hostile.parse::<Images>().unwrap().contains(&image));
+    }
+}
