@@ -122,7 +122,7 @@ impl PodBehavior {
             (Role::Main, None) => {
                 run().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
             }
-            (Role::Init | Role::Sidecar, _) => run(),
+            (Role::Init | Role::Sidecar | Role::Ephemeral, _) => run(),
         }
     }
 
@@ -150,7 +150,8 @@ impl PodBehavior {
         let unclear = match (role, self.profile) {
             // They are waited for, and there is nothing to wait for.
             (Role::Init, _) => Unclear::Takes(Duration::ZERO),
-            (Role::Sidecar, _) | (Role::Main, Profile::Inert) => Unclear::RunsOn,
+            // Somebody has a shell in an ephemeral one, or would have.
+            (Role::Sidecar | Role::Ephemeral, _) | (Role::Main, Profile::Inert) => Unclear::RunsOn,
             (Role::Main, Profile::Realistic) if restarts_after(pod, container, 0) => Unclear::RunsOn,
             (Role::Main, Profile::Realistic) => Unclear::Takes(MOMENT),
         };

@@ -1,9 +1,12 @@
 //! Pods as controllers see them: made from templates, bound to a node, and more or less ready.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use coracle_object_meta::controller_ref;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodCondition, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EphemeralContainer, Pod, PodCondition, PodSpec, PodTemplateSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
@@ -99,13 +102,36 @@ pub enum Role {
     Sidecar,
     /// Runs once the init containers have ended and the sidecars have started.
     Main,
+    /// Was added to a pod that runs, to look into it; runs once.
+    Ephemeral,
 }
 
-/// A pod's init containers and then the others.
-pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
+/// A pod's init containers, then the others, at last the ephemeral ones, whose list only grows.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
     let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
     let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
-    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec)))
+    let main = pod.spec.iter().flat_map(|spec| &spec.containers).map(|spec| (Role::Main, spec));
+    let ephemeral = pod.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+    let ephemeral = ephemeral.map(|spec| (Role::Ephemeral, Cow::Owned(as_container(spec))));
+    init.chain(main).map(|(role, spec)| (role, Cow::Borrowed(spec))).chain(ephemeral)
+}
+
+/// The part of an ephemeral container that a running container has.
+fn as_container(ephemeral: &EphemeralContainer) -> Container {
+    let EphemeralContainer { name, image, command, args, env, env_from, resources, volume_mounts, .. } =
+        ephemeral.clone();
+    Container {
+        name,
+        image,
+        command,
+        args,
+        env,
+        env_from,
+        resources,
+        volume_mounts,
+        restart_policy: Some("Never".to_owned()),
+        ..Container::default()
+    }
 }
 
 /// Whether a container is started again that exited with this code.

@@ -136,7 +136,7 @@ fn missing<'a>(pod: &'a Pod, known: &Known<'a>) -> (Vec<String>, Obstacles) {
         Some(format!("MountVolume.SetUp failed for volume {:?} : {problem}", volume.name))
     });
     let volumes: Vec<String> = volumes.collect();
-    let containers = coracle_kinds::pods::containers(pod).filter_map(|(_, container)| {
+    let containers = containers(pod).filter_map(|container| {
         let mut references = of_container(container).into_iter();
         let problem = references.find_map(|reference| reference.problem_of_variable(known, namespace))?;
         Some((container.name.clone(), problem))
@@ -189,7 +189,13 @@ impl<'a> Reference<'a> {
 /// All references of a pod.
 fn all(pod: &Pod) -> impl Iterator<Item = Reference<'_>> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).flat_map(of_volume);
-    volumes.chain(coracle_kinds::pods::containers(pod).flat_map(|(_, container)| of_container(container)))
+    volumes.chain(containers(pod).flat_map(of_container))
+}
+
+/// The containers that wait for what they refer to: not the ephemeral ones.
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    init.chain(pod.spec.iter().flat_map(|spec| &spec.containers))
 }
 
 fn of_volume(volume: &Volume) -> Vec<Reference<'_>> {

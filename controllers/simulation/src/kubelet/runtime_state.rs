@@ -134,6 +134,7 @@ impl Progress {
         let list = match container.role {
             Role::Main => "containers",
             Role::Init | Role::Sidecar => "initContainers",
+            Role::Ephemeral => "ephemeralContainers",
         };
         let field = Some(format!("spec.{list}{{{}}}", container.name));
         self.events.push(PodEvent { field, r#type, reason, message });
@@ -154,7 +155,7 @@ struct During<'a> {
 
 impl PodRuntimeState {
     pub fn begin(pod: &Pod, now: Timestamp) -> PodRuntimeState {
-        let containers = containers(pod).map(|(role, spec)| Container::new(role, spec)).collect();
+        let containers = containers(pod).map(|(role, spec)| Container::new(role, &spec)).collect();
         PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
     }
 
@@ -162,7 +163,11 @@ impl PodRuntimeState {
     pub fn restore(pod: &Pod) -> Option<PodRuntimeState> {
         let status = pod.status.as_ref()?;
         let mut state = PodRuntimeState::begin(pod, status.start_time.as_ref()?.0);
-        let lists = [&status.init_container_statuses, &status.container_statuses];
+        let lists = [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
         for known in lists.into_iter().flatten().flatten() {
             if let Some(container) = state.containers.iter_mut().find(|c| c.name == known.name) {
                 container.restore(known);
@@ -199,6 +204,8 @@ impl PodRuntimeState {
             return progress;
         }
         self.closed_gates = closed_gates(pod);
+        let added = containers(pod).skip(self.containers.len());
+        self.containers.extend(added.map(|(role, spec)| Container::new(role, &spec)));
         self.begin_to_stop(pod, now, &mut progress);
         match self.stop {
             Some(stop) => self.stop(stop, pod, behavior, now, &mut progress),
@@ -283,7 +290,7 @@ impl PodRuntimeState {
     fn run(&mut self, during: &During<'_>, progress: &mut Progress) {
         let now = during.now;
         for (container, (role, spec)) in self.containers.iter_mut().zip(containers(during.pod)) {
-            container.run(spec, during, progress);
+            container.run(&spec, during, progress);
             match (role, &container.state) {
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
@@ -372,7 +379,7 @@ impl Container {
                         progress.wake_at(at);
                     }
                     let (ready_after, is_ever_ready) = match self.role {
-                        Role::Init => (Duration::ZERO, false),
+                        Role::Init | Role::Ephemeral => (Duration::ZERO, false),
                         Role::Sidecar => (Duration::ZERO, true),
                         Role::Main => (behavior.ready_after, !behavior.never_ready),
                     };

@@ -48,16 +48,17 @@ fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timesta
     let list = |is_listed: fn(Role) -> bool| -> Option<Vec<ContainerStatus>> {
         let listed = state.containers.iter().zip(containers(pod)).filter(|(_, (role, _))| is_listed(*role));
         let list: Vec<_> =
-            listed.map(|(container, (_, spec))| container_status(pod, container, spec)).collect();
+            listed.map(|(container, (_, spec))| container_status(pod, container, &spec)).collect();
         (!list.is_empty()).then_some(list)
     };
     let stopped = state.stop.filter(|stop| stop.is_overdue && state.end.is_some());
     PodStatus {
         conditions: Some(conditions(pod, state, now)),
         container_statuses: list(|role| role == Role::Main),
+        ephemeral_container_statuses: list(|role| role == Role::Ephemeral),
         host_ip: Some(addresses.host.to_string()),
         host_ips: Some(vec![HostIP { ip: addresses.host.to_string() }]),
-        init_container_statuses: list(|role| role != Role::Main),
+        init_container_statuses: list(|role| matches!(role, Role::Init | Role::Sidecar)),
         message: stopped.map(|_| DEADLINE_EXCEEDED.1.to_owned()),
         observed_generation: pod.metadata.generation,
         phase: Some(phase(state).to_owned()),
@@ -73,9 +74,14 @@ pub fn phase(state: &PodRuntimeState) -> &'static str {
     match state.end {
         Some(End::Succeeded) => "Succeeded",
         Some(End::Failed) => "Failed",
-        None if state.containers.iter().any(|container| container.state == State::Waiting) => "Pending",
+        None if state.containers.iter().any(is_awaited) => "Pending",
         None => "Running",
     }
+}
+
+/// Whether a pod is pending until the container starts.
+fn is_awaited(container: &Container) -> bool {
+    container.state == State::Waiting && container.role != Role::Ephemeral
 }
 
 type Condition = (&'static str, bool, Option<&'static str>, String);
@@ -122,7 +128,8 @@ fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) 
         (State::Exited(exit), Role::Init) => exit.code == 0,
         (state, _) => *state != State::Waiting,
     };
-    let init = state.containers.iter().filter(|container| container.role != Role::Main);
+    let init = state.containers.iter();
+    let init = init.filter(|container| matches!(container.role, Role::Init | Role::Sidecar));
     let incomplete: Vec<&str> =
         init.filter(|container| !is_done(container)).map(|container| container.name.as_str()).collect();
     if state.end == Some(End::Succeeded) {
@@ -138,7 +145,8 @@ fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) 
 }
 
 fn containers_ready(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
-    let counted = state.containers.iter().filter(|container| container.role != Role::Init);
+    let counted = state.containers.iter();
+    let counted = counted.filter(|container| matches!(container.role, Role::Main | Role::Sidecar));
     let unready: Vec<&str> = counted.filter(|c| !c.is_ready).map(|c| c.name.as_str()).collect();
     match state.end {
         Some(End::Succeeded) => (false, Some("PodCompleted"), String::new()),

@@ -23,7 +23,7 @@ fn ending(pod: &Pod, role: Role, profile: Profile) -> Option<(u128, i32)> {
     let (behavior, warnings) = PodBehavior::of(pod, &[], profile);
     assert_eq!(warnings, [""; 0]);
     let (_, container) = coracle_kinds::pods::containers(pod).find(|(known, _)| *known == role).unwrap();
-    behavior.ending(pod, role, container).map(|ending| (ending.after.as_millis(), ending.code))
+    behavior.ending(pod, role, &container).map(|ending| (ending.after.as_millis(), ending.code))
 }
 
 #[test]

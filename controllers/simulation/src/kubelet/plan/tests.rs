@@ -89,7 +89,11 @@ impl Scenario {
     /// The phase, the containers and the conditions, as in `Running c:running Ready`.
     fn shown(&self) -> String {
         let status = self.status();
-        let lists = [&status.init_container_statuses, &status.container_statuses];
+        let lists = [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
         let containers = lists.into_iter().flatten().flatten().map(show);
         let conditions = status.conditions.iter().flatten();
         let ready = conditions.filter(|c| c.type_ == "Ready").map(|c| match c.status.as_str() {
@@ -552,4 +556,22 @@ fn an_image_is_pulled_again_and_again_until_it_is_there() {
     let annotations = scenario.pod.metadata.annotations.as_mut().unwrap();
     annotations.clear();
     assert_eq!(scenario.at(30_500).as_deref(), Some("Running c:running Ready"));
+}
+
+#[test]
+fn an_ephemeral_container_runs_once_in_a_pod_that_runs() {
+    let mut scenario = Scenario::of(&[("exit-after", "10s")], json!({"restartPolicy": "Never"}));
+    scenario.at(0);
+    let ephemeral =
+        json!([{"name": "e", "image": "debug:1"}, {"name": "f", "image": "b", "command": ["sleep", "2"]}]);
+    scenario.pod.spec.as_mut().unwrap().ephemeral_containers = serde_json::from_value(ephemeral).unwrap();
+    assert_eq!(scenario.at(1000).as_deref(), Some("Running c:running e:running f:running Ready"));
+    let fields: Vec<_> = scenario.reported.iter().filter(|event| event.starts_with("Started")).collect();
+    assert_eq!(fields.len(), 2);
+    assert_eq!(scenario.at(3000).as_deref(), Some("Running c:running e:running f:Completed(0) Ready"));
+    // After a restart of the process as well.
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(4000), None);
+    let ended = "Succeeded c:Completed(0) e:Completed(0) f:Completed(0) (PodCompleted)";
+    assert_eq!(scenario.at(10_000).as_deref(), Some(ended));
 }
