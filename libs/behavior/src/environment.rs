@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coracle_kinds::jobs::COMPLETION_INDEX;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 
 /// The longest text that an expansion makes, in bytes: variables that contain each other grow without bounds.
@@ -9,6 +10,9 @@ pub const LONGEST_EXPANSION: usize = 64 << 10;
 
 /// The most bytes of values that are known in an environment; those beyond are unknown.
 const LARGEST: usize = 256 << 10;
+
+/// The bytes of memory that a variable takes beside its name and its value.
+const ENTRY: usize = 64;
 
 /// A variable of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub enum Variable {
 pub struct Environment {
     /// None: of unknown value.
     variables: BTreeMap<String, Option<String>>,
-    /// The bytes of the values.
+    /// The bytes that it takes.
     size: usize,
     /// Whether there may be others.
     is_open: bool,
@@ -38,13 +42,33 @@ impl Environment {
     pub fn of(pod: &Pod, container: &Container) -> Environment {
         let is_open = container.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
         let mut environment = Environment { is_open, ..Environment::default() };
-        let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
-        environment.set("HOSTNAME", hostname.or_else(|| pod.metadata.name.clone()));
+        let mut left = LARGEST;
         for variable in container.env.iter().flatten() {
             let value = environment.value(pod, variable);
-            environment.set(&variable.name, value);
+            let is_affordable = value.as_ref().is_some_and(|value| value.len() <= left);
+            left = left.saturating_sub(value.as_ref().map_or(ENTRY, String::len));
+            environment.set(&variable.name, value.filter(|_| is_affordable));
+            if left == 0 {
+                environment.is_open = true;
+                break;
+            }
         }
         environment
+    }
+
+    /// The same, with the variables that the container runtime sets, which programs see and the kubelet does not.
+    #[must_use]
+    pub fn of_programs(mut self, pod: &Pod) -> Environment {
+        let spec = pod.spec.as_ref();
+        let is_of_host = spec
+            .is_some_and(|spec| spec.host_network == Some(true) || spec.set_hostname_as_fqdn == Some(true));
+        let name = spec.and_then(|spec| spec.hostname.as_deref()).or(pod.metadata.name.as_deref());
+        // A longer name is cut.
+        let name = name.filter(|name| !is_of_host && name.len() <= LONGEST_HOST_NAME);
+        if self.get("HOSTNAME") == Variable::Unset {
+            self.set("HOSTNAME", name.map(str::to_owned));
+        }
+        self
     }
 
     fn value(&self, pod: &Pod, variable: &EnvVar) -> Option<String> {
@@ -56,13 +80,19 @@ impl Environment {
 
     /// Sets a variable; None is an unknown value.
     pub fn set(&mut self, name: &str, value: Option<String>) {
-        let value = value.filter(|value| self.size + value.len() <= LARGEST);
-        self.size += value.as_ref().map_or(0, String::len);
-        let replaced = self.variables.insert(name.to_owned(), value).flatten();
-        self.size -= replaced.map_or(0, |value| value.len());
+        self.remove(name);
+        self.size += size_of(name, value.as_ref());
+        self.variables.insert(name.to_owned(), value);
     }
 
-    /// The bytes of all values.
+    /// Removes a variable.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(value) = self.variables.remove(name) {
+            self.size -= size_of(name, value.as_ref());
+        }
+    }
+
+    /// The bytes that it takes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -72,7 +102,7 @@ impl Environment {
         match self.variables.get(name) {
             Some(Some(value)) => Variable::Set(value.clone()),
             Some(None) => Variable::Unknown,
-            None if self.is_open || is_given(name) => Variable::Unknown,
+            None if self.is_open || is_of_service(name) => Variable::Unknown,
             None => Variable::Unset,
         }
     }
@@ -111,18 +141,25 @@ impl Environment {
     }
 }
 
-/// Whether images and clusters set a variable that no pod mentions.
-fn is_given(name: &str) -> bool {
-    matches!(name, "PATH" | "HOME" | "PWD" | "USER" | "SHELL" | "TERM" | "LANG" | "RANDOM" | "SECONDS")
-        || ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
+/// The longest host name of a pod that the kubelet leaves as it is, in bytes.
+const LONGEST_HOST_NAME: usize = 63;
+
+fn size_of(name: &str, value: Option<&String>) -> usize {
+    ENTRY + name.len() + value.map_or(0, String::len)
 }
 
-/// The field of a pod that a fieldRef names; None for one that is not known before the pod runs.
+/// Whether a Service of the namespace may set a variable that no pod mentions.
+fn is_of_service(name: &str) -> bool {
+    ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
+}
+
+/// The field of a pod that a fieldRef names; None for one that is not known before the pod runs, or may change.
 fn field(pod: &Pod, path: &str) -> Option<String> {
     let (metadata, spec) = (&pod.metadata, pod.spec.as_ref());
     let entry = |of: &Option<BTreeMap<String, String>>, key: &str| {
         let key = key.strip_suffix("']")?;
-        Some(of.as_ref().and_then(|entries| entries.get(key).cloned()).unwrap_or_default())
+        let is_fixed = [COMPLETION_INDEX, POD_INDEX].contains(&key);
+        of.as_ref().filter(|_| is_fixed).and_then(|entries| entries.get(key).cloned())
     };
     if let Some(key) = path.strip_prefix("metadata.annotations['") {
         return entry(&metadata.annotations, key);
@@ -140,21 +177,30 @@ fn field(pod: &Pod, path: &str) -> Option<String> {
     }
 }
 
+/// The label with the ordinal of a pod of a StatefulSet.
+const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn environment(container: serde_json::Value) -> Environment {
+    fn pod() -> Pod {
         let pod = json!({
-            "metadata": {"name": "p", "namespace": "n", "labels": {"app": "web"}, "annotations": {"a/b": "4"}},
+            "metadata": {
+                "name": "p", "namespace": "n", "labels": {"app": "web"},
+                "annotations": {"batch.kubernetes.io/job-completion-index": "4"},
+            },
             "spec": {"nodeName": "node-0", "containers": []},
         });
-        let pod: Pod = serde_json::from_value(pod).unwrap();
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn environment(container: serde_json::Value) -> Environment {
         let mut full = json!({"name": "c"});
         full.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
-        Environment::of(&pod, &serde_json::from_value(full).unwrap())
+        Environment::of(&pod(), &serde_json::from_value(full).unwrap())
     }
 
     #[test]
@@ -164,27 +210,22 @@ mod tests {
         let environment = environment(json!({"env": [
             {"name": "A", "value": "1"},
             {"name": "B", "value": "$(A)$(A)-$$(A)-$(LATER)"},
-            field("POD", "metadata.name"), field("INDEX", "metadata.annotations['a/b']"),
-            field("APP", "metadata.labels['app']"), field("NONE", "metadata.labels['x']"),
-            field("NODE", "spec.nodeName"), field("IP", "status.podIP"),
+            field("POD", "metadata.name"),
+            field("INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+            field("APP", "metadata.labels['app']"), field("NODE", "spec.nodeName"), field("IP", "status.podIP"),
             {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
         ]}));
-        for (name, want) in [
-            ("A", "1"),
-            ("B", "11-$(A)-$(LATER)"),
-            ("POD", "p"),
-            ("INDEX", "4"),
-            ("APP", "web"),
-            ("NONE", ""),
-            ("NODE", "node-0"),
-            ("HOSTNAME", "p"),
-        ] {
+        for (name, want) in
+            [("A", "1"), ("B", "11-$(A)-$(LATER)"), ("POD", "p"), ("INDEX", "4"), ("NODE", "node-0")]
+        {
             assert_eq!(environment.get(name), Variable::Set(want.to_owned()), "{name}");
         }
-        for name in ["IP", "SECRET", "PATH", "WEB_SERVICE_HOST"] {
+        for name in ["IP", "SECRET", "WEB_SERVICE_HOST", "APP"] {
             assert_eq!(environment.get(name), Variable::Unknown, "{name}");
         }
-        assert_eq!(environment.get("OTHER"), Variable::Unset);
+        assert_eq!(environment.get("HOSTNAME"), Variable::Unset);
+        let of_programs = environment.clone().of_programs(&pod());
+        assert_eq!(of_programs.get("HOSTNAME"), Variable::Set("p".to_owned()));
         assert_eq!(environment.expand("$(OTHER) $(A"), Some("$(OTHER) $(A".to_owned()));
         assert_eq!(environment.expand("$(SECRET)"), None);
     }
@@ -209,7 +250,7 @@ mod tests {
         let mut env = vec![json!({"name": "V0", "value": "x".repeat(60_000)})];
         env.extend((1..1000).map(|i| json!({"name": format!("V{i}"), "value": "$(V0)"})));
         let environment = super::tests::environment(json!({"env": env}));
-        assert!(environment.size() <= LARGEST);
+        assert!(environment.size() <= LARGEST + 1000 * 2 * ENTRY);
         assert_eq!(environment.get("V999"), Variable::Unknown);
     }
 }

@@ -12,12 +12,13 @@ const MOST_OWNERS: usize = 4;
 /// Annotations that configure the simulation, by their keys.
 pub type Overrides = BTreeMap<String, String>;
 
-/// A kind that pods inherit from. Of a Deployment a ReplicaSet has the annotations already.
+/// A kind that pods inherit from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the kinds' own names")]
 pub enum OwnerKind {
     CronJob,
     DaemonSet,
+    Deployment,
     Job,
     ReplicaSet,
     ReplicationController,
@@ -30,6 +31,7 @@ impl OwnerKind {
         Some(match (owner.api_version.as_str(), owner.kind.as_str()) {
             ("batch/v1", "CronJob") => OwnerKind::CronJob,
             ("apps/v1", "DaemonSet") => OwnerKind::DaemonSet,
+            ("apps/v1", "Deployment") => OwnerKind::Deployment,
             ("batch/v1", "Job") => OwnerKind::Job,
             ("apps/v1", "ReplicaSet") => OwnerKind::ReplicaSet,
             ("v1", "ReplicationController") => OwnerKind::ReplicationController,
@@ -43,6 +45,7 @@ impl OwnerKind {
         match self {
             OwnerKind::CronJob => ("batch", "cronjobs"),
             OwnerKind::DaemonSet => ("apps", "daemonsets"),
+            OwnerKind::Deployment => ("apps", "deployments"),
             OwnerKind::Job => ("batch", "jobs"),
             OwnerKind::ReplicaSet => ("apps", "replicasets"),
             OwnerKind::ReplicationController => ("", "replicationcontrollers"),
@@ -57,23 +60,31 @@ pub fn overrides_of(meta: &ObjectMeta) -> Overrides {
     ours.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The overrides that a pod inherits, the nearest first.
+/// The owners of a pod, the nearest first.
 ///
-/// - `owner`: the metadata of the object of a kind and a name in the namespace of the pod
-/// - `namespace`: the metadata of that namespace
-pub fn inherited(
+/// - `find`: the metadata of the object of a kind and a name in the namespace of the pod
+pub fn owners(
     pod: &ObjectMeta,
-    namespace: Option<&ObjectMeta>,
-    owner: impl Fn(OwnerKind, &str) -> Option<ObjectMeta>,
-) -> Vec<Overrides> {
+    find: impl Fn(OwnerKind, &str) -> Option<ObjectMeta>,
+) -> Vec<(OwnerKind, ObjectMeta)> {
     let controller = |meta: &ObjectMeta| {
         let reference = coracle_object_meta::controller_of(meta)?;
-        let found = owner(OwnerKind::of(reference)?, &reference.name)?;
-        (found.uid.as_deref() == Some(reference.uid.as_str())).then_some(found)
+        let kind = OwnerKind::of(reference)?;
+        let found = find(kind, &reference.name)?;
+        (found.uid.as_deref() == Some(reference.uid.as_str())).then_some((kind, found))
     };
-    let owners = std::iter::successors(controller(pod), controller).take(MOST_OWNERS);
-    let all: Vec<ObjectMeta> = owners.collect();
-    let all = all.iter().chain(namespace).map(overrides_of);
+    std::iter::successors(controller(pod), |(_, meta)| controller(meta)).take(MOST_OWNERS).collect()
+}
+
+/// The overrides that a pod inherits, the nearest first. A ReplicaSet has copies of the annotations of its Deployment, which are never
+/// removed; so those of the Deployment count.
+///
+/// - `owners`: from [`owners`]
+/// - `namespace`: the metadata of that namespace
+pub fn inherited(owners: &[(OwnerKind, ObjectMeta)], namespace: Option<&ObjectMeta>) -> Vec<Overrides> {
+    let has_deployment = owners.iter().any(|(kind, _)| *kind == OwnerKind::Deployment);
+    let counted = owners.iter().filter(|(kind, _)| !(has_deployment && *kind == OwnerKind::ReplicaSet));
+    let all = counted.map(|(_, meta)| meta).chain(namespace).map(overrides_of);
     all.filter(|overrides| !overrides.is_empty()).collect()
 }
 
@@ -111,15 +122,21 @@ mod tests {
             (Some(("Workflow", "j")), &["namespace"]),
             (None, &["namespace"]),
         ] {
-            assert_eq!(values(&inherited(&meta("p", "pod", pod), Some(&namespace), owner)), want, "{pod:?}");
+            let owners = owners(&meta("p", "pod", pod), owner);
+            assert_eq!(values(&inherited(&owners, Some(&namespace))), want, "{pod:?}");
         }
-        assert_eq!(inherited(&meta("p", "pod", None), Some(&ObjectMeta::default()), owner), []);
+        assert_eq!(inherited(&[], Some(&ObjectMeta::default())), []);
+        let rollout = [
+            (OwnerKind::ReplicaSet, meta("r", "copy", None)),
+            (OwnerKind::Deployment, meta("d", "now", None)),
+        ];
+        assert_eq!(values(&inherited(&rollout, None)), ["now"]);
+        assert_eq!(values(&inherited(&rollout[..1], None)), ["copy"]);
     }
 
     #[test]
     fn a_circle_of_owners_ends() {
         let owner = |_, _: &str| Some(meta("j", "job", Some(("Job", "j"))));
-        let found = inherited(&meta("p", "pod", Some(("Job", "j"))), None, owner);
-        assert_eq!(found.len(), MOST_OWNERS);
+        assert_eq!(owners(&meta("p", "pod", Some(("Job", "j"))), owner).len(), MOST_OWNERS);
     }
 }

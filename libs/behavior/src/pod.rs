@@ -18,6 +18,9 @@ use crate::profile::Profile;
 /// The time after which a container ends of which nothing is known but that it is not started again once it succeeded.
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// The warnings of a pod that are reported.
+const MOST_WARNINGS: usize = 16;
+
 /// The exit code of an index that fails, unless there is another one.
 const FAILURE: i32 = 1;
 
@@ -68,18 +71,19 @@ impl PodBehavior {
         }
         let (mut behavior, mut failing) =
             (PodBehavior { profile, ..PodBehavior::default() }, None::<IndexRanges>);
-        let warnings = overrides::read("annotation", Some(&annotations), |name, value| match name {
+        let mut warnings = overrides::read("annotation", Some(&annotations), |name, value| match name {
             "fail-indexes" => indexes(value).map(|ranges| failing = Some(ranges)),
             _ => behavior.set(name, value),
         });
-        if let Some(failing) = failing {
-            let fails = completion_index(pod).is_some_and(|index| failing.iter().any(|r| r.contains(&index)));
+        if let Some((failing, index)) = failing.zip(completion_index(pod)) {
+            let fails = failing.iter().any(|range| range.contains(&index));
             behavior.exit_code = Some(match (fails, behavior.exit_code) {
                 (false, _) => 0,
                 (true, None | Some(0)) => FAILURE,
                 (true, Some(code)) => code,
             });
         }
+        warnings.truncate(MOST_WARNINGS);
         (behavior, warnings)
     }
 
@@ -117,7 +121,8 @@ impl PodBehavior {
         match (role, self.exit_after) {
             (Role::Main, Some(ExitAfter::Never)) => None,
             (Role::Main, Some(ExitAfter::Time(after))) => {
-                Some(Ending { after, code: self.exit_code.unwrap_or(0) })
+                let own = run().filter(|ending| ending.after <= after).map(|ending| ending.code);
+                Some(Ending { after, code: self.exit_code.or(own).unwrap_or(0) })
             }
             (Role::Main, None) => {
                 run().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
@@ -145,7 +150,7 @@ impl PodBehavior {
         }
     }
 
-    /// What a container does of itself.
+    /// The course of a container that nobody stops.
     fn run(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Run {
         let unclear = match (role, self.profile) {
             // They are waited for, and there is nothing to wait for.
@@ -163,7 +168,7 @@ impl PodBehavior {
             Profile::Realistic => arguments(container, &environment),
             Profile::Inert => Some(Vec::new()),
         };
-        command::follow(&arguments.unwrap_or_default(), &environment, unclear, started)
+        command::follow(&arguments.unwrap_or_default(), &environment.of_programs(pod), unclear, started)
     }
 }
 
@@ -174,7 +179,7 @@ fn arguments(container: &Container, environment: &Environment) -> Option<Vec<Str
     let mut left = command::LONGEST_SCRIPT;
     for word in words {
         let word = environment.expand(word)?;
-        left = left.checked_sub(word.len())?;
+        left = left.checked_sub(word.len() + 1)?;
         arguments.push(word);
     }
     if arguments.is_empty() && is_pause(container.image.as_deref().unwrap_or_default()) {

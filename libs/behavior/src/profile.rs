@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The behavior of simulated pods that nothing else is said about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// As pods behave in a cluster: containers do what their commands say plainly, and those that are not restarted end.
+    /// Containers do what their commands say plainly, and those that are not restarted end.
     #[default]
     Realistic,
     /// Containers run until they are stopped.

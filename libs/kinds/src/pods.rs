@@ -93,7 +93,7 @@ pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -
     Some(left.try_into().unwrap_or_default())
 }
 
-/// When a container of a pod runs.
+/// The part of a container in the life of its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Runs to its end before the next one is started.

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use coracle_behavior::inheritance::{self, Overrides, OwnerKind, overrides_of};
 use coracle_controller_runtime::Sources;
 use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
-use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
+use coracle_object_meta::controller_of;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::settings::Context;
 
+#[derive(Clone)]
 pub struct Inheritance {
     namespaces: Arc<Cache<Namespace>>,
     cronjobs: Arc<Cache<CronJob>>,
     daemonsets: Arc<Cache<DaemonSet>>,
+    deployments: Arc<Cache<Deployment>>,
     jobs: Arc<Cache<Job>>,
     replicasets: Arc<Cache<ReplicaSet>>,
     replicationcontrollers: Arc<Cache<ReplicationController>>,
@@ -28,6 +31,7 @@ impl Inheritance {
             namespaces: context.cache(),
             cronjobs: context.cache(),
             daemonsets: context.cache(),
+            deployments: context.cache(),
             jobs: context.cache(),
             replicasets: context.cache(),
             replicationcontrollers: context.cache(),
@@ -35,7 +39,7 @@ impl Inheritance {
         }
     }
 
-    /// Reconciles the pods of a namespace when its annotations change, or those of an owner in it.
+    /// Reconciles the pods that inherit from an object when its annotations change.
     ///
     /// - `pods_of`: the simulated pods of a namespace
     pub fn sources(
@@ -43,34 +47,54 @@ impl Inheritance {
         sources: &mut Sources<NamespacedName>,
         pods_of: &(impl Fn(&str) -> Vec<Arc<Pod>> + Clone + Send + Sync + 'static),
     ) {
+        let pods = pods_of.clone();
+        sources.on(&self.namespaces, move |change, queue| {
+            // Pods wait for a namespace that is not known.
+            let name = change.name().filter(|_| change.old.is_none() || has_changed(change));
+            let pods = name.map(|name| pods(&name.name)).unwrap_or_default();
+            pods.iter().for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+        });
         fn on<K: Cached>(
             cache: &Arc<Cache<K>>,
+            inheritance: Inheritance,
             sources: &mut Sources<NamespacedName>,
             pods_of: impl Fn(&str) -> Vec<Arc<Pod>> + Send + Sync + 'static,
         ) {
             sources.on(cache, move |change, queue| {
-                if let Some(namespace) = affected_namespace(change) {
-                    let pods = pods_of(&namespace);
-                    pods.iter().for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+                let Some(owner) = change.new.as_ref().filter(|_| has_changed(change)) else { return };
+                let (uid, is_new) = (owner.meta().uid.as_ref(), change.old.is_none());
+                for pod in pods_of(owner.meta().namespace.as_deref().unwrap_or_default()) {
+                    // What is below a new object is known by its controller, and what is deeper does not exist yet.
+                    let is_direct = controller_of(&pod.metadata).map(|controller| &controller.uid) == uid;
+                    let is_below =
+                        || inheritance.owners(&pod).iter().any(|(_, meta)| meta.uid.as_ref() == uid);
+                    if is_direct || (!is_new && is_below()) {
+                        queue.add(NamespacedName::of(pod.as_ref()));
+                    }
                 }
             });
         }
-        on(&self.namespaces, sources, pods_of.clone());
-        on(&self.cronjobs, sources, pods_of.clone());
-        on(&self.daemonsets, sources, pods_of.clone());
-        on(&self.jobs, sources, pods_of.clone());
-        on(&self.replicasets, sources, pods_of.clone());
-        on(&self.replicationcontrollers, sources, pods_of.clone());
-        on(&self.statefulsets, sources, pods_of.clone());
+        on(&self.cronjobs, self.clone(), sources, pods_of.clone());
+        on(&self.daemonsets, self.clone(), sources, pods_of.clone());
+        on(&self.deployments, self.clone(), sources, pods_of.clone());
+        on(&self.jobs, self.clone(), sources, pods_of.clone());
+        on(&self.replicasets, self.clone(), sources, pods_of.clone());
+        on(&self.replicationcontrollers, self.clone(), sources, pods_of.clone());
+        on(&self.statefulsets, self.clone(), sources, pods_of.clone());
     }
 
-    /// What a pod inherits, the nearest first. None: its namespace is not known yet.
+    /// The overrides that a pod inherits, the nearest first. None: its namespace is not known.
     pub fn of(&self, pod: &Pod) -> Option<Vec<Overrides>> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let own = self.namespaces.get(&NamespacedName::new("", namespace.clone()))?;
-        Some(inheritance::inherited(&pod.metadata, Some(&own.metadata), |kind, name| {
+        let own = self.namespaces.get(&NamespacedName::new("", namespace))?;
+        Some(inheritance::inherited(&self.owners(pod), Some(&own.metadata)))
+    }
+
+    fn owners(&self, pod: &Pod) -> Vec<(OwnerKind, ObjectMeta)> {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        inheritance::owners(&pod.metadata, |kind, name| {
             self.owner(kind, &NamespacedName::new(namespace.clone(), name))
-        }))
+        })
     }
 
     fn owner(&self, kind: OwnerKind, name: &NamespacedName) -> Option<ObjectMeta> {
@@ -80,6 +104,7 @@ impl Inheritance {
         match kind {
             OwnerKind::CronJob => get(&self.cronjobs, name),
             OwnerKind::DaemonSet => get(&self.daemonsets, name),
+            OwnerKind::Deployment => get(&self.deployments, name),
             OwnerKind::Job => get(&self.jobs, name),
             OwnerKind::ReplicaSet => get(&self.replicasets, name),
             OwnerKind::ReplicationController => get(&self.replicationcontrollers, name),
@@ -88,13 +113,8 @@ impl Inheritance {
     }
 }
 
-/// The namespace in which pods may inherit something else than before.
-fn affected_namespace<K: Cached>(change: &Change<K>) -> Option<String> {
+/// Whether pods may inherit something else than before.
+fn has_changed<K: Cached>(change: &Change<K>) -> bool {
     let of = |object: &Option<Arc<K>>| object.as_ref().map(|object| overrides_of(object.meta()));
-    let meta = change.new.as_ref()?.meta();
-    // Pods wait for a namespace that is not known.
-    let is_new_namespace = meta.namespace.is_none() && change.old.is_none();
-    let has_changed = of(&change.old).unwrap_or_default() != of(&change.new).unwrap_or_default();
-    (is_new_namespace || has_changed)
-        .then(|| meta.namespace.clone().or_else(|| meta.name.clone()).unwrap_or_default())
+    of(&change.old).unwrap_or_default() != of(&change.new).unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! The kubelets of the simulated nodes.
 //!
-//! A pod is reconciled when it changes, when one of its claims does, and when something is due in it:
+//! A pod is reconciled when it changes, when a claim of it does or an object that it refers to, when annotations change that it inherits,
+//! and when something is due in it:
 //! 1. pods of other nodes, of silent ones, ignored ones, and those that have ended are left alone, but for removing the latter;
 //! 2. a pod that cannot be on its node, since it was bound without the scheduler, is rejected ([`admission`]);
 //! 3. before anything runs in a pod its claims are read from the server, and their volumes mounted ([`mounts`]);
@@ -20,7 +21,7 @@ mod references;
 pub mod runtime_state;
 mod status;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ pub struct Kubelet {
     volumes: Arc<Cache<PersistentVolume>>,
     node_objects: Arc<Cache<Node>>,
     mounts: Arc<Mounts>,
-    /// How often a node came back after it was given up.
+    /// The number of times that a node came back after it was given up.
     returns: Arc<Mutex<HashMap<String, u32>>>,
     /// None: those of existing pods were not restored yet.
     admitted: Mutex<Option<AdmittedPods>>,
@@ -81,14 +82,14 @@ pub struct Kubelet {
     ip_pool: Mutex<Option<IpPool>>,
 }
 
-/// What is known of a pod beside what the API shows.
+/// The knowledge about a pod beside what the API shows.
 #[derive(Clone, Default)]
 struct PodRecord {
     uid: String,
     state: Option<PodRuntimeState>,
     has_claims: bool,
     /// Warnings that were reported.
-    reported: Vec<String>,
+    reported: HashSet<String>,
     is_deleted: bool,
     /// The number of returns of its node after which the status was written.
     returns: u32,
@@ -220,8 +221,13 @@ impl Controller for Kubelet {
             self.records().insert(key.clone(), record);
             return Ok(Action::AwaitChange);
         }
-        // It will be reconciled once the namespace is known.
-        let Some(mut inherited) = self.inheritance.of(&pod) else { return Ok(Action::AwaitChange) };
+        let is_new = record.state.is_none() && pod.metadata.deletion_timestamp.is_none();
+        let mut inherited = match self.inheritance.of(&pod) {
+            Some(inherited) => inherited,
+            // It will be reconciled once the namespace is known.
+            None if is_new => return Ok(Action::AwaitChange),
+            None => Vec::new(),
+        };
         inherited.extend(node_object.as_deref().and_then(missing_images));
         let (behavior, warnings) = PodBehavior::of(&pod, &inherited, self.profile);
         let recorder = self.recorder.on(&node.name());
@@ -286,7 +292,7 @@ impl Kubelet {
         SimulatedNode::named(pods::node(pod)?, self.nodes)
     }
 
-    /// What a pod misses while a container of it waits to be started.
+    /// The obstacles of a pod while a container of it waits to be started.
     async fn obstacles(
         &self,
         pod: &Pod,
@@ -411,8 +417,7 @@ impl Kubelet {
 impl PodRecord {
     /// Reports a warning once.
     fn report_once(&mut self, warning: &str, report: impl FnOnce()) {
-        if !self.reported.iter().any(|reported| reported == warning) {
-            self.reported.push(warning.to_owned());
+        if self.reported.insert(warning.to_owned()) {
             report();
         }
     }

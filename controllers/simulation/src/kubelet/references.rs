@@ -39,13 +39,13 @@ pub struct References {
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
 }
 
-/// What is known of an object of a namespace: its keys, or that it does not exist.
+/// The keys of objects of a namespace; None for those that do not exist.
 type Known<'a> = HashMap<(Kind, &'a str), Option<Keys>>;
 
 /// The keys of an object.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// Those with text, which variables can have.
+    /// Keys with text, which variables can have.
     text: Vec<String>,
     binary: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl References {
         });
     }
 
-    /// What a pod misses: the kubelet's messages about volumes, and about containers by their names.
+    /// The kubelet's messages about the volumes of a pod, and the obstacles of its start.
     ///
     /// # Errors
     /// A request failed.

@@ -1,4 +1,4 @@
-//! What happens in a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
+//! The course of a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
 //!
 //! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and returns what
 //! happened and when something is due next. Nothing here knows the format of a status.
@@ -26,7 +26,7 @@ const KILLED: i32 = 137;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRuntimeState {
-    /// When the pod came to its node.
+    /// The time at which the pod came to its node.
     pub accepted: Timestamp,
     /// Init containers first, in the order of the spec.
     pub containers: Vec<Container>,
@@ -36,7 +36,7 @@ pub struct PodRuntimeState {
     pub end: Option<End>,
 }
 
-/// What keeps containers from being started.
+/// The obstacles that keep containers from being started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Obstacles {
     /// Whether the volumes of the pod cannot be mounted: nothing of it starts.
@@ -50,13 +50,13 @@ pub struct Container {
     pub name: String,
     pub role: Role,
     pub state: State,
-    /// How it ended before this.
+    /// The end of the run before this.
     pub last: Option<Exit>,
     pub restarts: u32,
     pub is_ready: bool,
     /// The reason that it is not started, beside its turn.
     pub hold: Option<Hold>,
-    /// How long it waited before it was started, and waits at least next time.
+    /// The time that it waited before it was started, and waits at least next time.
     back_off: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ pub struct Exit {
     pub ran: Option<(Timestamp, Timestamp)>,
 }
 
-/// Why a pod is stopped, and since when.
+/// The stop of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub since: Timestamp,
@@ -121,11 +121,11 @@ pub struct PodEvent {
     pub message: String,
 }
 
-/// What an advance came to.
+/// The result of an advance.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub events: Vec<PodEvent>,
-    /// When something is due next.
+    /// The time at which something is due next.
     pub wake: Option<Timestamp>,
 }
 
@@ -241,7 +241,7 @@ impl PodRuntimeState {
         }
     }
 
-    /// Containers exit, those that are beside the others after them; then the pod has ended.
+    /// Containers exit, sidecars and ephemeral ones after the others; then the pod has ended.
     fn stop(
         &mut self,
         stop: Stop,
@@ -253,13 +253,14 @@ impl PodRuntimeState {
         let grace = grace_period(pod);
         let due = after(stop.since, grace.min(behavior.terminate_after));
         let code = if behavior.terminate_after <= grace { 0 } else { KILLED };
-        for container in self.containers.iter_mut().filter(|c| c.role == Role::Main && c.is_running()) {
+        let is_first = |c: &Container| matches!(c.role, Role::Init | Role::Main) && c.is_running();
+        for container in self.containers.iter_mut().filter(|container| is_first(container)) {
             match due <= now {
                 true => container.exit(code, now),
                 false => progress.wake_at(due),
             }
         }
-        if !self.main_containers().any(Container::is_running) {
+        if !self.containers.iter().any(is_first) {
             self.finish(now);
         }
     }

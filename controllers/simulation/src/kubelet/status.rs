@@ -126,6 +126,7 @@ fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp)
 fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
     let is_done = |container: &Container| match (&container.state, container.role) {
         (State::Exited(exit), Role::Init) => exit.code == 0,
+        (_, Role::Init) => false,
         (state, _) => *state != State::Waiting,
     };
     let init = state.containers.iter();

@@ -1,7 +1,7 @@
 //! Commands that say plainly what they do: when they end, with which code, and what they write meanwhile.
 //!
-//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of sequences of these. Nothing is
-//! executed. Of any other command nothing is known but the time that [`Unclear`] allows for it.
+//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of sequences and loops of these. Nothing
+//! is executed. Of any other command nothing is known but the time that [`Unclear`] allows for it.
 
 mod programs;
 mod shell;
@@ -22,6 +22,9 @@ pub(crate) const LONGEST_SCRIPT: usize = 64 << 10;
 /// The most bytes of arguments and of copied environments that a command comes to.
 const MOST_BYTES: usize = 256 << 10;
 
+/// The iterations of a loop that are followed: the log of one that never ends has no more.
+const MOST_ITERATIONS: usize = 1000;
+
 /// The commands that may be within each other, as in `sh -c "sh -c ..."`.
 const DEEPEST: usize = 8;
 
@@ -34,7 +37,7 @@ pub enum Unclear {
     RunsOn,
 }
 
-/// What a command does once it is started.
+/// The course of a command that was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// The lines, in the order of their times.
@@ -48,7 +51,7 @@ pub struct Run {
 /// A line of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The time since the start.
+    /// The time since the start, at which the line is complete.
     pub at: Duration,
     /// The text with its line feed, which the last line may lack.
     pub text: String,
@@ -73,22 +76,34 @@ pub fn follow(arguments: &[String], environment: &Environment, unclear: Unclear,
         [] => shell.unclear(),
         arguments => shell.execute(arguments, 0),
     };
+    let stop = match stop {
+        Err(Stop::Exhausted) => shell.unclear_rest(),
+        stop => stop,
+    };
     let code = match stop {
         Ok(code) | Err(Stop::Exited(code)) => Some(code),
-        Err(Stop::Endless) => None,
+        Err(Stop::Endless | Stop::Exhausted) => None,
     };
     let (now, output, is_clear) = shell.finish();
-    Run { output: lines(output), end: code.map(|code| End { after: now, code }), is_clear }
+    let mut output = lines(output);
+    // A container ends with its first process, and whatever it started.
+    if code.is_some() {
+        output.retain(|line| line.at <= now);
+    }
+    Run { output, end: code.map(|code| End { after: now, code }), is_clear }
 }
 
-/// Splits texts into lines. A line has the time of its first character.
+/// Splits texts into lines. A line has the time of its end.
 fn lines(mut output: Vec<(Duration, String)>) -> Vec<Line> {
     output.sort_by_key(|(at, _)| *at);
     let mut lines: Vec<Line> = Vec::new();
     for (at, text) in output {
         for part in text.split_inclusive('\n') {
             match lines.last_mut().filter(|line| !line.text.ends_with('\n')) {
-                Some(line) => line.text.push_str(part),
+                Some(line) => {
+                    line.text.push_str(part);
+                    line.at = at;
+                }
                 None => lines.push(Line { at, text: part.to_owned() }),
             }
         }

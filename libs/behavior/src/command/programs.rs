@@ -9,7 +9,7 @@ pub enum Sleep {
     Forever,
 }
 
-/// The time that `sleep` sleeps, the sum of its arguments; None for what it refuses.
+/// The time that `sleep` sleeps, the sum of its arguments; None for numbers that not every `sleep` takes.
 pub fn sleep(arguments: &[String]) -> Option<Sleep> {
     if arguments.is_empty() {
         return None;
@@ -34,71 +34,127 @@ pub fn sleep(arguments: &[String]) -> Option<Sleep> {
     Some(Duration::try_from_secs_f64(total).map_or(Sleep::Forever, Sleep::For))
 }
 
-/// The text that `echo` writes.
-pub fn echo(arguments: &[String]) -> String {
+/// The text that `echo` writes; None where shells differ.
+pub fn echo(arguments: &[String]) -> Option<String> {
     let is_flag = |argument: &&String| {
         let letters = argument.strip_prefix('-').unwrap_or_default();
         !letters.is_empty() && letters.bytes().all(|letter| matches!(letter, b'n' | b'e' | b'E'))
     };
     let flags: Vec<&String> = arguments.iter().take_while(is_flag).collect();
-    let words = &arguments[flags.len()..];
+    let mut text = arguments[flags.len()..].join(" ");
     let letters = || flags.iter().flat_map(|flag| flag.chars());
-    let has_escapes = letters().rfind(|c| matches!(c, 'e' | 'E')) == Some('e');
-    let mut text = words.join(" ");
-    if has_escapes {
-        text = escapes(&text);
+    match letters().rfind(|c| matches!(c, 'e' | 'E')) {
+        Some('e') => text = escapes(&text, Escapes::Echo)?,
+        // Debian's shell reads escapes, others do not.
+        None if text.contains('\\') => return None,
+        _ => {}
     }
     if !letters().any(|c| c == 'n') {
         text.push('\n');
     }
-    text
+    Some(text)
 }
 
-fn escapes(text: &str) -> String {
-    let (mut result, mut rest) = (String::new(), text.chars());
-    while let Some(c) = rest.next() {
-        match (c, c == '\\') {
-            (_, true) => match rest.next() {
-                Some('n') => result.push('\n'),
-                Some('t') => result.push('\t'),
-                Some('r') => result.push('\r'),
-                Some('\\') => result.push('\\'),
-                Some('a') => result.push('\u{7}'),
-                Some(other) => result.extend(['\\', other]),
-                None => result.push('\\'),
-            },
-            (c, false) => result.push(c),
-        }
+/// The program whose escapes are read: octal numbers begin with a 0 in those of `echo`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Escapes {
+    Echo,
+    Printf,
+}
+
+/// Replaces escapes; None if one is unknown, or no character of ASCII.
+fn escapes(text: &str, of: Escapes) -> Option<String> {
+    let (mut result, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('\\') {
+        result.push_str(before);
+        let kind = after.chars().next()?;
+        let after = &after[kind.len_utf8()..];
+        let (c, left) = match kind {
+            'n' => ('\n', after),
+            't' => ('\t', after),
+            'r' => ('\r', after),
+            '\\' => ('\\', after),
+            'a' => ('\u{7}', after),
+            'b' => ('\u{8}', after),
+            'f' => ('\u{c}', after),
+            'v' => ('\u{b}', after),
+            'e' => ('\u{1b}', after),
+            '"' if of == Escapes::Printf => ('"', after),
+            'x' => number(after, 16, 2)?,
+            '0' if of == Escapes::Echo => number(after, 8, 3)?,
+            '0'..='7' if of == Escapes::Printf => number(&rest[before.len() + 1..], 8, 3)?,
+            _ => return None,
+        };
+        result.push(c);
+        rest = left;
     }
-    result
+    result.push_str(rest);
+    Some(result)
 }
 
-/// The text that `printf` writes: its format is repeated until no argument is left. None for conversions beyond `%s`, `%d` and `%%`.
-pub fn printf(arguments: &[String]) -> Option<String> {
-    let (format, arguments) = arguments.split_first()?;
-    let format = escapes(format);
+/// The character of a number at the beginning of a text, and the rest of the text.
+fn number(text: &str, radix: u32, most: usize) -> Option<(char, &str)> {
+    let digits = text.bytes().take(most).take_while(|byte| char::from(*byte).is_digit(radix)).count();
+    let value = u8::from_str_radix(text.get(..digits)?, radix).ok().filter(u8::is_ascii)?;
+    Some((char::from(value), &text[digits..]))
+}
+
+/// The text that `printf` writes: its format is repeated until no argument is left. None for conversions beyond `%s`, `%d` and `%%`,
+/// and for a text that is longer than the limit, in bytes.
+pub fn printf(arguments: &[String], limit: usize) -> Option<String> {
+    let (format, arguments) = match arguments {
+        [separator, format, arguments @ ..] if separator == "--" => (format, arguments),
+        [format, arguments @ ..] if !format.starts_with('-') => (format, arguments),
+        _ => return None,
+    };
     let (mut text, mut left) = (String::new(), arguments.iter());
     loop {
         let before = left.len();
-        let mut rest = format.chars();
-        while let Some(c) = rest.next() {
-            match c {
-                '%' => match rest.next()? {
-                    '%' => text.push('%'),
-                    's' => text.push_str(left.next().map_or("", String::as_str)),
-                    'd' | 'i' => {
-                        let number: i64 = left.next().map_or("0", String::as_str).parse().ok()?;
-                        text.push_str(&number.to_string());
-                    }
-                    _ => return None,
-                },
-                c => text.push(c),
+        let mut parts = format.split('%');
+        text.push_str(&escapes(parts.next()?, Escapes::Printf)?);
+        while let Some(part) = parts.next() {
+            let literal = match part.chars().next() {
+                // Two signs are one.
+                None => {
+                    text.push('%');
+                    parts.next()?
+                }
+                Some('s') => {
+                    text.push_str(left.next().map_or("", String::as_str));
+                    &part[1..]
+                }
+                Some('d' | 'i') => {
+                    let number = left.next().map_or("0", String::as_str);
+                    let is_plain = number == "0" || !number.trim_start_matches('-').starts_with('0');
+                    let number: i64 = number.parse().ok().filter(|_| is_plain)?;
+                    text.push_str(&number.to_string());
+                    &part[1..]
+                }
+                _ => return None,
+            };
+            text.push_str(&escapes(literal, Escapes::Printf)?);
+            if text.len() > limit {
+                return None;
             }
+        }
+        if text.len() > limit {
+            return None;
         }
         if left.len() == 0 || left.len() == before {
             return Some(text);
         }
     }
+}
+
+/// The line that a shell with the option `-x` writes before it executes a command.
+pub fn trace(arguments: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
+    let quoted =
+        arguments.iter().map(|argument| match !argument.is_empty() && argument.chars().all(is_plain) {
+            true => argument.clone(),
+            false => format!("'{}'", argument.replace('\'', "'\\''")),
+        });
+    format!("+ {}\n", quoted.collect::<Vec<_>>().join(" "))
 }
 
 /// Whether `tail` follows its files, so that it never ends.

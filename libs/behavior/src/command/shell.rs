@@ -1,26 +1,42 @@
 //! A shell that executes nothing: it adds up times, follows exit codes, and notes what is written.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::programs::{self, Sleep};
-use super::syntax::{Piece, SimpleCommand, Step, Then, Word, is_name, parse};
-use super::{DEEPEST, LONGEST_SCRIPT, MOST_BYTES, Unclear};
+use super::syntax::{Loop, Piece, SimpleCommand, Step, Then, Word, is_name, parse};
+use super::{DEEPEST, LONGEST_SCRIPT, MOST_BYTES, MOST_ITERATIONS, Unclear};
 use crate::environment::{Environment, LONGEST_EXPANSION, Variable};
 
-/// Why a script ends before its last step.
+/// The reason that a script ends before its last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Exited(u8),
     Endless,
+    /// It is too long to be followed to its end.
+    Exhausted,
 }
 
 /// An exit code, unless the whole script has ended.
 pub type Outcome = Result<u8, Stop>;
 
+/// The bytes that a step costs beside what it makes.
+const STEP: usize = 32;
+
+/// Conditions of `trap` beside which a script ends as it does without.
+const SIGNALS: [&str; 14] = [
+    "TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "PIPE", "CHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT",
+    "15", "2",
+];
+
 pub struct Shell {
     environment: Environment,
+    /// The variables that are not passed on to programs.
+    locals: BTreeSet<String>,
+    /// `$0`, `$1`, ...
+    positional: Vec<String>,
     unclear: Unclear,
     started: Timestamp,
     /// The time since the start.
@@ -31,14 +47,48 @@ pub struct Shell {
     is_clear: bool,
     /// The ends of what runs in the background; None if it never ends.
     background: Vec<Option<Duration>>,
-    /// `set -e`.
-    stops_at_failure: bool,
+    options: ShellOptions,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ShellOptions {
+    /// `-e`: a command that fails ends the script.
+    errexit: bool,
+    /// `-u`: a variable that is not set ends it.
+    nounset: bool,
+    /// `-x`: commands are written before they are executed.
+    xtrace: bool,
+}
+
+impl ShellOptions {
+    /// Applies letters such as `eu` and names of options; None if one of them is not plain.
+    fn set(&mut self, argument: &str, name: Option<&str>) -> Option<()> {
+        let is_on = argument.starts_with('-');
+        for letter in argument[1..].chars() {
+            match letter {
+                'e' => self.errexit = is_on,
+                'u' => self.nounset = is_on,
+                'x' => self.xtrace = is_on,
+                'o' => match name? {
+                    "errexit" => self.errexit = is_on,
+                    "nounset" => self.nounset = is_on,
+                    "xtrace" => self.xtrace = is_on,
+                    "pipefail" => {}
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+        Some(())
+    }
 }
 
 impl Shell {
     pub fn new(environment: Environment, unclear: Unclear, started: Timestamp) -> Shell {
         Shell {
             environment,
+            locals: BTreeSet::new(),
+            positional: Vec::new(),
             unclear,
             started,
             now: Duration::ZERO,
@@ -46,7 +96,7 @@ impl Shell {
             budget: MOST_BYTES,
             is_clear: true,
             background: Vec::new(),
-            stops_at_failure: false,
+            options: ShellOptions::default(),
         }
     }
 
@@ -67,6 +117,11 @@ impl Shell {
         }
     }
 
+    /// The rest of a script of which nothing is known.
+    pub fn unclear_rest(&mut self) -> Outcome {
+        Err(self.unclear().map_or_else(|stop| stop, Stop::Exited))
+    }
+
     /// Pays for bytes; an error if too many were made.
     fn spend(&mut self, bytes: usize) -> Result<(), Stop> {
         match self.budget.checked_sub(bytes) {
@@ -74,10 +129,7 @@ impl Shell {
                 self.budget = left;
                 Ok(())
             }
-            None => {
-                self.budget = 0;
-                self.unclear_rest().map(drop)
-            }
+            None => Err(Stop::Exhausted),
         }
     }
 
@@ -85,11 +137,6 @@ impl Shell {
     fn environment(&mut self) -> Result<Environment, Stop> {
         self.spend(self.environment.size())?;
         Ok(self.environment.clone())
-    }
-
-    /// The rest of a script of which nothing is known.
-    fn unclear_rest(&mut self) -> Outcome {
-        Err(self.unclear().map_or_else(|stop| stop, Stop::Exited))
     }
 
     /// A program with its arguments.
@@ -105,17 +152,16 @@ impl Shell {
         }
         match name {
             "busybox" => self.execute(arguments, depth + 1),
-            "sh" | "bash" | "ash" | "dash" => self.nested(arguments, depth + 1),
-            "exec" => {
-                let code = self.execute(arguments, depth + 1)?;
-                if arguments.is_empty() { Ok(code) } else { Err(Stop::Exited(code)) }
-            }
-            "exit" => match arguments.first().map(|code| code.parse::<u8>()) {
-                None => Ok(0),
-                Some(Ok(code)) => Err(Stop::Exited(code)),
-                Some(Err(_)) => Err(Stop::Exited(2)),
+            "sh" | "bash" | "ash" | "dash" => self.nested(name, arguments, depth + 1),
+            "exit" => match arguments {
+                [] => Ok(0),
+                [code] => match code.parse::<u32>() {
+                    Ok(code) => Err(Stop::Exited((code & 0xFF) as u8)),
+                    Err(_) => self.unclear_rest(),
+                },
+                _ => self.unclear_rest(),
             },
-            "true" | ":" | "trap" | "umask" | "ulimit" | "sync" => Ok(0),
+            "true" | ":" => Ok(0),
             "false" => Ok(1),
             "sleep" => match programs::sleep(arguments) {
                 Some(Sleep::For(time)) => {
@@ -123,58 +169,66 @@ impl Shell {
                     Ok(0)
                 }
                 Some(Sleep::Forever) => Err(Stop::Endless),
-                None => Ok(1),
+                None => self.unclear(),
             },
             "pause" => Err(Stop::Endless),
             "tail" if programs::is_following(arguments) => Err(Stop::Endless),
             "echo" => self.write(programs::echo(arguments)),
-            "printf" => match programs::printf(arguments) {
-                Some(text) => self.write(text),
-                None => self.unclear(),
-            },
+            "printf" => {
+                let text = programs::printf(arguments, self.budget);
+                self.write(text)
+            }
             "date" if arguments.is_empty() => {
                 let passed = SignedDuration::try_from(self.now).unwrap_or(SignedDuration::MAX);
                 let now = self.started.saturating_add(passed).unwrap_or(Timestamp::MAX);
-                self.write(now.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y\n").to_string())
+                let date = now.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y\n").to_string();
+                self.write(Some(date))
             }
             _ => self.unclear(),
         }
     }
 
-    fn write(&mut self, text: String) -> Outcome {
+    /// Writes a text, if it is known.
+    fn write(&mut self, text: Option<String>) -> Outcome {
+        let Some(text) = text else { return self.unclear() };
+        self.spend(text.len())?;
         self.output.push((self.now, text));
         Ok(0)
     }
 
-    /// `sh` with its arguments: a shell of its own, with a copy of the environment.
-    fn nested(&mut self, arguments: &[String], depth: usize) -> Outcome {
-        let (mut stops_at_failure, mut arguments) = (false, arguments.iter());
-        let script = loop {
-            let Some(argument) = arguments.next() else { return self.unclear() };
-            let Some(letters) = argument.strip_prefix(['-', '+']) else { return self.unclear() };
-            stops_at_failure |= argument.starts_with('-') && letters.contains('e');
-            if letters.contains('o') {
-                arguments.next();
+    /// `sh` with its arguments: a shell of its own, with the exported variables.
+    fn nested(&mut self, shell: &str, arguments: &[String], depth: usize) -> Outcome {
+        let mut options = ShellOptions::default();
+        let mut arguments = arguments.iter().peekable();
+        let mut takes_script = false;
+        while let Some(argument) = arguments.next_if(|argument| argument.starts_with(['-', '+'])) {
+            if argument == "--" {
+                break;
             }
-            if letters.contains('c') {
-                match arguments.next() {
-                    Some(script) => break script,
-                    None => return self.unclear(),
-                }
+            takes_script |= argument.contains('c');
+            let letters = argument.replace(['c', 'l'], "");
+            let name = letters.contains('o').then(|| arguments.next()).flatten();
+            if letters.starts_with("--") || options.set(&letters, name.map(String::as_str)).is_none() {
+                return self.unclear();
             }
-        };
-        let outside = self.environment()?;
-        let (background, stops) = (std::mem::take(&mut self.background), self.stops_at_failure);
-        self.stops_at_failure = stops_at_failure;
-        for (index, argument) in arguments.enumerate().take(10) {
-            self.environment.set(&index.to_string(), Some(argument.clone()));
         }
+        let Some(script) = arguments.next().filter(|_| takes_script) else { return self.unclear() };
+        let outside = self.environment()?;
+        self.locals.iter().for_each(|name| self.environment.remove(name));
+        let mut positional: Vec<String> = arguments.cloned().collect();
+        if positional.is_empty() {
+            positional.push(shell.to_owned());
+        }
+        let positional = std::mem::replace(&mut self.positional, positional);
+        let locals = std::mem::take(&mut self.locals);
+        let options = std::mem::replace(&mut self.options, options);
+        let background = std::mem::take(&mut self.background);
         let outcome = self.script(script, depth);
-        self.environment = outside;
-        (self.background, self.stops_at_failure) = (background, stops);
+        (self.environment, self.positional, self.locals) = (outside, positional, locals);
+        (self.options, self.background) = (options, background);
         match outcome {
-            Ok(code) | Err(Stop::Exited(code)) => Ok(code),
-            Err(Stop::Endless) => Err(Stop::Endless),
+            Err(Stop::Exited(code)) => Ok(code),
+            outcome => outcome,
         }
     }
 
@@ -182,28 +236,33 @@ impl Shell {
         if script.len() > LONGEST_SCRIPT {
             return self.unclear();
         }
-        let (mut code, mut last) = (0, Then::Always);
-        for step in parse(script) {
-            let command = match step {
-                Step::Command(command) => command,
-                Step::Endless => return Err(Stop::Endless),
+        self.steps(&parse(script), depth)
+    }
+
+    fn steps(&mut self, steps: &[Step], depth: usize) -> Outcome {
+        let (mut code, mut condition) = (0, Then::Always);
+        for step in steps {
+            let then = match step {
+                Step::Command(_, then) | Step::Loop(_, then) => *then,
                 Step::Unclear => return self.unclear_rest(),
             };
-            let (condition, then) = (last, command.then);
-            last = then;
-            if (condition, code == 0) == (Then::IfSucceeded, false)
-                || (condition, code == 0) == (Then::IfFailed, true)
-            {
-                if then == Then::Meanwhile {
-                    return self.unclear_rest();
-                }
+            let is_skipped = match condition {
+                Then::IfSucceeded => code != 0,
+                Then::IfFailed => code == 0,
+                Then::Always | Then::Meanwhile => false,
+            };
+            let is_list = matches!(condition, Then::IfSucceeded | Then::IfFailed);
+            condition = then;
+            if then == Then::Meanwhile && is_list {
+                return self.unclear_rest();
+            }
+            if is_skipped {
                 continue;
             }
             let was_clear = std::mem::replace(&mut self.is_clear, true);
             let outcome = match then {
-                Then::Meanwhile if condition != Then::Always => self.unclear_rest(),
-                Then::Meanwhile => self.in_background(&command, depth),
-                _ => self.command(&command, code, depth),
+                Then::Meanwhile => self.in_background(step, depth),
+                _ => self.step(step, code, depth),
             };
             let is_clear = self.is_clear;
             self.is_clear &= was_clear;
@@ -211,85 +270,161 @@ impl Shell {
             match then {
                 // The code of an unclear command would decide.
                 Then::IfSucceeded | Then::IfFailed if !is_clear => return Err(Stop::Exited(0)),
-                Then::Always if self.stops_at_failure && code != 0 => return Err(Stop::Exited(code)),
+                Then::Always if self.options.errexit && code != 0 => return Err(Stop::Exited(code)),
                 _ => {}
             }
         }
         Ok(code)
     }
 
-    fn in_background(&mut self, command: &SimpleCommand, depth: usize) -> Outcome {
+    fn step(&mut self, step: &Step, code: u8, depth: usize) -> Outcome {
+        match step {
+            Step::Command(command, _) => self.command(command, code, depth),
+            Step::Loop(looped, _) => self.repeat(looped, depth),
+            Step::Unclear => self.unclear_rest(),
+        }
+    }
+
+    fn in_background(&mut self, step: &Step, depth: usize) -> Outcome {
         let (now, environment) = (self.now, self.environment()?);
-        let outcome = self.command(command, 0, depth);
+        let outcome = self.step(step, 0, depth);
         self.environment = environment;
         self.background.push(match outcome {
             Ok(_) | Err(Stop::Exited(_)) => Some(self.now),
             Err(Stop::Endless) => None,
+            Err(Stop::Exhausted) => return outcome,
         });
         self.now = now;
         Ok(0)
     }
 
-    fn command(&mut self, command: &SimpleCommand, code: u8, depth: usize) -> Outcome {
-        let SimpleCommand { assignments, words, is_redirected, .. } = command;
-        let mut values = Vec::new();
-        for (name, value) in assignments {
-            let Some(fields) = self.fields(value, code) else { return self.unclear_rest() };
-            let value = fields.join(" ");
-            self.spend(value.len())?;
-            values.push((name, value));
-        }
-        if words.is_empty() {
-            values.into_iter().for_each(|(name, value)| self.environment.set(name, Some(value)));
-            return Ok(0);
-        }
-        let mut arguments = Vec::new();
-        for word in words {
-            match self.fields(word, code) {
-                Some(fields) => {
-                    self.spend(fields.iter().map(String::len).sum())?;
-                    arguments.extend(fields);
-                }
-                None => return self.unclear(),
+    /// A loop: it ends with its condition or by `exit`. One that still goes on after many iterations does so for ever.
+    fn repeat(&mut self, looped: &Loop, depth: usize) -> Outcome {
+        for _ in 0..MOST_ITERATIONS {
+            let was_clear = std::mem::replace(&mut self.is_clear, true);
+            let condition = self.command(&looped.condition, 0, depth);
+            let is_clear = self.is_clear;
+            self.is_clear &= was_clear;
+            let outcome = match condition {
+                Ok(_) if !is_clear => return Err(Stop::Exited(0)),
+                Ok(code) if (code == 0) != looped.is_while => return Ok(0),
+                Ok(_) => self.steps(&looped.body, depth),
+                stop => stop,
+            };
+            match outcome {
+                Ok(_) => {}
+                Err(Stop::Exhausted) => return Err(Stop::Endless),
+                stop => return stop,
             }
         }
-        let kept = if values.is_empty() { None } else { Some(self.environment()?) };
-        values.into_iter().for_each(|(name, value)| self.environment.set(name, Some(value)));
-        let outputs = self.output.len();
-        let outcome = self.builtin(&arguments, code).unwrap_or_else(|| self.execute(&arguments, depth));
-        if *is_redirected {
-            self.output.truncate(outputs);
+        Err(Stop::Endless)
+    }
+
+    fn command(&mut self, command: &SimpleCommand, code: u8, depth: usize) -> Outcome {
+        self.spend(STEP)?;
+        let SimpleCommand { assignments, words, is_redirected } = command;
+        let mut arguments = Vec::new();
+        for word in words {
+            match self.fields(word, code)? {
+                Some(fields) => arguments.extend(fields),
+                None if assignments.is_empty() => return self.unclear(),
+                None => return self.unclear_rest(),
+            }
         }
-        if let Some(kept) = kept {
-            self.environment = kept;
+        if !assignments.is_empty() && !words.is_empty() {
+            // Assignments for one command, which may be one of the shell's own.
+            let (kept, locals) = (self.environment()?, self.locals.clone());
+            let outcome = match self.assign(assignments, code)? {
+                true => {
+                    self.locals.retain(|local| assignments.iter().all(|(name, _)| name != local));
+                    self.run(&arguments, *is_redirected, code, depth)
+                }
+                false => self.unclear_rest(),
+            };
+            (self.environment, self.locals) = (kept, locals);
+            return outcome;
+        }
+        if !self.assign(assignments, code)? {
+            return self.unclear_rest();
+        }
+        self.run(&arguments, *is_redirected, code, depth)
+    }
+
+    /// Sets variables, one after another. Whether that was plain.
+    fn assign(&mut self, assignments: &[(String, Word)], code: u8) -> Result<bool, Stop> {
+        for (name, value) in assignments {
+            let value: Word = value
+                .iter()
+                .map(|piece| match piece.clone() {
+                    Piece::Text { text, .. } => Piece::Text { text, is_quoted: true },
+                    Piece::Variable { name, .. } => Piece::Variable { name, is_quoted: true },
+                })
+                .collect();
+            let Some(fields) = self.fields(&value, code)? else { return Ok(false) };
+            if matches!(name.as_str(), "IFS" | "PATH" | "PS4") {
+                return Ok(false);
+            }
+            if self.environment.get(name) == Variable::Unset {
+                self.locals.insert(name.clone());
+            }
+            self.environment.set(name, Some(fields.concat()));
+        }
+        Ok(true)
+    }
+
+    fn run(&mut self, arguments: &[String], is_redirected: bool, code: u8, depth: usize) -> Outcome {
+        if self.options.xtrace && !arguments.is_empty() {
+            let trace = programs::trace(arguments);
+            self.write(Some(trace))?;
+        }
+        let outputs = self.output.len();
+        let outcome = match self.builtin(arguments, is_redirected, code, depth) {
+            Some(outcome) => outcome,
+            None => self.execute(arguments, depth),
+        };
+        if is_redirected {
+            self.output.truncate(outputs);
         }
         outcome
     }
 
-    /// Commands that change the shell itself.
-    fn builtin(&mut self, words: &[String], code: u8) -> Option<Outcome> {
+    /// Commands that change the shell itself; None for others.
+    fn builtin(&mut self, words: &[String], is_redirected: bool, code: u8, depth: usize) -> Option<Outcome> {
         let (name, arguments) = words.split_first()?;
-        match name.as_str() {
-            "exit" if arguments.is_empty() => Some(Err(Stop::Exited(code))),
-            "set" => {
-                for argument in arguments {
-                    match (argument.strip_prefix('-'), argument.strip_prefix('+')) {
-                        (Some(letters), _) if letters.contains('e') => self.stops_at_failure = true,
-                        (_, Some(letters)) if letters.contains('e') => self.stops_at_failure = false,
-                        _ => {}
-                    }
-                }
-                Some(Ok(0))
-            }
+        Some(match name.as_str() {
+            "exit" if arguments.is_empty() => Err(Stop::Exited(code)),
+            "exec" if arguments.is_empty() && is_redirected => self.unclear_rest(),
+            "exec" if arguments.is_empty() => Ok(0),
+            "exec" => match self.execute(arguments, depth + 1) {
+                Ok(code) => Err(Stop::Exited(code)),
+                stop => stop,
+            },
+            "set" => match self.set(arguments) {
+                Some(()) => Ok(0),
+                None => self.unclear_rest(),
+            },
             "export" => {
                 for argument in arguments {
-                    let (name, value) = argument.split_once('=')?;
+                    let (name, value) = match argument.split_once('=') {
+                        Some((name, value)) => (name, Some(value)),
+                        None => (argument.as_str(), None),
+                    };
                     if !is_name(name) {
-                        return None;
+                        return Some(self.unclear_rest());
                     }
-                    self.environment.set(name, Some(value.to_owned()));
+                    self.locals.remove(name);
+                    if let Some(value) = value {
+                        self.environment.set(name, Some(value.to_owned()));
+                    }
                 }
-                Some(Ok(0))
+                Ok(0)
+            }
+            "trap" => {
+                let conditions = arguments.get(1..).unwrap_or_default();
+                match !conditions.is_empty() && conditions.iter().all(|one| SIGNALS.contains(&one.as_str())) {
+                    true => Ok(0),
+                    false => self.unclear_rest(),
+                }
             }
             "wait" if arguments.is_empty() => {
                 for end in std::mem::take(&mut self.background) {
@@ -298,37 +433,52 @@ impl Shell {
                         None => return Some(Err(Stop::Endless)),
                     }
                 }
-                Some(Ok(0))
+                Ok(0)
             }
-            _ => None,
+            "." | "source" | "eval" | "read" | "unset" | "shift" | "local" | "declare" | "typeset"
+            | "readonly" | "kill" | "return" | "break" | "continue" | "alias" | "wait" | "getopts"
+            | "let" => self.unclear_rest(),
+            _ => return None,
+        })
+    }
+
+    /// `set` with options alone.
+    fn set(&mut self, arguments: &[String]) -> Option<()> {
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            if argument.len() < 2 || !argument.starts_with(['-', '+']) || argument.starts_with("--") {
+                return None;
+            }
+            let name = argument.contains('o').then(|| arguments.next()).flatten();
+            self.options.set(argument, name.map(String::as_str))?;
         }
+        Some(())
     }
 
     /// The fields that a word becomes; None if a variable in it is unknown, or the text too long.
-    fn fields(&self, word: &Word, code: u8) -> Option<Vec<String>> {
+    fn fields(&mut self, word: &Word, code: u8) -> Result<Option<Vec<String>>, Stop> {
         let (mut fields, mut field) = (Vec::new(), None::<String>);
         let mut length = 0;
         for piece in word {
             let (value, is_split) = match piece {
                 Piece::Text { text, .. } => (text.clone(), false),
-                Piece::Variable { name, is_quoted } => match (name.as_str(), self.environment.get(name)) {
-                    ("?", _) => (code.to_string(), false),
-                    (_, Variable::Set(value)) => (value, !is_quoted),
-                    (_, Variable::Unset) => (String::new(), !is_quoted),
-                    (_, Variable::Unknown) => return None,
+                Piece::Variable { name, is_quoted } => match self.value(name, code) {
+                    Some(value) => (value, !is_quoted),
+                    None => return Ok(None),
                 },
             };
+            self.spend(value.len())?;
             length += value.len();
             if length > LONGEST_EXPANSION {
-                return None;
+                return Ok(None);
             }
             if !is_split {
                 field.get_or_insert_default().push_str(&value);
                 continue;
             }
             // The shell would look for files of these names.
-            if value.contains(['*', '?', '[']) {
-                return None;
+            if value.contains(['*', '?', '[', '\\']) {
+                return Ok(None);
             }
             for (index, part) in value.split([' ', '\t', '\n']).enumerate() {
                 if index > 0 {
@@ -340,6 +490,21 @@ impl Shell {
             }
         }
         fields.extend(field);
-        Some(fields)
+        Ok(Some(fields))
+    }
+
+    /// The value of a parameter; None if it is unknown: images set variables, too.
+    fn value(&self, name: &str, code: u8) -> Option<String> {
+        if name == "?" {
+            return Some(code.to_string());
+        }
+        if let Ok(index) = name.parse::<usize>() {
+            let value = self.positional.get(index);
+            return value.cloned().or((!self.options.nounset).then(String::new));
+        }
+        match self.environment.get(name) {
+            Variable::Set(value) => Some(value),
+            Variable::Unset | Variable::Unknown => None,
+        }
     }
 }

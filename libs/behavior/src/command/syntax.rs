@@ -1,6 +1,7 @@
-//! The part of the shell's language that says plainly what is done: simple commands in a sequence, quotes, variables, redirections.
+//! The part of the shell's language that says plainly what is done: simple commands in a sequence, loops of these, quotes, variables,
+//! redirections.
 //!
-//! The rest of a script from the first thing beyond it (pipes, substitutions, patterns, compound commands, here-documents) is
+//! From the first thing beyond it (pipes, substitutions, patterns, other compound commands, here-documents) the rest of a script is
 //! [`Step::Unclear`].
 
 use std::iter::Peekable;
@@ -9,9 +10,8 @@ use std::str::Chars;
 /// A step of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    Command(SimpleCommand),
-    /// A loop that never ends.
-    Endless,
+    Command(SimpleCommand, Then),
+    Loop(Loop, Then),
     /// The rest of the script, of which nothing is known.
     Unclear,
 }
@@ -20,9 +20,18 @@ pub enum Step {
 pub struct SimpleCommand {
     pub assignments: Vec<(String, Word)>,
     pub words: Vec<Word>,
-    /// Whether what it writes goes elsewhere than to the log.
+    /// Whether its output goes elsewhere than to the log.
     pub is_redirected: bool,
-    pub then: Then,
+}
+
+/// `while` or `until`, with one command as the condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    pub condition: SimpleCommand,
+    /// Whether the condition has to succeed.
+    pub is_while: bool,
+    /// Commands only.
+    pub body: Vec<Step>,
 }
 
 /// The condition of the step that follows.
@@ -48,7 +57,7 @@ pub enum Piece {
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
     Word(Word),
-    /// What ends a command; None ends the line without a command.
+    /// The end of a command, or of a line without one.
     Then(Then),
     /// `>` and its like, with the number before it: the next word is a file or a number.
     Redirect {
@@ -58,76 +67,36 @@ enum Token {
     Unclear,
 }
 
+/// A command, and the token that ends it.
+enum Parsed {
+    Command(SimpleCommand, Then),
+    /// A line without a command.
+    Nothing,
+    /// A reserved word where a command could begin.
+    Reserved(String),
+    End,
+    Unclear,
+}
+
 /// Reads a script.
 pub fn parse(script: &str) -> Vec<Step> {
-    let mut tokens = Tokens { rest: script.chars().peekable() };
-    let (mut steps, mut command) = (Vec::new(), SimpleCommand::default());
+    let mut parser = Parser { rest: script.chars().peekable() };
+    let mut steps = Vec::new();
     loop {
-        let is_empty = command.words.is_empty() && command.assignments.is_empty();
-        match tokens.next() {
-            None => {
-                if !is_empty {
-                    steps.push(Step::Command(command));
-                }
-                return steps;
-            }
-            Some(Token::Then(then)) if is_empty => {
-                if then != Then::Always {
-                    steps.push(Step::Unclear);
-                    return steps;
-                }
-            }
-            Some(Token::Then(then)) => {
-                steps.push(Step::Command(SimpleCommand { then, ..std::mem::take(&mut command) }));
-            }
-            // A line that goes on.
-            Some(Token::Word(word)) if word.is_empty() => {}
-            Some(Token::Word(word)) => {
-                if command.words.is_empty() {
-                    match plain(&word) {
-                        Some("while" | "until") => {
-                            steps.push(if is_endless(&mut tokens, &word) {
-                                Step::Endless
-                            } else {
-                                Step::Unclear
-                            });
-                            return steps;
-                        }
-                        Some(
-                            "if" | "for" | "case" | "select" | "function" | "{" | "}" | "!" | "then" | "do"
-                            | "done" | "fi" | "[[" | "time",
-                        ) => {
-                            steps.push(Step::Unclear);
-                            return steps;
-                        }
-                        _ => {}
-                    }
-                    if let Some(assignment) = assignment(&word) {
-                        command.assignments.push(assignment);
-                        continue;
+        match parser.command() {
+            Parsed::Command(command, then) => steps.push(Step::Command(command, then)),
+            Parsed::Nothing => {}
+            Parsed::End => return steps,
+            Parsed::Reserved(word) if matches!(word.as_str(), "while" | "until") => {
+                match parser.loop_after(&word) {
+                    Some((looped, then)) => steps.push(Step::Loop(looped, then)),
+                    None => {
+                        steps.push(Step::Unclear);
+                        return steps;
                     }
                 }
-                command.words.push(word);
             }
-            Some(Token::Redirect { is_output, is_duplicate }) => {
-                let Some(Token::Word(target)) = tokens.next() else {
-                    steps.push(Step::Unclear);
-                    return steps;
-                };
-                let is_log = is_duplicate
-                    || matches!(
-                        plain(&target),
-                        Some(
-                            "/dev/stdout"
-                                | "/dev/stderr"
-                                | "/proc/1/fd/1"
-                                | "/proc/1/fd/2"
-                                | "/proc/self/fd/1"
-                        )
-                    );
-                command.is_redirected |= is_output && !is_log;
-            }
-            Some(Token::Unclear) => {
+            Parsed::Reserved(_) | Parsed::Unclear => {
                 steps.push(Step::Unclear);
                 return steps;
             }
@@ -135,19 +104,12 @@ pub fn parse(script: &str) -> Vec<Step> {
     }
 }
 
-/// Whether the condition of a loop never ends it: `while true`, `while :`, `until false`, `while sleep 1`.
-fn is_endless(tokens: &mut Tokens<'_>, keyword: &Word) -> bool {
-    let Some(Token::Word(condition)) = tokens.next() else { return false };
-    match (plain(keyword), plain(&condition)) {
-        (Some("while"), Some("true" | ":")) | (Some("until"), Some("false")) => {
-            matches!(tokens.next(), Some(Token::Then(Then::Always)))
-        }
-        (Some("while"), Some("sleep")) => {
-            matches!(tokens.next(), Some(Token::Word(_)))
-                && matches!(tokens.next(), Some(Token::Then(Then::Always)))
-        }
-        _ => false,
-    }
+fn is_reserved(word: &str) -> bool {
+    const WORDS: [&str; 19] = [
+        "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select",
+        "function", "{", "}", "!", "[[", "time",
+    ];
+    WORDS.contains(&word)
 }
 
 /// The text of a word without quotes and variables.
@@ -175,12 +137,79 @@ pub fn is_name(text: &str) -> bool {
     text.starts_with(is_start) && text.chars().all(|c| is_start(c) || c.is_ascii_digit())
 }
 
-struct Tokens<'a> {
+struct Parser<'a> {
     rest: Peekable<Chars<'a>>,
 }
 
-impl Tokens<'_> {
-    fn next(&mut self) -> Option<Token> {
+impl Parser<'_> {
+    fn command(&mut self) -> Parsed {
+        let mut command = SimpleCommand::default();
+        loop {
+            let has_words = !command.words.is_empty() || !command.assignments.is_empty();
+            let is_empty = !has_words && !command.is_redirected;
+            match self.token() {
+                None if is_empty => return Parsed::End,
+                None => return Parsed::Command(command, Then::Always),
+                Some(Token::Then(Then::Always)) if is_empty => return Parsed::Nothing,
+                Some(Token::Then(_)) if is_empty => return Parsed::Unclear,
+                Some(Token::Then(then)) => return Parsed::Command(command, then),
+                // A line that goes on.
+                Some(Token::Word(word)) if word.is_empty() => {}
+                Some(Token::Word(word)) if command.words.is_empty() => {
+                    if let Some(reserved) = plain(&word).filter(|word| is_reserved(word)) {
+                        return if is_empty {
+                            Parsed::Reserved(reserved.to_owned())
+                        } else {
+                            Parsed::Unclear
+                        };
+                    }
+                    match assignment(&word) {
+                        Some(assignment) => command.assignments.push(assignment),
+                        None => command.words.push(word),
+                    }
+                }
+                Some(Token::Word(word)) => command.words.push(word),
+                Some(Token::Redirect { is_output, is_duplicate }) => {
+                    let Some(Token::Word(target)) = self.token() else { return Parsed::Unclear };
+                    command.is_redirected |= is_output && !is_duplicate && !is_log(&target);
+                }
+                Some(Token::Unclear) => return Parsed::Unclear,
+            }
+        }
+    }
+
+    /// The loop after its first word; None if it is not plain.
+    fn loop_after(&mut self, keyword: &str) -> Option<(Loop, Then)> {
+        let Parsed::Command(condition, Then::Always) = self.command() else { return None };
+        let mut body = Vec::new();
+        self.reserved("do")?;
+        loop {
+            match self.command() {
+                Parsed::Command(command, then) => body.push(Step::Command(command, then)),
+                Parsed::Nothing => {}
+                Parsed::Reserved(word) if word == "done" => break,
+                _ => return None,
+            }
+        }
+        let then = match self.token() {
+            None => Then::Always,
+            Some(Token::Then(then)) => then,
+            _ => return None,
+        };
+        Some((Loop { condition, is_while: keyword == "while", body }, then))
+    }
+
+    fn reserved(&mut self, wanted: &str) -> Option<()> {
+        loop {
+            match self.token()? {
+                Token::Then(Then::Always) => {}
+                Token::Word(word) => return (plain(&word) == Some(wanted)).then_some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    fn token(&mut self) -> Option<Token> {
         loop {
             match *self.rest.peek()? {
                 ' ' | '\t' | '\r' => drop(self.rest.next()),
@@ -189,7 +218,10 @@ impl Tokens<'_> {
             }
         }
         let token = match *self.rest.peek()? {
-            '\n' => self.one(Token::Then(Then::Always)),
+            '\n' => {
+                self.rest.next();
+                Token::Then(Then::Always)
+            }
             ';' => match self.twice(';') {
                 true => Token::Unclear,
                 false => Token::Then(Then::Always),
@@ -227,11 +259,6 @@ impl Tokens<'_> {
             _ => self.word(),
         };
         Some(token)
-    }
-
-    fn one(&mut self, token: Token) -> Token {
-        self.rest.next();
-        token
     }
 
     /// Passes a character, and another one if it is the same.
@@ -334,7 +361,7 @@ impl Tokens<'_> {
         Token::Word(word)
     }
 
-    /// What follows a dollar sign; None for a substitution or a parameter that is not plain.
+    /// The piece after a dollar sign; None for a substitution or a parameter that is not plain.
     fn variable(&mut self, is_quoted: bool) -> Option<Piece> {
         let mut name = String::new();
         match *self.rest.peek().unwrap_or(&' ') {
@@ -363,4 +390,11 @@ impl Tokens<'_> {
             _ => Some(Piece::Text { text: "$".to_owned(), is_quoted: true }),
         }
     }
+}
+
+/// Whether a file is the log.
+fn is_log(file: &Word) -> bool {
+    const LOGS: [&str; 6] =
+        ["/dev/stdout", "/dev/stderr", "/proc/1/fd/1", "/proc/1/fd/2", "/proc/self/fd/1", "/proc/self/fd/2"];
+    plain(file).is_some_and(|file| LOGS.contains(&file))
 }

@@ -35,18 +35,25 @@ fn commands_that_say_what_they_do() {
         (&["/bin/sleep", "1m", "1.5"], "61500:0"),
         (&["sleep", "infinity"], "never"),
         (&["sleep", "99999999999999999999999999d"], "never"),
-        (&["sleep", "soon"], "0:1"),
-        (&["sleep"], "0:1"),
-        (&["sleep", "-1"], "0:1"),
-        (&["sleep", "1e9"], "0:1"),
+        (&["sleep", "soon"], "never?"),
+        (&["sleep"], "never?"),
+        (&["sleep", "1e-2"], "never?"),
         (&["true"], "0:0"),
         (&["false"], "0:1"),
         (&["exit", "7"], "0:7"),
-        (&["exit", "256"], "0:2"),
+        (&["exit", "257"], "0:1"),
+        (&["exit", "-1"], "never?"),
         (&["echo", "hi", "there"], "0 \"hi there\\n\", 0:0"),
         (&["echo", "-n", "hi"], "0 \"hi\", 0:0"),
         (&["echo", "-e", "a\\tb\\\\"], "0 \"a\\tb\\\\\\n\", 0:0"),
         (&["echo", "-x"], "0 \"-x\\n\", 0:0"),
+        (&["echo", "-e", "\\033[1mx\\x41\\e"], "0 \"\\u{1b}[1mxA\\u{1b}\\n\", 0:0"),
+        (&["echo", "-e", "\\c"], "never?"),
+        (&["echo", "a\\nb"], "never?"),
+        (&["printf", "--", "\\101\\n"], "0 \"A\\n\", 0:0"),
+        (&["printf", "%d", "010"], "never?"),
+        (&["printf", "%x", "1"], "never?"),
+        (&["printf", "50%"], "never?"),
         (&["printf", "%s=%d\\n", "a", "1", "b", "2"], "0 \"a=1\\n\", 0 \"b=2\\n\", 0:0"),
         (&["printf", "100%%"], "0 \"100%\", 0:0"),
         (&["date"], "0 \"Mon Jan  5 00:00:00 UTC 2026\\n\", 0:0"),
@@ -68,16 +75,27 @@ fn scripts() {
         ("false; exit", "0:1"),
         ("echo a; sleep 2; echo b", "0 \"a\\n\", 2000 \"b\\n\", 2000:0"),
         ("echo a\nsleep 2\n\n# echo c\necho b # d", "0 \"a\\n\", 2000 \"b\\n\", 2000:0"),
-        ("echo -n a; sleep 1; echo b", "0 \"ab\\n\", 1000:0"),
+        ("echo -n a; sleep 1; echo b", "1000 \"ab\\n\", 1000:0"),
         ("true && echo a || echo b", "0 \"a\\n\", 0:0"),
         ("false && echo a || echo b", "0 \"b\\n\", 0:0"),
         ("false && echo a", "0:1"),
         ("set -e; false; echo a", "0:1"),
-        ("set -ex; false || true; echo a", "0 \"a\\n\", 0:0"),
+        ("set -e; false || true; echo a", "0 \"a\\n\", 0:0"),
+        ("set -eo pipefail; set -o errexit; false; echo a", "0:1"),
+        ("set -x; echo 'a b'", "0 \"+ echo 'a b'\\n\", 0 \"a b\\n\", 0:0"),
+        ("set -u; echo $1; echo a", "1000 \"a\\n\", 1000:0?"),
+        ("set -- a b; echo $1", "1000:0?"),
         ("set -e; set +e; false; echo a", "0 \"a\\n\", 0:0"),
         ("echo \"a  b\" 'c  $X' d\\ e", "0 \"a  b c  $X d e\\n\", 0:0"),
-        ("echo $X ${X}y \"$X\" $NONE.", "0 \"1 2 1 2y 1  2 .\\n\", 0:0"),
-        ("A=b; echo $A; C=d echo ${C}x; E=$A$A; echo $E", "0 \"b\\n\", 0 \"x\\n\", 0 \"bb\\n\", 0:0"),
+        ("echo $X ${X}y \"$X\"", "0 \"1 2 1 2y 1  2\\n\", 0:0"),
+        ("echo $NONE; exit 1", "1000:1?"),
+        ("A=b; E=$A$A; echo $E", "0 \"bb\\n\", 0:0"),
+        ("A=$X; B=1 C=$A; echo \"$C\"", "0 \"1  2\\n\", 0:0"),
+        ("A=b; sh -c 'echo $A; exit 1'", "1000:1?"),
+        ("A=b sh -c 'echo $A'", "0 \"b\\n\", 0:0"),
+        ("A=1; unset A; exit 1", "1000:0?"),
+        (". /env.sh; exit 1", "1000:0?"),
+        ("IFS=,; exit 1", "1000:0?"),
         ("export A=b && sh -c 'echo $A $0 $1' x y", "0 \"b x y\\n\", 0:0"),
         ("false; echo $?", "0 \"1\\n\", 0:0"),
         ("exec sleep 3; echo a", "3000:0"),
@@ -85,11 +103,23 @@ fn scripts() {
             "echo a >&2; echo b > /dev/null; echo c 2>/dev/null; echo d >> /dev/stdout",
             "0 \"a\\n\", 0 \"c\\n\", 0 \"d\\n\", 0:0",
         ),
-        ("while true; do echo a; sleep 1; done", "never"),
+        ("> /tmp/ready; echo a", "0 \"a\\n\", 0:0"),
+        ("exec > /tmp/log; echo a", "1000:0?"),
+        ("while true; do exit 3; done", "0:3"),
+        ("while true; do break; done; exit 3", "1000:0?"),
+        ("while true; do nslookup db && break; sleep 2; done", "1000:0?"),
+        ("while true; do if x; then exit 1; fi; done", "1000:0?"),
+        ("while false; do echo a; done; echo b", "0 \"b\\n\", 0:0"),
+        ("while ./poll; do sleep 1; done", "1000:0?"),
+        ("while true; do sleep 1; done & sleep 5; exit 1", "5000:1"),
+        ("true || while true; do sleep 1; done; echo a", "0 \"a\\n\", 0:0"),
         ("echo a; while :\ndo sleep 1; done", "0 \"a\\n\", never"),
         ("until false; do sleep 1; done", "never"),
-        ("while sleep 5; do echo a; done", "never"),
-        ("trap 'exit 0' TERM; sleep infinity & wait", "never"),
+        ("until ! true; do sleep 1; done", "1000:0?"),
+        ("while true; do sleep 1; done | cat", "1000:0?"),
+        ("trap 'exit 0' TERM INT; sleep infinity & wait", "never"),
+        ("trap 'exit 3' EXIT; true", "1000:0?"),
+        ("sh -c 'sleep 1; echo late' & echo a", "0 \"a\\n\", 0:0"),
         ("(sleep 5) & wait", "1000:0?"),
         ("sleep 3 & echo a; wait; echo b", "0 \"a\\n\", 3000 \"b\\n\", 3000:0"),
         ("sleep 3 & sleep 1", "1000:0"),
@@ -121,6 +151,7 @@ fn scripts() {
         &["bash", "-ec", "false; echo a"][..],
         &["sh", "-e", "-u", "-c", "false; echo a"],
         &["bash", "-euo", "pipefail", "-c", "false; echo a"],
+        &["sh", "-ec", "--", "false; echo a"],
     ] {
         assert_eq!(shown(command, &[], Unclear::RunsOn), "0:1", "{command:?}");
     }
@@ -142,6 +173,25 @@ fn work_is_bounded() {
     let unclear = Unclear::Takes(MOMENT);
     let script = |script: &str| shown(&["sh", "-c", script], &[("X", &"x".repeat(60_000))], unclear);
     assert!(script("echo $X").len() > 60_000, "one is written");
+    let many_empty = vec![""; 100_000];
+    let printed: Vec<&str> = ["printf", "xxxxxxxxxxxxxxxxxxxxxxxx%s"].into_iter().chain(many_empty).collect();
+    assert_eq!(shown(&printed, &[], unclear), "1000:0?", "the output is bounded");
+    let blanks = [("X", &*" ".repeat(60_000))];
+    let scanned = shown(&["sh", "-c", &format!(": {}", "$X ".repeat(20_000))], &blanks, unclear);
+    assert_eq!(scanned, "1000:0?", "the work is bounded, whatever comes of it");
+    let names: Vec<String> = (0..5000).map(|i| format!("VARIABLE_{i}")).collect();
+    let variables: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let copied = shown(&["sh", "-c", &"true& ".repeat(5000)], &variables, unclear);
+    assert_eq!(copied, "1000:0?", "an environment is paid for by all that is in it");
+    let looped = follow(
+        &words(&["sh", "-c", "while true; do echo a; sleep 1; done"]),
+        &environment(&[]),
+        unclear,
+        start(),
+    );
+    assert_eq!((looped.output.len(), looped.end), (MOST_ITERATIONS, None), "the log of a loop ends");
+    let fast = script("while true; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa$X; done");
+    assert!(fast.ends_with("never"), "a loop that is too long to be followed is endless");
     assert_eq!(script("echo $X$X"), "1000:0?", "an expansion is bounded");
     assert!(script(&"echo $X;".repeat(1000)).len() < 2 * MOST_BYTES, "all of them together are");
     assert!(script(&"A=$X;".repeat(1000)).ends_with("1000:0?"));
@@ -151,5 +201,5 @@ fn work_is_bounded() {
     let nested: Vec<&str> = std::iter::repeat_n("busybox", 100_000).chain(["true"]).collect();
     assert_eq!(shown(&nested, &[], unclear), "1000:0?", "commands within commands");
     let many = "a=\"b\";".repeat(LONGEST_SCRIPT / 6);
-    assert_eq!(script(&many), "0:0");
+    assert_eq!(script(&many), "1000:0?", "commands");
 }

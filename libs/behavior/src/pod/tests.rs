@@ -60,13 +60,19 @@ fn annotations_are_read() {
 
 #[test]
 fn some_indexes_fail() {
-    for (index, code, want) in [("1", None, 1), ("2", None, 0), ("4", Some("3"), 3), ("x", None, 0)] {
+    for (index, code, want) in [
+        ("1", None, Some(1)),
+        ("2", None, Some(0)),
+        ("4", Some("3"), Some(3)),
+        ("x", None, None),
+        ("x", Some("3"), Some(3)),
+    ] {
         let mut annotations = vec![
             ("batch.kubernetes.io/job-completion-index", index),
             ("sim.coracle.dev/fail-indexes", "1,3-5"),
         ];
         annotations.extend(code.map(|code| ("sim.coracle.dev/exit-code", code)));
-        assert_eq!(read(&annotations).0.exit_code, Some(want), "{index}");
+        assert_eq!(read(&annotations).0.exit_code, want, "{index}");
     }
 }
 
@@ -127,8 +133,14 @@ fn containers_end_by_their_policy_and_their_command() {
         (
             "annotations before the command",
             &[("sim.coracle.dev/exit-after", "2s")],
-            json!({"containers": [container(&["false"])]}),
+            json!({"containers": [container(&["sleep", "infinity"])]}),
             Some((2000, 0)),
+        ),
+        (
+            "the code of a command that would have ended",
+            &[("sim.coracle.dev/exit-after", "2s")],
+            json!({"containers": [container(&["false"])]}),
+            Some((2000, 1)),
         ),
     ] {
         assert_eq!(ending(&pod(annotations, spec), Role::Main, Profile::Realistic), want, "{case}");

@@ -57,6 +57,8 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
     };
     let argument = Arg::new(flag.name).long(flag.name).help(help);
     let argument = match flag.usage.environment {
+        // Files of variables leave out a value by an empty one.
+        Some(variable) if std::env::var_os(variable).is_some_and(|value| value.is_empty()) => argument,
         Some(variable) => argument.env(variable).hide_env_values(true),
         None => argument,
     };

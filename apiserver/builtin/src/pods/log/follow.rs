@@ -123,9 +123,10 @@ impl Follower {
         let now = self.clock.now();
         let Following { writer, container, started_at, lines, passed, .. } = &mut self.following;
         let status = status(pod, container).filter(|_| pod.uid() == self.uid);
-        let run = status.and_then(|status| ContainerRun::of(status, "state"));
-        let Some(run) = run.filter(|run| run.started_at == started_at) else {
-            // A restarted container has a log of its own.
+        // A restarted container has a log of its own.
+        let mut runs =
+            ["state", "lastState"].into_iter().filter_map(|state| ContainerRun::of(status?, state));
+        let Some(run) = runs.find(|run| run.started_at == started_at) else {
             lines.truncate(*passed);
             self.is_done = true;
             return;

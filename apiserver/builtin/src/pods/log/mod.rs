@@ -12,7 +12,7 @@ use coracle_apimachinery::object_meta::ObjectMeta as _;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
 use coracle_behavior::command::Line;
-use coracle_behavior::inheritance::{Overrides, inherited};
+use coracle_behavior::inheritance::{Overrides, inherited, owners};
 use coracle_behavior::{PodBehavior, Profile};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -115,7 +115,8 @@ struct Following {
     left: Option<usize>,
 }
 
-/// The writer of the logs of a pod's containers: what they are made from beside the pod.
+/// The writer of the logs of a pod's containers, which knows what they are made from beside the pod. It stays as it is while a log is
+/// followed.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     /// The behavior of pods that nothing else is said about.
@@ -128,7 +129,7 @@ impl Writer {
     /// The writer of a pod's logs.
     ///
     /// # Errors
-    /// Those of reading its owners and its namespace.
+    /// Its namespace cannot be read.
     pub fn of(cluster: &impl Cluster, pod: &Value, profile: Profile) -> Result<Writer> {
         let meta = |group: &str, resource: &str, namespace: &str, name: &str| -> Result<Option<ObjectMeta>> {
             let object = cluster.get(&GroupResource::new(group, resource), namespace, name)?;
@@ -137,11 +138,11 @@ impl Writer {
         };
         let namespace = meta("", "namespaces", "", pod.namespace())?;
         let pod_meta: ObjectMeta = serde_json::from_value(pod["metadata"].clone()).unwrap_or_default();
-        let inherited = inherited(&pod_meta, namespace.as_ref(), |kind, name| {
+        let owners = owners(&pod_meta, |kind, name| {
             let (group, resource) = kind.resource();
             meta(group, resource, pod.namespace(), name).ok().flatten()
         });
-        Ok(Writer { profile, inherited })
+        Ok(Writer { profile, inherited: inherited(&owners, namespace.as_ref()) })
     }
 
     /// The whole log of a container that started at a time, as long as nothing stops it.

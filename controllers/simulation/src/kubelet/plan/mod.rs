@@ -1,4 +1,4 @@
-//! What to do about a pod now: which status to write, which events to record, whether to delete it, and when to reconcile again.
+//! The plan for a pod: which status to write, which events to record, whether to delete it, and when to reconcile again.
 //! Pure: from the pod, its state so far, and the time.
 
 use coracle_behavior::PodBehavior;

@@ -575,3 +575,30 @@ fn an_ephemeral_container_runs_once_in_a_pod_that_runs() {
     let ended = "Succeeded c:Completed(0) e:Completed(0) f:Completed(0) (PodCompleted)";
     assert_eq!(scenario.at(10_000).as_deref(), Some(ended));
 }
+
+#[test]
+fn a_pod_is_initialized_once_its_init_containers_have_succeeded() {
+    let init = json!([{"name": "i", "image": "b", "command": ["sleep", "5"]}]);
+    let mut scenario = Scenario::of(&[("terminate-after", "2s")], json!({"initContainers": init}));
+    let initialized = |scenario: &Scenario| {
+        let mut conditions = scenario.status().conditions.iter().flatten();
+        conditions
+            .find(|condition| condition.type_ == "Initialized")
+            .map(|condition| condition.status.clone())
+    };
+    scenario.at(0);
+    assert_eq!(initialized(&scenario).as_deref(), Some("False"));
+    let mut stopped = Scenario { state: scenario.state.clone(), ..Scenario::of(&[], json!({})) };
+    stopped.pod = scenario.pod.clone();
+    // After a restart of the process as well.
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(4000), None);
+    scenario.at(5000);
+    assert_eq!(initialized(&scenario).as_deref(), Some("True"));
+    // One that is deleted meanwhile has its grace period.
+    stopped.delete(30);
+    stopped.at(1000);
+    assert_eq!((stopped.is_deleted, stopped.wakes_at()), (false, Some(3000)));
+    stopped.at(3000);
+    assert!(stopped.is_deleted);
+}
