@@ -8,8 +8,8 @@ use coracle_control_plane::{Name, Options, option_doc, service_account_doc};
 
 use crate::audit::AuditOptions;
 use crate::{
-    Cidr, ControlPlane, Durability, Error, Etcd, GoawayChance, KINDS, Mode, PluginSelection, ServiceUrl,
-    SimulationProfile,
+    AddressBlock, Cidr, ControlPlane, Durability, Error, Etcd, GoawayChance, KINDS, Mode, PluginSelection,
+    ServiceUrl, SimulationProfile,
 };
 
 /// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
@@ -151,6 +151,12 @@ impl Builder {
     #[doc = option_doc!(nodes)]
     pub fn nodes(mut self, count: usize) -> Builder {
         self.0.nodes = count;
+        self
+    }
+
+    #[doc = option_doc!(load_balancer_addresses)]
+    pub fn load_balancer_addresses(mut self, block: Option<AddressBlock>) -> Builder {
+        self.0.load_balancer_addresses = block;
         self
     }
 

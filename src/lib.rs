@@ -24,7 +24,7 @@ pub use coracle_apimachinery::features::{self, FeatureGates, GateError};
 pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_apiserver::audit;
 pub use coracle_apiserver::serve::GoawayChance;
-pub use coracle_behavior::Profile as SimulationProfile;
+pub use coracle_behavior::{AddressBlock, Profile as SimulationProfile};
 pub use coracle_builtin::admission::{PluginError, PluginSelection};
 pub use coracle_builtin::authorization::Mode;
 pub use coracle_builtin::services::{ServiceUrl, ServiceUrlError};

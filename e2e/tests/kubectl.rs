@@ -537,7 +537,39 @@ async fn an_exposed_pod_is_an_endpoint() -> Result<()> {
     .await
 }
 
-/// A disruption budget blocks a drain until it is deleted.
+#[tokio::test]
+async fn load_balancers_have_addresses() -> Result<()> {
+    const IP: &str = "jsonpath={.status.loadBalancer.ingress[0].ip}";
+    let wait = |object: &str, ip: &str| format!("wait --for={IP}={ip} {object} --timeout=30s");
+    let lines = [
+        wait("service/one", "203.0.113.1"),
+        wait("service/two", "203.0.113.2"),
+        wait("ingress/web", "203.0.113.3"),
+        wait("service/three", "203.0.113.1"),
+    ]
+    .map(|line| &*line.leak());
+    run_scenario(
+        cluster().flag("--load-balancer-addresses", "203.0.113.0/30"),
+        &[
+            ("create service loadbalancer one --tcp=80", &["created"]),
+            (lines[0], &["condition met"]),
+            ("create service loadbalancer two --tcp=80", &["created"]),
+            (lines[1], &["condition met"]),
+            ("create ingress web --rule=example.com/=one:80", &["created"]),
+            (lines[2], &["condition met"]),
+            ("get services one", &["LoadBalancer", "203.0.113.1"]),
+            // The block is used up, until a Service goes, or is of another type.
+            ("create service loadbalancer three --tcp=80", &["created"]),
+            ("wait --for=create event --field-selector=reason=SyncLoadBalancerFailed --timeout=30s", &[]),
+            ("get service three", &["<pending>"]),
+            ("patch service one -p {\"spec\":{\"type\":\"ClusterIP\"}}", &["patched"]),
+            (lines[3], &["condition met"]),
+            ("get service one -o jsonpath=[{.status.loadBalancer}]", &["[{}]"]),
+        ],
+    )
+    .await
+}
+
 #[tokio::test]
 async fn jobs_run_to_their_end() -> Result<()> {
     run_scenario(
@@ -579,6 +611,12 @@ async fn jobs_run_to_their_end() -> Result<()> {
             // There is no process to run in or to connect to.
             ("run idle --image=registry.example/idle:1", &["pod/idle created"]),
             ("wait --for=condition=Ready pod/idle --timeout=30s", &["condition met"]),
+            ("debug idle --image=busybox --container=look -- echo looked", &[]),
+            (
+                "wait --for=jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}=0 pod/idle --timeout=30s",
+                &["condition met"],
+            ),
+            ("logs idle -c look", &["looked\n"]),
             ("! exec idle -- true", &["exec is not supported: nodes are simulated"]),
             ("! attach idle", &["attach is not supported: nodes are simulated"]),
             ("! port-forward pod/idle 0:80", &["port-forward is not supported: nodes are simulated"]),
@@ -587,6 +625,7 @@ async fn jobs_run_to_their_end() -> Result<()> {
     .await
 }
 
+/// A disruption budget blocks a drain until it is deleted.
 #[tokio::test]
 async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
     run_scenario(

@@ -4,7 +4,8 @@
 //! 1. [`node_registration`]: the Node objects `node-0`, `node-1`, ..., with the leases that show that they live;
 //! 2. [`scheduler`]: binds pods to nodes, to any that the API has;
 //! 3. [`csi`]: the driver `coracle.csi` with its sidecars;
-//! 4. [`kubelet`]: runs the pods that are bound to the simulated nodes.
+//! 4. [`kubelet`]: runs the pods that are bound to the simulated nodes;
+//! 5. [`load_balancer`]: gives addresses to Services and Ingresses.
 //!
 //! Always true here:
 //! - What a client writes is not fought over. The kubelet writes when something happens to a pod, not when a status is other
@@ -16,6 +17,7 @@
 
 mod csi;
 mod kubelet;
+mod load_balancer;
 mod node;
 mod node_registration;
 mod scheduler;
@@ -33,5 +35,9 @@ pub static CONTROLLERS: &[ControllerDescriptor<Settings>] =
     &[ControllerDescriptor::of::<scheduler::Scheduler>(), ControllerDescriptor::of::<kubelet::Kubelet>()];
 
 /// Runs with any controller and with simulated nodes; no flag selects it.
-pub static ALWAYS: &[ControllerDescriptor<Settings>] =
-    &[ControllerDescriptor::of::<node_registration::NodeRegistration>(), csi::DESCRIPTOR];
+pub static ALWAYS: &[ControllerDescriptor<Settings>] = &[
+    ControllerDescriptor::of::<node_registration::NodeRegistration>(),
+    csi::DESCRIPTOR,
+    ControllerDescriptor::of::<load_balancer::ServiceAddresses>(),
+    ControllerDescriptor::of::<load_balancer::IngressAddresses>(),
+];

@@ -1,6 +1,6 @@
 //! Settings of the simulation that the API does not provide.
 
-use coracle_behavior::Profile;
+use coracle_behavior::{AddressBlock, Profile};
 use coracle_volumes::VolumeSettings;
 
 /// The context of the simulation.
@@ -13,8 +13,18 @@ pub struct Settings {
     pub nodes: Option<usize>,
     /// The behavior of pods that nothing else is said about.
     pub profile: Profile,
+    /// The addresses of load balancers. None: there are none.
+    pub load_balancer_addresses: Option<AddressBlock>,
     /// Settings that the controllers have, too.
     pub volumes: VolumeSettings,
+}
+
+impl Settings {
+    /// The addresses of the load balancers that are simulated, where nodes are.
+    pub fn load_balancers(&self) -> Option<AddressBlock> {
+        let is_cluster = self.nodes > Some(0) && self.profile == Profile::Realistic;
+        self.load_balancer_addresses.filter(|_| is_cluster)
+    }
 }
 
 impl AsRef<VolumeSettings> for Settings {

@@ -4,11 +4,13 @@
 //! - [`overrides`] reads the annotations and parameters that change it;
 //! - [`inheritance`] finds those of owners and namespaces, which count for their pods;
 //! - [`PodBehavior`] is that of a pod: when its containers are ready, when they end, and what they log;
+//! - [`AddressBlock`] has the addresses of load balancers;
 //! - [`command`] follows commands that say plainly what they do.
 //!
 //! Everything here is pure: there is no clock, no cache and no client.
 #![warn(missing_docs)]
 
+mod addresses;
 pub mod command;
 mod environment;
 mod images;
@@ -17,6 +19,7 @@ pub mod overrides;
 mod pod;
 mod profile;
 
+pub use addresses::AddressBlock;
 pub use environment::{Environment, Variable};
 pub use pod::{Ending, MISSING_IMAGES, PodBehavior};
 pub use profile::Profile;

@@ -108,6 +108,24 @@ impl<T: FromStr<Err: Display> + Display> Form<T> for Parsed {
     }
 }
 
+/// One text that the type parses, or `none`.
+pub struct ParsedOrNone;
+
+impl<T: FromStr<Err: Display> + Display> Form<Option<T>> for ParsedOrNone {
+    const VALUES: Values = Values::Text;
+
+    fn read(&self, texts: &[OsString]) -> Result<Option<T>, String> {
+        match last(texts)? {
+            "none" => Ok(None),
+            text => text.parse().map(Some).map_err(|why: T::Err| why.to_string()),
+        }
+    }
+
+    fn write(&self, value: &Option<T>) -> Option<String> {
+        Some(value.as_ref().map_or_else(|| "none".to_owned(), T::to_string))
+    }
+}
+
 /// An address and a port. A port alone, `:PORT` too, is of the loopback address, and so is `localhost`: leaving out the address never
 /// exposes the server.
 pub struct Listen;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::serve::GoawayChance;
-use coracle_behavior::Profile;
+use coracle_behavior::{AddressBlock, Profile};
 use coracle_builtin::admission::{PluginError, PluginSelection};
 use coracle_builtin::authorization::Mode;
 use coracle_builtin::services::ServiceUrl;
@@ -36,8 +36,8 @@ pub use etcd::Etcd;
 pub use values::Values;
 
 use form::{
-    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, NameOrNone, Parsed, ProfileName,
-    Selection, Switch, When,
+    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, NameOrNone, Parsed, ParsedOrNone,
+    ProfileName, Selection, Switch, When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
@@ -100,6 +100,13 @@ options! {
         simulation_profile: Profile = Profile::Realistic,
             "simulation-profile" "PROFILE" as ProfileName,
             SERVE.with_environment("CORACLE_SIMULATION_PROFILE");
+        /// The IPv4 block of the addresses of load balancers, for Services of that type and for Ingresses; nothing listens there. None for
+        /// no addresses, as with the profile `inert`.
+        load_balancer_addresses: Option<AddressBlock> = Some(AddressBlock::DOCUMENTATION),
+            "load-balancer-addresses" "BLOCK" as ParsedOrNone, SERVE.with_help(
+                "The IPv4 block of the addresses of load balancers, for Services of that type and for Ingresses; nothing listens \
+                 there. `none` for no addresses, as with the profile `inert`.",
+            );
         /// The StorageClass that is made at the start and is the default.
         default_storage_class: Option<String> = Some("standard".to_owned()),
             "default-storage-class" "NAME" as NameOrNone, SERVE.with_help(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_behavior::Profile;
+use coracle_behavior::{AddressBlock, Profile};
 use coracle_clock::Clock;
 use coracle_controller_runtime::leader;
 use coracle_controller_runtime::metrics::Metrics;
@@ -30,6 +30,7 @@ pub struct Controllers {
     /// The number of nodes to simulate.
     pub nodes: usize,
     pub profile: Profile,
+    pub load_balancer_addresses: Option<AddressBlock>,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -56,6 +57,7 @@ impl Controllers {
         let simulation = coracle_simulation::Settings {
             nodes: Some(self.nodes),
             profile: self.profile,
+            load_balancer_addresses: self.load_balancer_addresses,
             volumes: self.settings.volumes.clone(),
         };
         let context = Context::new(self.client, self.clock, self.metrics, self.settings);

@@ -114,6 +114,7 @@ async fn start_phases(
         settings,
         nodes: options.nodes,
         profile: options.simulation_profile,
+        load_balancer_addresses: options.load_balancer_addresses,
         is_selected,
     };
     controllers.start(store.has_other_writers(), started);

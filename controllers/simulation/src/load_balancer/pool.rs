@@ -1,0 +1,90 @@
+//! The addresses that Services have.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
+
+use coracle_behavior::AddressBlock;
+
+/// The addresses of a block, and the Services that have them, by their UIDs.
+#[derive(Debug)]
+pub struct Pool {
+    block: AddressBlock,
+    taken: BTreeMap<Ipv4Addr, String>,
+    by_uid: HashMap<String, Ipv4Addr>,
+}
+
+impl Pool {
+    pub fn new(block: AddressBlock) -> Pool {
+        Pool { block, taken: BTreeMap::new(), by_uid: HashMap::new() }
+    }
+
+    /// Records the address that a Service has. Whether it is of the block, and of no other Service.
+    pub fn restore(&mut self, uid: &str, address: Ipv4Addr) -> bool {
+        let is_free = self.block.contains(address) && !self.taken.contains_key(&address);
+        if is_free {
+            self.taken.insert(address, uid.to_owned());
+            self.by_uid.insert(uid.to_owned(), address);
+        }
+        is_free
+    }
+
+    /// The address of a Service: the one that it has, else the one that it asks for, else the lowest free one. None: that is not free,
+    /// or none is.
+    pub fn allocate(&mut self, uid: &str, wanted: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
+        if let Some(known) = self.by_uid.get(uid).copied() {
+            if wanted.is_none_or(|wanted| wanted == known) {
+                return Some(known);
+            }
+            self.release(uid);
+        }
+        let is_free = |address: &Ipv4Addr| !self.taken.contains_key(address);
+        let address = match wanted {
+            Some(wanted) => Some(wanted).filter(|address| self.block.contains(*address) && is_free(address)),
+            None => self.lowest_free(),
+        }?;
+        self.restore(uid, address);
+        Some(address)
+    }
+
+    /// Gives the address of a Service back.
+    pub fn release(&mut self, uid: &str) {
+        if let Some(address) = self.by_uid.remove(uid) {
+            self.taken.remove(&address);
+        }
+    }
+
+    /// The first gap in the taken addresses.
+    fn lowest_free(&self) -> Option<Ipv4Addr> {
+        let first = self.block.services().next()?;
+        let mut taken = self.taken.range(first..).map(|(address, _)| address).peekable();
+        self.block.services().find(|address| taken.next_if_eq(&address).is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_given_and_given_back() {
+        let mut pool = Pool::new("10.0.0.0/29".parse().unwrap());
+        let address = |last: u8| Some(Ipv4Addr::new(10, 0, 0, last));
+        assert!(pool.restore("old", Ipv4Addr::new(10, 0, 0, 2)));
+        assert!(!pool.restore("foreign", Ipv4Addr::new(192, 168, 0, 1)));
+        assert!(!pool.restore("twice", Ipv4Addr::new(10, 0, 0, 2)));
+        assert_eq!(pool.allocate("old", None), address(2));
+        assert_eq!(pool.allocate("a", None), address(1));
+        assert_eq!(pool.allocate("b", address(2)), None, "it is taken");
+        assert_eq!(pool.allocate("b", Some([10, 0, 0, 9].into())), None, "it is of another block");
+        assert_eq!(pool.allocate("b", address(6)), address(6));
+        assert_eq!(pool.allocate("c", None), address(3));
+        assert_eq!(pool.allocate("d", None), address(4));
+        assert_eq!(pool.allocate("e", None), address(5));
+        assert_eq!(pool.allocate("f", None), None, "the last one is that of Ingresses");
+        pool.release("a");
+        assert_eq!(pool.allocate("f", None), address(1));
+        pool.release("old");
+        assert_eq!(pool.allocate("f", address(2)), address(2));
+        assert_eq!(pool.allocate("g", None), address(1), "the former one is free");
+    }
+}
