@@ -147,6 +147,7 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
         ),
         (&["serve", "--ephemeral", "--data-dir", "here"], 2, "--data-dir"),
         (&["run", "--ephemeral"], 2, "COMMAND"),
+        (&["serve", "--audit-log-path", "audit.log"], 2, "--audit-policy-file"),
         (&["serve", "--listen", &taken], 1, "another process does; stop it, or use --listen 127.0.0.1:0"),
         (
             &["serve", "--listen", ANY, "--tracing-config-file", malformed],
@@ -243,6 +244,19 @@ async fn run_ends_with_its_command() -> Result<()> {
     let (_, kubeconfig) = stderr.rsplit_once("in ").context("no KUBECONFIG")?;
     assert!(!Path::new(kubeconfig.trim()).exists(), "the kubeconfig goes with the control plane");
     assert!(files(directory.path())?.is_empty());
+
+    // The log is kept from the output of a command that succeeds.
+    let elsewhere = TempDir::new()?;
+    fs::write(elsewhere.path().join("tokens.csv"), "same,alice,1\nsame,bob,2\n")?;
+    for (code, verbose, is_shown) in [("0", false, false), ("3", false, true), ("0", true, true)] {
+        let mut arguments = vec!["run", "--token-auth-file", "tokens.csv"];
+        arguments.extend(verbose.then_some("-v"));
+        arguments.extend(["--", "sh", "-c", "exit $1", "sh", code]);
+        let output = run(elsewhere.path(), &arguments).await?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.contains("duplicate token"), is_shown, "{code}: {stderr}");
+        assert_eq!(stderr.is_empty(), !is_shown, "{code}: {stderr}");
+    }
 
     let killed = run(directory.path(), &["run", "--", "sh", "-c", "kill -9 $$"]).await?;
     assert_eq!(killed.status.code(), Some(128 + 9), "as a shell says it");

@@ -69,7 +69,8 @@ async fn volumes_wait_for_their_objects() -> Result<()> {
         {"name": "settings", "projected": {"sources": [{"secret": {"name": "key"}}]}},
         {"name": "other", "configMap": {"name": "nosuch", "optional": true}},
     ]);
-    client.create(PODS, pod("web", json!({}), volumes)).await?;
+    let mounts = json!({"volumeMounts": [{"name": "settings", "mountPath": "/a"}, {"name": "other", "mountPath": "/b"}]});
+    client.create(PODS, pod("web", mounts, volumes)).await?;
     let missing = "MountVolume.SetUp failed for volume \"settings\" : secret \"key\" not found";
     until_event(&mut client, "web", "FailedMount", missing).await?;
     until_waiting(&mut client, "web", "ContainerCreating").await?;
@@ -82,20 +83,27 @@ async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
     let (_cluster, mut client) = start("realistic").await?;
     let missing =
         |images: Value| json!({"metadata": {"annotations": {"sim.coracle.dev/missing-images": images}}});
-    for owner in ["/api/v1/namespaces/default", "/api/v1/nodes/node-0"] {
+    for (name, owner) in [("first", "/api/v1/namespaces/default"), ("second", "/api/v1/nodes/node-0")] {
         client.patch(owner, missing(json!("registry.example/*:2"))).await?;
-        client.create(PODS, pod("old", json!({}), json!([]))).await?;
-        client.create(PODS, pod("new", json!({"image": "registry.example/app:2"}), json!([]))).await?;
-        let message = until_waiting(&mut client, "new", "ImagePullBackOff").await?;
-        ensure!(message.as_str().is_some_and(|text| text.starts_with("Back-off pulling image")), "{message}");
-        until_event(&mut client, "new", "Failed", "Error: ErrImagePull").await?;
-        until_waiting(&mut client, "old", "").await?;
-        client.patch(owner, missing(Value::Null)).await?;
-        until_waiting(&mut client, "new", "").await?;
-        for name in ["old", "new"] {
-            client.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await?;
-            client.until_gone(&format!("{PODS}/{name}")).await?;
+        // The kubelet knows the annotation some time after the request: until then the image is there.
+        let path = format!("{PODS}/{name}");
+        loop {
+            client.create(PODS, pod(name, json!({"image": "registry.example/app:2"}), json!([]))).await?;
+            let state = |pod: &Value| pod["status"]["containerStatuses"][0]["state"].clone();
+            if state(&client.until(&path, |pod| state(pod).is_object()).await?)["waiting"].is_object() {
+                break;
+            }
+            client.delete(&format!("{path}?gracePeriodSeconds=0")).await?;
+            client.until_gone(&path).await?;
         }
+        let message = until_waiting(&mut client, name, "ImagePullBackOff").await?;
+        ensure!(message.as_str().is_some_and(|text| text.starts_with("Back-off pulling image")), "{message}");
+        until_event(&mut client, name, "Failed", "Error: ErrImagePull").await?;
+        let other = format!("{name}-other");
+        client.create(PODS, pod(&other, json!({}), json!([]))).await?;
+        until_waiting(&mut client, &other, "").await?;
+        client.patch(owner, missing(Value::Null)).await?;
+        until_waiting(&mut client, name, "").await?;
     }
     Ok(())
 }
@@ -103,7 +111,8 @@ async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
 #[tokio::test]
 async fn an_inert_simulation_looks_at_no_reference() -> Result<()> {
     let (_cluster, mut client) = start("inert").await?;
-    let container = json!({"envFrom": [{"secretRef": {"name": "nosuch"}}]});
+    let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+    let container = json!({"envFrom": [{"secretRef": {"name": "nosuch"}}], "volumeMounts": mounts});
     let volumes = json!([{"name": "v", "configMap": {"name": "nosuch"}}]);
     client.create(PODS, pod("web", container, volumes)).await?;
     until_waiting(&mut client, "web", "").await.map(drop)

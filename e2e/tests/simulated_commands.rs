@@ -62,7 +62,7 @@ async fn containers_do_what_their_commands_say() -> Result<()> {
     let mut scenario = Scenario::start(cluster()).await?;
     scenario.create("ends", json!({"containers": [{"name": "c", "image": "app"}]})).await?;
     scenario.create("fails", shell("echo no; exit 3")).await?;
-    scenario.create("waits", shell("echo a; sleep 1; echo b")).await?;
+    scenario.create("waits", shell("echo a; sleep 5; echo b")).await?;
     scenario.create("sleeps", shell("sleep infinity")).await?;
     let mut with_init = shell("true");
     with_init["initContainers"] = json!([

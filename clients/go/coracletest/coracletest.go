@@ -1,10 +1,13 @@
 // Package coracletest starts a Coracle control plane for a Go test, and stops it with the test.
 //
 //	func TestSomething(t *testing.T) {
-//		config := coracletest.Start(t)
-//		clients, err := kubernetes.NewForConfig(config)
+//		controlPlane := coracletest.Start(t)
+//		config, err := clientcmd.RESTConfigFromKubeConfig(controlPlane.Kubeconfig)
 //		// ...
 //	}
+//
+// It depends on the standard library alone, so that it changes no version of a project. The module coracletest/restconfig returns the
+// configuration of client-go.
 //
 // The program is $CORACLE_BIN, or coracle on the path.
 package coracletest
@@ -20,9 +23,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
@@ -34,10 +34,10 @@ const (
 
 // ControlPlane is a running control plane. All its data is in memory.
 type ControlPlane struct {
-	// Config has the rights of a cluster's administrator, and no client-side rate limit.
-	Config *rest.Config
-	// Kubeconfig is the path of the same configuration, for programs. The file is removed by Stop.
-	Kubeconfig string
+	// Kubeconfig has the rights of a cluster's administrator.
+	Kubeconfig []byte
+	// KubeconfigFile is the path of a file with the same content, for programs. It is removed by Stop.
+	KubeconfigFile string
 
 	stdin  io.Closer
 	exited chan error
@@ -45,15 +45,9 @@ type ControlPlane struct {
 	log    *boundedLog
 }
 
-// Start starts a control plane for a test, and returns the configuration of its administrator. The flags are those of `coracle
-// run`, such as "--nodes=0". The test fails if the control plane does not start or stop, and has its log then.
-func Start(t testing.TB, flags ...string) *rest.Config {
-	t.Helper()
-	return StartControlPlane(t, flags...).Config
-}
-
-// StartControlPlane is Start for tests that need the path of a kubeconfig too.
-func StartControlPlane(t testing.TB, flags ...string) *ControlPlane {
+// Start starts a control plane for a test. The flags are those of `coracle run`, such as "--nodes=0". The test fails if the control plane
+// does not start or stop, and has its log then.
+func Start(t testing.TB, flags ...string) *ControlPlane {
 	t.Helper()
 	controlPlane, err := New(flags...)
 	if err != nil {
@@ -109,14 +103,11 @@ func New(flags ...string) (*ControlPlane, error) {
 		stopped := controlPlane.Stop()
 		return nil, fmt.Errorf("%s is not ready: %w\n%s", program, errors.Join(err, stopped), log)
 	}
-	controlPlane.Kubeconfig = strings.TrimSuffix(line, "\n")
-	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.Kubeconfig)
+	controlPlane.KubeconfigFile = strings.TrimSuffix(line, "\n")
+	controlPlane.Kubeconfig, err = os.ReadFile(controlPlane.KubeconfigFile)
 	if err != nil {
 		return nil, errors.Join(err, controlPlane.Stop())
 	}
-	// Tests are bursts of requests: client-go's default of 5 in a second makes them slow.
-	config.QPS = -1
-	controlPlane.Config = config
 	return controlPlane, nil
 }
 
@@ -142,6 +133,9 @@ func (c *ControlPlane) Stop() error {
 // find returns the path of the program.
 func find() (string, error) {
 	if program := os.Getenv("CORACLE_BIN"); program != "" {
+		if _, err := exec.LookPath(program); err != nil {
+			return "", fmt.Errorf("CORACLE_BIN: %w", err)
+		}
 		return program, nil
 	}
 	program, err := exec.LookPath("coracle")
@@ -160,7 +154,11 @@ type boundedLog struct {
 func (l *boundedLog) Write(text []byte) (int, error) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.text = append(l.text, text[:min(len(text), maxLog-len(l.text))]...)
+	if left := maxLog - len(l.text); left < len(text) {
+		l.text = append(l.text, text[:left]...)
+	} else {
+		l.text = append(l.text, text...)
+	}
 	return len(text), nil
 }
 

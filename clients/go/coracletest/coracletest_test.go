@@ -1,28 +1,22 @@
 package coracletest
 
 import (
-	"context"
+	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 func TestEachTestHasAControlPlaneOfItsOwn(t *testing.T) {
 	kubeconfigs := map[string]bool{}
-	for range 2 {
-		t.Run("one", func(t *testing.T) {
-			controlPlane := StartControlPlane(t, "--nodes=0")
-			clients, err := kubernetes.NewForConfig(controlPlane.Config)
-			if err != nil {
-				t.Fatal(err)
+	for _, name := range []string{"one", "two"} {
+		t.Run(name, func(t *testing.T) {
+			controlPlane := Start(t, "--nodes=0")
+			if !bytes.Contains(controlPlane.Kubeconfig, []byte("server: https://127.0.0.1:")) {
+				t.Errorf("%s", controlPlane.Kubeconfig)
 			}
-			if _, err := clients.CoreV1().Namespaces().Get(context.Background(), "default", metav1.GetOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			kubeconfigs[controlPlane.Kubeconfig] = true
+			kubeconfigs[controlPlane.KubeconfigFile] = true
 		})
 	}
 	if len(kubeconfigs) != 2 {
@@ -41,6 +35,11 @@ func TestAFailedStartReportsTheProgramsError(t *testing.T) {
 			t.Errorf("%s: %v", flag, err)
 		}
 	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	t.Setenv("CORACLE_BIN", missing)
+	if _, err := New(); err == nil || !strings.Contains(err.Error(), "CORACLE_BIN") || !strings.Contains(err.Error(), missing) {
+		t.Errorf("a wrong program: %v", err)
+	}
 	t.Setenv("CORACLE_BIN", "")
 	t.Setenv("PATH", t.TempDir())
 	if _, err := New(); err == nil || !strings.Contains(err.Error(), "CORACLE_BIN") {
@@ -53,7 +52,7 @@ func TestASecondStopDoesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for i := 0; i < 2; i++ {
 		if err := controlPlane.Stop(); err != nil {
 			t.Fatal(err)
 		}

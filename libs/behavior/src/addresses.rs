@@ -21,6 +21,11 @@ impl AddressBlock {
         address.to_bits() & self.mask() == self.network
     }
 
+    /// Whether a Service may have an address.
+    pub fn has_service(&self, address: Ipv4Addr) -> bool {
+        (self.network + 1..self.ingress().to_bits()).contains(&address.to_bits())
+    }
+
     /// The address of all Ingresses: the last one of the block.
     pub fn ingress(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.network | !self.mask())
@@ -68,6 +73,7 @@ mod tests {
         let block: AddressBlock = "10.0.0.4/30".parse().unwrap();
         let services: Vec<String> = block.services().map(|address| address.to_string()).collect();
         assert_eq!(services, ["10.0.0.5", "10.0.0.6"]);
+        assert!(block.has_service([10, 0, 0, 5].into()) && !block.has_service([10, 0, 0, 4].into()));
         assert_eq!(block.ingress().to_string(), "10.0.0.7");
         assert!(block.contains([10, 0, 0, 7].into()) && !block.contains([10, 0, 0, 8].into()));
         for wrong in ["", "10.0.0.1/24", "10.0.0.0", "10.0.0.0/31", "10.0.0.0/0", "10.0.0.0/x", "fd00::/64"] {

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 /// The longest text that an expansion makes, in bytes: variables that contain each other grow without bounds.
 pub const LONGEST_EXPANSION: usize = 64 << 10;
 
-/// The most bytes of values that are known in an environment; those beyond are unknown.
-const LARGEST: usize = 256 << 10;
+/// The bytes that are expanded for an environment; the variables after them are unknown.
+const MOST_EXPANDED: usize = 1 << 20;
 
 /// The bytes of memory that a variable takes beside its name and its value.
 const ENTRY: usize = 64;
@@ -42,11 +42,17 @@ impl Environment {
     pub fn of(pod: &Pod, container: &Container) -> Environment {
         let is_open = container.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
         let mut environment = Environment { is_open, ..Environment::default() };
-        let mut left = LARGEST;
+        let mut left = MOST_EXPANDED;
         for variable in container.env.iter().flatten() {
             let value = environment.value(pod, variable);
             let is_affordable = value.as_ref().is_some_and(|value| value.len() <= left);
-            left = left.saturating_sub(value.as_ref().map_or(ENTRY, String::len));
+            // One that is unknown may be so because it is too long.
+            let cost = match (&value, &variable.value) {
+                (Some(value), _) => value.len(),
+                (None, Some(_)) => LONGEST_EXPANSION,
+                (None, None) => 0,
+            };
+            left = left.saturating_sub(ENTRY + cost);
             environment.set(&variable.name, value.filter(|_| is_affordable));
             if left == 0 {
                 environment.is_open = true;
@@ -250,7 +256,7 @@ mod tests {
         let mut env = vec![json!({"name": "V0", "value": "x".repeat(60_000)})];
         env.extend((1..1000).map(|i| json!({"name": format!("V{i}"), "value": "$(V0)"})));
         let environment = super::tests::environment(json!({"env": env}));
-        assert!(environment.size() <= LARGEST + 1000 * 2 * ENTRY);
+        assert!(environment.size() <= MOST_EXPANDED + 1000 * 2 * ENTRY);
         assert_eq!(environment.get("V999"), Variable::Unknown);
     }
 }

@@ -21,5 +21,6 @@ mod profile;
 
 pub use addresses::AddressBlock;
 pub use environment::{Environment, Variable};
+pub use images::Images;
 pub use pod::{Ending, MISSING_IMAGES, PodBehavior};
 pub use profile::Profile;

@@ -6,6 +6,7 @@ mod backup;
 mod cli;
 mod controller_manager;
 mod envtest;
+mod kept_log;
 mod port_holder;
 mod process;
 mod range;
@@ -23,7 +24,7 @@ use coracle_control_plane::{Kinds, Options};
 use coracle_storage::backup::Summary;
 
 use cli::{Cli, Command, Controllers, Serve};
-use process::{block_on, error_line, one_line, report_failure};
+use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
 
 /// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
@@ -59,9 +60,12 @@ pub fn main(kinds: Kinds) -> ExitCode {
         }),
         Command::Run { serve, command } => {
             let serve = serve.for_run();
-            with_control_plane(&serve, async |options| {
-                run::run(options, kinds, serve.kubeconfig(), &command, umask).await
-            })
+            match serve.options() {
+                Ok(options) => block_on_quietly(serve.log, async |log| {
+                    run::run(options, kinds, serve.kubeconfig(), (&command, umask), log).await
+                }),
+                Err(line) => report_failure(&line, USAGE_ERROR),
+            }
         }
         Command::Controllers(flags) => controllers(&flags),
         Command::Kubeconfig { data_dir } => {

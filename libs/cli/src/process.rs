@@ -6,10 +6,25 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::cli::{Log, LogFormat};
+use crate::kept_log::KeptLog;
+
+/// The environment variable with the filter of the log.
+const FILTER: &str = "CORACLE_LOG";
 
 /// Runs to the end, with the log on standard error; an error is reported as one line.
 pub fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode {
     run_to_end(log, work).unwrap_or_else(|line| report_failure(&line, 1))
+}
+
+/// Runs to the end, with the log in memory, unless it is asked for; an error is reported as one line.
+pub fn block_on_quietly<F: Future<Output = Result<ExitCode>>>(
+    log: Log,
+    work: impl FnOnce(KeptLog) -> F,
+) -> ExitCode {
+    let kept = KeptLog::default();
+    let is_asked_for = log.verbose > 0 || std::env::var_os(FILTER).is_some();
+    start_log(log, (!is_asked_for).then(|| kept.clone()));
+    finish(work(kept)).unwrap_or_else(|line| report_failure(&line, 1))
 }
 
 /// Runs to the end, with the log on standard error.
@@ -17,7 +32,11 @@ pub fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitC
 /// # Errors
 /// One line for the operator.
 pub fn run_to_end(log: Log, work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode, String> {
-    start_log(log);
+    start_log(log, None);
+    finish(work)
+}
+
+fn finish(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(work);
@@ -70,8 +89,10 @@ pub fn one_line(error: &clap::Error) -> String {
     }
 }
 
-fn start_log(Log { log_format, verbose }: Log) {
+/// Starts the log of the process, on standard error or in memory.
+fn start_log(Log { log_format, verbose }: Log, kept: Option<KeptLog>) {
     use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::fmt::writer::BoxMakeWriter;
     let level = match verbose {
         // Failed requests of kube's client are returned as errors; its own log would repeat them.
         0 => "warn,kube_client=off",
@@ -79,10 +100,10 @@ fn start_log(Log { log_format, verbose }: Log) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = std::io::stderr().is_terminal();
-    let subscriber =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(level));
+    let colours = kept.is_none() && std::io::stderr().is_terminal();
+    let writer = kept.map_or_else(|| BoxMakeWriter::new(std::io::stderr), BoxMakeWriter::new);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
     match log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

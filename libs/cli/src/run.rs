@@ -10,6 +10,7 @@ use rustix::fs::Mode;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::kept_log::KeptLog;
 use crate::port_holder::explain;
 
 /// Serves until SIGTERM or SIGINT.
@@ -97,7 +98,8 @@ fn announce(
 /// Runs a command with a control plane of its own; returns the command's exit code.
 ///
 /// - `kubeconfig`: the file to create for the kubeconfig and to remove at the end; None for a temporary one.
-/// - `umask`: that of the command.
+/// - `command`: with its umask;
+/// - `log`: that of the process, which is printed if the command fails.
 ///
 /// # Errors
 /// The control plane or the command does not start, or the store cannot be closed.
@@ -105,9 +107,23 @@ pub async fn run(
     options: Options,
     kinds: Kinds,
     kubeconfig: Option<PathBuf>,
-    command: &[String],
-    umask: Mode,
+    command: (&[String], Mode),
+    log: KeptLog,
 ) -> Result<ExitCode> {
+    let outcome = run_beside(options, kinds, kubeconfig, command).await;
+    if !outcome.as_ref().is_ok_and(ExitStatus::success) {
+        log.print();
+    }
+    outcome.map(exit_code)
+}
+
+/// Runs a command to its end, with a control plane that is stopped after it.
+async fn run_beside(
+    options: Options,
+    kinds: Kinds,
+    kubeconfig: Option<PathBuf>,
+    (command, umask): (&[String], Mode),
+) -> Result<ExitStatus> {
     if let Some(file) = &kubeconfig {
         coracle_kubeconfig::check_absent(file)?;
     }
@@ -115,7 +131,7 @@ pub async fn run(
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
     let outcome = run_command(&control_plane, kubeconfig, command, umask, &mut signals).await;
     control_plane.shutdown().await.context("the store did not close")?;
-    outcome.map(exit_code)
+    outcome
 }
 
 /// Runs a command to its end, with a kubeconfig that exists for so long.

@@ -37,11 +37,10 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def start(flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
-    """Runs a control plane. ``flags`` are those of ``coracle run``, such as ``--nodes=0``."""
-    program = os.environ.get("CORACLE_BIN") or shutil.which("coracle")
-    if not program:
-        raise StartError("set CORACLE_BIN, or install coracle on the path")
+def start(*flags: str | Sequence[str]) -> Iterator[ControlPlane]:
+    """Runs a control plane. ``flags`` are those of ``coracle run``: ``start("--nodes=3")``, or a list of them."""
+    program = _program()
+    flags = [flag for given in flags for flag in ([given] if isinstance(given, str) else given)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [program, "run", *flags, "--", *_COMMAND],
@@ -66,6 +65,17 @@ def start(flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
                 process.kill()
                 process.wait()
             process.stdout.close()
+
+
+def _program() -> str:
+    """The path of the program."""
+    chosen = os.environ.get("CORACLE_BIN")
+    program = shutil.which(chosen or "coracle")
+    if program:
+        return program
+    if chosen:
+        raise StartError(f"CORACLE_BIN is {chosen!r}, which is not a program")
+    raise StartError("set CORACLE_BIN, or install coracle on the path")
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:

@@ -25,8 +25,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_behavior::inheritance::{Overrides, overrides_of};
-use coracle_behavior::{MISSING_IMAGES, PodBehavior, Profile};
+use coracle_behavior::inheritance::overrides_of;
+use coracle_behavior::{Images, MISSING_IMAGES, PodBehavior, Profile};
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
@@ -38,6 +38,7 @@ use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods::{self, pod_claims};
 use coracle_kinds::storage::VolumeExt;
 use coracle_kinds::storage::attachment::{is_attached, volume_of};
+use coracle_object_meta::annotation;
 use coracle_volumes::indexes::{ByClaim, ByNode};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::Patch;
@@ -222,14 +223,14 @@ impl Controller for Kubelet {
             return Ok(Action::AwaitChange);
         }
         let is_new = record.state.is_none() && pod.metadata.deletion_timestamp.is_none();
-        let mut inherited = match self.inheritance.of(&pod) {
+        let inherited = match self.inheritance.of(&pod) {
             Some(inherited) => inherited,
             // It will be reconciled once the namespace is known.
             None if is_new => return Ok(Action::AwaitChange),
             None => Vec::new(),
         };
-        inherited.extend(node_object.as_deref().and_then(missing_images));
         let (behavior, warnings) = PodBehavior::of(&pod, &inherited, self.profile);
+        let missing_images = node_object.as_deref().map(missing_images).unwrap_or_default();
         let recorder = self.recorder.on(&node.name());
         if let Some(node) = node_object.filter(|_| record.state.is_none())
             && let Err(rejection) = self.admit(&pod, &node)
@@ -249,6 +250,7 @@ impl Controller for Kubelet {
         }
         let mut obstacles = self.obstacles(&pod, &mut record, &recorder, ctx).await?;
         obstacles.volumes |= !matches!(mounted, Mounted::Yes);
+        obstacles.missing_images = missing_images;
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, !obstacles.volumes) };
         let state = record.state.as_ref();
@@ -424,9 +426,8 @@ impl PodRecord {
 }
 
 /// The images that a node cannot pull: no other annotation of a node counts for its pods.
-fn missing_images(node: &Node) -> Option<Overrides> {
-    let (key, value) = overrides_of(&node.metadata).remove_entry(MISSING_IMAGES)?;
-    Some(Overrides::from([(key, value)]))
+fn missing_images(node: &Node) -> Images {
+    annotation(&node.metadata, MISSING_IMAGES).and_then(|images| images.parse().ok()).unwrap_or_default()
 }
 
 fn record_event(recorder: &Recorder, pod: &Pod, event: PodEvent) {

@@ -1,6 +1,6 @@
 //! The ConfigMaps and Secrets that a pod refers to: without them its volumes are not mounted, and its containers not made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
@@ -130,9 +130,15 @@ pub fn has_any(pod: &Pod) -> bool {
 
 fn missing<'a>(pod: &'a Pod, known: &Known<'a>) -> (Vec<String>, Obstacles) {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let volumes = volumes.filter_map(|volume| {
-        let problem = of_volume(volume).iter().find_map(|reference| reference.problem_of_volume(known))?;
+    let volumes = mounted_volumes(pod).filter_map(|volume| {
+        let references = of_volume(volume);
+        let problems: Vec<String> =
+            references.iter().filter_map(|reference| reference.problem_of_volume(known)).collect();
+        let problem = match problems.as_slice() {
+            [] => return None,
+            [problem] => problem.clone(),
+            problems => format!("[{}]", problems.join(", ")),
+        };
         Some(format!("MountVolume.SetUp failed for volume {:?} : {problem}", volume.name))
     });
     let volumes: Vec<String> = volumes.collect();
@@ -141,7 +147,8 @@ fn missing<'a>(pod: &'a Pod, known: &Known<'a>) -> (Vec<String>, Obstacles) {
         let problem = references.find_map(|reference| reference.problem_of_variable(known, namespace))?;
         Some((container.name.clone(), problem))
     });
-    let obstacles = Obstacles { volumes: !volumes.is_empty(), configuration: containers.collect() };
+    let (is_unmountable, configuration) = (!volumes.is_empty(), containers.collect());
+    let obstacles = Obstacles { volumes: is_unmountable, configuration, ..Obstacles::default() };
     (volumes, obstacles)
 }
 
@@ -167,7 +174,7 @@ impl<'a> Reference<'a> {
         let has = |key: &&str| keys.text.iter().chain(&keys.binary).any(|known| known == key);
         let key = self.keys.iter().find(|key| !has(key))?;
         Some(match self.kind {
-            Kind::ConfigMap => format!("references non-existent config key: {key}"),
+            Kind::ConfigMap => format!("configmap references non-existent config key: {key}"),
             Kind::Secret => format!("references non-existent secret key: {key}"),
         })
     }
@@ -188,8 +195,18 @@ impl<'a> Reference<'a> {
 
 /// All references of a pod.
 fn all(pod: &Pod) -> impl Iterator<Item = Reference<'_>> {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).flat_map(of_volume);
+    let volumes = mounted_volumes(pod).flat_map(of_volume);
     volumes.chain(containers(pod).flat_map(of_container))
+}
+
+/// The volumes of a pod that a container mounts: a kubelet skips the others.
+fn mounted_volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    let mounted: HashSet<&str> = containers(pod)
+        .flat_map(|container| container.volume_mounts.iter().flatten())
+        .map(|mount| mount.name.as_str())
+        .collect();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter(move |volume| mounted.contains(volume.name.as_str()))
 }
 
 /// The containers that wait for what they refer to: not the ephemeral ones.
@@ -277,7 +294,7 @@ mod tests {
             (json!({"configMap": {"name": "map", "items": [{"key": "b", "path": "b"}]}}), None),
             (
                 json!({"configMap": {"name": "map", "items": [{"key": "x", "path": "x"}]}}),
-                Some("references non-existent config key: x"),
+                Some("configmap references non-existent config key: x"),
             ),
             (json!({"configMap": {"name": "none"}}), Some("configmap \"none\" not found")),
             (json!({"configMap": {"name": "none", "optional": true}}), None),
@@ -290,16 +307,23 @@ mod tests {
                 json!({"projected": {"sources": [{"secret": {"name": "secret"}}, {"configMap": {"name": "none"}}]}}),
                 Some("configmap \"none\" not found"),
             ),
+            (
+                json!({"projected": {"sources": [{"secret": {"name": "none"}}, {"configMap": {"name": "none"}}]}}),
+                Some("[secret \"none\" not found, configmap \"none\" not found]"),
+            ),
             (json!({"projected": {"sources": [{"configMap": {"name": ROOT_CA}}]}}), None),
             (json!({"emptyDir": {}}), None),
         ] {
             let mut volume = json!({"name": "v"});
             volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
-            let pod = json!({"spec": {"containers": [], "volumes": [volume]}});
-            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let container = json!({"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+            let pod = json!({"spec": {"containers": [container], "volumes": [volume]}});
+            let mut pod: Pod = serde_json::from_value(pod).unwrap();
             let (volumes, obstacles) = missing(&pod, &known());
             assert_eq!(volumes, want.map(setup).into_iter().collect::<Vec<_>>(), "{source}");
             assert_eq!(obstacles.volumes, want.is_some());
+            pod.spec.as_mut().unwrap().containers[0].volume_mounts = None;
+            assert!(!missing(&pod, &known()).1.volumes, "it is not mounted");
         }
     }
 

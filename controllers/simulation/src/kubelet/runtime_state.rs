@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_behavior::PodBehavior;
+use coracle_behavior::{Images, PodBehavior};
 use coracle_controller_runtime::events::EventType;
 use coracle_kinds::pods::{Role, containers, restarts_after};
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
@@ -41,6 +41,8 @@ pub struct PodRuntimeState {
 pub struct Obstacles {
     /// Whether the volumes of the pod cannot be mounted: nothing of it starts.
     pub volumes: bool,
+    /// The images that the node cannot pull.
+    pub missing_images: Images,
     /// The containers whose configuration cannot be made, by name, with the reason.
     pub configuration: BTreeMap<String, String>,
 }
@@ -80,6 +82,8 @@ pub enum State {
 pub enum Hold {
     /// Its configuration cannot be made, for this reason.
     Configuration(String),
+    /// Its image is not on the node, and must not be pulled.
+    ImageNeverPulled,
     /// Its image cannot be pulled.
     Image {
         /// Whether another attempt waits for its time; else this one has just failed.
@@ -177,9 +181,16 @@ impl PodRuntimeState {
         Some(state)
     }
 
-    /// Whether anything ran.
+    /// Whether anything of the pod itself ran.
     pub fn has_started(&self) -> bool {
-        self.containers.iter().any(|container| container.state != State::Waiting)
+        let own = self.containers.iter().filter(|container| container.role != Role::Ephemeral);
+        own.into_iter().any(|container| container.state != State::Waiting)
+    }
+
+    /// Whether the pod has its sandbox: a container of it ran, or failed to start in it.
+    pub fn has_sandbox(&self) -> bool {
+        self.end.is_none()
+            && (self.has_started() || self.containers.iter().any(|container| container.hold.is_some()))
     }
 
     /// Whether a container was not started yet.
@@ -287,12 +298,23 @@ impl PodRuntimeState {
         self.end = Some(if succeeded { End::Succeeded } else { End::Failed });
     }
 
-    /// Init containers run one after another, each to its success; the others start together once all of those have ended.
+    /// Ephemeral containers start at any time. Init containers run one after another, each to its success, and sidecars start in their
+    /// turn; the others start together after them.
     fn run(&mut self, during: &During<'_>, progress: &mut Progress) {
         let now = during.now;
-        for (container, (role, spec)) in self.containers.iter_mut().zip(containers(during.pod)) {
+        let all = || containers(during.pod);
+        for (container, (_, spec)) in
+            self.containers.iter_mut().zip(all()).filter(|(_, (role, _))| *role == Role::Ephemeral)
+        {
+            container.run(&spec, during, progress);
+        }
+        for (container, (role, spec)) in self.containers.iter_mut().zip(all()) {
+            if role == Role::Ephemeral {
+                break;
+            }
             container.run(&spec, during, progress);
             match (role, &container.state) {
+                (Role::Sidecar, State::Waiting) => return,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
                     self.finish(now);
@@ -424,8 +446,11 @@ impl Container {
     /// Whether an obstacle keeps it from its first start; makes attempts that are due.
     fn is_held(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) -> bool {
         let image = spec.image.as_deref().unwrap_or_default();
-        if during.behavior.is_missing(image) {
-            self.pull(image, during.now, progress);
+        if during.behavior.is_missing(image) || during.obstacles.missing_images.contains(image) {
+            match spec.image_pull_policy.as_deref() {
+                Some("Never") => self.refuse_to_pull(image, progress),
+                _ => self.pull(image, during.now, progress),
+            }
             return true;
         }
         let reason = during.obstacles.configuration.get(&self.name);
@@ -436,6 +461,15 @@ impl Container {
         }
         self.hold = hold;
         self.hold.is_some()
+    }
+
+    /// Reports an image that is missing and not to be pulled.
+    fn refuse_to_pull(&mut self, image: &str, progress: &mut Progress) {
+        if self.hold != Some(Hold::ImageNeverPulled) {
+            progress.record(self, EventType::Warning, "ErrImageNeverPull", never_pulled(image));
+            progress.record(self, EventType::Warning, "Failed", "Error: ErrImageNeverPull".to_owned());
+            self.hold = Some(Hold::ImageNeverPulled);
+        }
     }
 
     /// Attempts to pull an image that is missing, whenever it is time.
@@ -488,6 +522,11 @@ impl Container {
 
 fn pulled(image: &str) -> String {
     format!("Container image {image:?} already present on machine and can be accessed by the pod")
+}
+
+/// The kubelet's message about an image that it must not pull.
+pub fn never_pulled(image: &str) -> String {
+    format!("Container image {image:?} is not present with pull policy of Never")
 }
 
 /// The error of the container runtime about an image that its registry does not have.

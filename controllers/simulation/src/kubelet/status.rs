@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::admission::Rejection;
 use super::pod::full_name;
 use super::runtime_state::{
-    Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image,
+    Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image, never_pulled,
 };
 
 /// Where a pod is.
@@ -87,7 +87,7 @@ fn is_awaited(container: &Container) -> bool {
 type Condition = (&'static str, bool, Option<&'static str>, String);
 
 fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCondition> {
-    let has_sandbox = state.has_started() && state.end.is_none();
+    let has_sandbox = state.has_sandbox();
     let containers = containers_ready(state);
     let ready = match containers {
         (true, ..) if !state.closed_gates.is_empty() => {
@@ -215,6 +215,7 @@ fn waiting_for(pod: &Pod, container: &Container, image: &str) -> ContainerStateW
     let has_init = pod.spec.iter().any(|spec| spec.init_containers.iter().flatten().next().is_some());
     let (reason, message) = match &container.hold {
         Some(Hold::Configuration(why)) => ("CreateContainerConfigError", Some(why.clone())),
+        Some(Hold::ImageNeverPulled) => ("ErrImageNeverPull", Some(never_pulled(image))),
         Some(Hold::Image { backs_off, .. }) => {
             let error = missing_image(image);
             match backs_off {

@@ -1,4 +1,4 @@
-//! The addresses of Ingresses: all have the same one, as behind one controller.
+//! The addresses of Ingresses without a controller: all have the same one.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
-use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use kube::api::Patch;
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::settings::{Context, Settings};
 
 pub struct IngressAddresses {
     ingresses: Arc<Cache<Ingress>>,
+    classes: Arc<Cache<IngressClass>>,
     address: Ipv4Addr,
 }
 
@@ -26,7 +27,7 @@ impl Initialize<Settings> for IngressAddresses {
 
     fn new(context: &Context) -> IngressAddresses {
         let block = context.settings.load_balancers().unwrap_or(AddressBlock::DOCUMENTATION);
-        IngressAddresses { ingresses: context.cache(), address: block.ingress() }
+        IngressAddresses { ingresses: context.cache(), classes: context.cache(), address: block.ingress() }
     }
 }
 
@@ -47,6 +48,10 @@ impl Controller for IngressAddresses {
         let Some(ingress) = self.ingresses.get(key).filter(|ingress| !has_address(ingress)) else {
             return Ok(Action::AwaitChange);
         };
+        let class = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
+        if class.is_some_and(|class| self.classes.get(&NamespacedName::new("", class)).is_some()) {
+            return Ok(Action::AwaitChange);
+        }
         let status = json!({"loadBalancer": {"ingress": [{"ip": self.address.to_string()}]}});
         let patch = Patch::Merge(json!({"metadata": {"uid": ingress.metadata.uid}, "status": status}));
         let written = ctx.api(&self.ingresses).patch_status(key, patch).await;

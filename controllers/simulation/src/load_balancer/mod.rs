@@ -1,6 +1,7 @@
 //! Load balancers: Services of that type and Ingresses get addresses, as a cloud gives them. Nothing listens there.
 //!
-//! What has a class of another implementation is left alone, and so is an address that a client wrote.
+//! Services with a class of another implementation are left alone, and so are addresses that a client wrote, and Ingresses
+//! of an IngressClass that exists: its controller writes their status.
 
 mod ingress;
 mod pool;

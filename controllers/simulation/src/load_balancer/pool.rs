@@ -20,7 +20,7 @@ impl Pool {
 
     /// Records the address that a Service has. Whether it is of the block, and of no other Service.
     pub fn restore(&mut self, uid: &str, address: Ipv4Addr) -> bool {
-        let is_free = self.block.contains(address) && !self.taken.contains_key(&address);
+        let is_free = self.is_free(address);
         if is_free {
             self.taken.insert(address, uid.to_owned());
             self.by_uid.insert(uid.to_owned(), address);
@@ -31,17 +31,15 @@ impl Pool {
     /// The address of a Service: the one that it has, else the one that it asks for, else the lowest free one. None: that is not free,
     /// or none is.
     pub fn allocate(&mut self, uid: &str, wanted: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
-        if let Some(known) = self.by_uid.get(uid).copied() {
-            if wanted.is_none_or(|wanted| wanted == known) {
-                return Some(known);
-            }
-            self.release(uid);
+        let known = self.by_uid.get(uid).copied();
+        if known.is_some() && wanted.is_none_or(|wanted| known == Some(wanted)) {
+            return known;
         }
-        let is_free = |address: &Ipv4Addr| !self.taken.contains_key(address);
         let address = match wanted {
-            Some(wanted) => Some(wanted).filter(|address| self.block.contains(*address) && is_free(address)),
+            Some(wanted) => Some(wanted).filter(|address| self.is_free(*address)),
             None => self.lowest_free(),
         }?;
+        self.release(uid);
         self.restore(uid, address);
         Some(address)
     }
@@ -51,6 +49,10 @@ impl Pool {
         if let Some(address) = self.by_uid.remove(uid) {
             self.taken.remove(&address);
         }
+    }
+
+    fn is_free(&self, address: Ipv4Addr) -> bool {
+        self.block.has_service(address) && !self.taken.contains_key(&address)
     }
 
     /// The first gap in the taken addresses.
@@ -76,6 +78,9 @@ mod tests {
         assert_eq!(pool.allocate("a", None), address(1));
         assert_eq!(pool.allocate("b", address(2)), None, "it is taken");
         assert_eq!(pool.allocate("b", Some([10, 0, 0, 9].into())), None, "it is of another block");
+        assert_eq!(pool.allocate("b", address(7)), None, "it is that of Ingresses");
+        assert_eq!(pool.allocate("old", address(7)), None);
+        assert_eq!(pool.allocate("old", None), address(2), "it keeps the one that it has");
         assert_eq!(pool.allocate("b", address(6)), address(6));
         assert_eq!(pool.allocate("c", None), address(3));
         assert_eq!(pool.allocate("d", None), address(4));

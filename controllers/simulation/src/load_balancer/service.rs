@@ -61,8 +61,17 @@ impl Controller for ServiceAddresses {
                 change.name().into_iter().for_each(|name| queue.add(name));
             }
             // Others may wait for the address that is free now.
-            let had = change.old.as_ref().is_some_and(|service| is_load_balancer(service));
-            if had && !change.new.as_ref().is_some_and(|service| is_load_balancer(service)) {
+            let had = change
+                .old
+                .as_ref()
+                .filter(|service| is_load_balancer(service))
+                .map(|service| address(service));
+            let has = change
+                .new
+                .as_ref()
+                .filter(|service| is_load_balancer(service))
+                .map(|service| address(service));
+            if had.flatten().is_some() && had != has {
                 let waiting = services.all().into_iter();
                 let waiting =
                     waiting.filter(|service| is_load_balancer(service) && address(service).is_none());
@@ -76,14 +85,8 @@ impl Controller for ServiceAddresses {
         let uid = service.as_ref().and_then(|service| service.metadata.uid.clone());
         let Some((service, uid)) = service.filter(|service| is_load_balancer(service)).zip(uid.as_ref())
         else {
-            let had_address = self.release(key);
-            // A Service that is of this type no more.
-            if let Some(service) = self.services.get(key).filter(|service| {
-                address(service).is_some_and(|address| had_address && self.block.contains(address))
-            }) {
-                let status = json!({"loadBalancer": {"ingress": null}});
-                self.write(key, &service, status, ctx).await?;
-            }
+            // The API server has removed the address of a Service that is of another type now.
+            self.release(key);
             return Ok(Action::AwaitChange);
         };
         // Another Service of the same name.
@@ -94,21 +97,24 @@ impl Controller for ServiceAddresses {
         let wanted = wanted.filter(|ip| !ip.is_empty()).map(str::parse::<Ipv4Addr>);
         let current = address(&service);
         // An address that a client wrote stays.
-        if current.is_some_and(|address| !self.block.contains(address)) || has_host_name(&service) {
+        if current.is_some_and(|address| !self.block.has_service(address)) || has_host_name(&service) {
             return Ok(Action::AwaitChange);
         }
         let allocated = self.known(|known| {
             let allocated = match wanted {
                 Some(Err(_)) => None,
                 Some(Ok(wanted)) => known.pool.allocate(uid, Some(wanted)),
-                None => known.pool.allocate(uid, None),
+                None => current.and_then(|current| known.pool.allocate(uid, Some(current))),
             };
+            let allocated =
+                allocated.or_else(|| wanted.is_none().then(|| known.pool.allocate(uid, None)).flatten());
             if allocated.is_some() {
                 known.uids.insert(key.clone(), uid.clone());
             }
             allocated
         });
         let Some(allocated) = allocated else {
+            self.recorder.normal(service.as_ref(), "EnsuringLoadBalancer", "Ensuring load balancer");
             let message = format!(
                 "Error syncing load balancer: failed to ensure load balancer: no such address is free in {}",
                 self.block
@@ -142,22 +148,20 @@ impl ServiceAddresses {
         Ok(ignore_not_found(ignore_conflict(written))?.flatten().is_some())
     }
 
-    /// Gives the address of a Service back. Whether it had one.
-    fn release(&self, key: &NamespacedName) -> bool {
-        self.known(|known| match known.uids.remove(key) {
-            Some(uid) => {
+    /// Gives the address of a Service back.
+    fn release(&self, key: &NamespacedName) {
+        self.known(|known| {
+            if let Some(uid) = known.uids.remove(key) {
                 known.pool.release(&uid);
-                true
             }
-            None => false,
-        })
+        });
     }
 
     fn known<T>(&self, with: impl FnOnce(&mut Known) -> T) -> T {
         let mut known = self.known.lock();
         with(known.get_or_insert_with(|| {
             let mut known = Known { pool: Pool::new(self.block), uids: HashMap::new() };
-            for service in self.services.all() {
+            for service in self.services.all().into_iter().filter(|service| is_load_balancer(service)) {
                 let (Some(uid), Some(address)) = (&service.metadata.uid, address(&service)) else { continue };
                 if known.pool.restore(uid, address) {
                     known.uids.insert(NamespacedName::of(service.as_ref()), uid.clone());

@@ -5,6 +5,7 @@ go 1.26.0
 
 require (
 	coracle.dev/clients/go/coracletest v0.0.0
+	coracle.dev/clients/go/coracletest/restconfig v0.0.0
 	coracle.dev/e2e/clients/go/processes v0.0.0
 	github.com/cert-manager/cert-manager v1.21.2
 	golang.org/x/sync v0.22.0
@@ -180,6 +181,7 @@ require (
 
 replace (
 	coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+	coracle.dev/clients/go/coracletest/restconfig => ../../../../clients/go/coracletest/restconfig
 	coracle.dev/e2e/clients/go/processes => ../processes
 )
 

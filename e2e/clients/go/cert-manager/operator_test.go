@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 	"coracle.dev/e2e/clients/go/processes"
 )
 
@@ -88,12 +89,15 @@ func (s *suite) certificates() dynamic.ResourceInterface {
 func TestCertificatesAreIssuedAndEverythingIsDeletedCleanly(t *testing.T) {
 	operator := processes.Build(t, "./operator")
 	chart := filepath.Join(processes.ModuleDirectory(t, module), "deploy", "charts", "cert-manager")
-	controlPlane := coracletest.StartControlPlane(t)
-	config := controlPlane.Config
+	controlPlane := coracletest.Start(t)
+	config, err := restconfig.Of(controlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &suite{
 		Objects:    processes.NewObjects(t, config),
 		helm:       processes.Build(t, "helm.sh/helm/v3/cmd/helm"),
-		kubeconfig: controlPlane.Kubeconfig,
+		kubeconfig: controlPlane.KubeconfigFile,
 		home:       t.TempDir(),
 	}
 	port := processes.FreePort(t)

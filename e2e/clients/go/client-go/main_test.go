@@ -3,6 +3,7 @@ package clientgo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 )
 
 const deadline = 30 * time.Second
@@ -32,9 +34,12 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	config = controlPlane.Config
-	code := m.Run()
-	if err := controlPlane.Stop(); err != nil {
+	code := 1
+	if config, err = restconfig.Of(controlPlane); err == nil {
+		code = m.Run()
+	}
+	err = errors.Join(err, controlPlane.Stop())
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 )
 
 const (
@@ -74,7 +75,9 @@ func run(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer controlPlane.Stop()
-	config = controlPlane.Config
+	if config, err = restconfig.Of(controlPlane); err != nil {
+		return 1, err
+	}
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return 1, err

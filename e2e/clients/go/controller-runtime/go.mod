@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	coracle.dev/clients/go/coracletest v0.0.0
+	coracle.dev/clients/go/coracletest/restconfig v0.0.0
 	github.com/go-logr/logr v1.4.3
 	k8s.io/api v0.36.2
 	k8s.io/apiextensions-apiserver v0.36.2
@@ -61,4 +62,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+replace (
+	coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+	coracle.dev/clients/go/coracletest/restconfig => ../../../../clients/go/coracletest/restconfig
+)

@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 )
 
 const (
@@ -54,7 +55,10 @@ func run(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer controlPlane.Stop()
-	config := controlPlane.Config
+	config, err := restconfig.Of(controlPlane)
+	if err != nil {
+		return 1, err
+	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsv1.AddToScheme, AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -6,6 +6,7 @@ tool helm.sh/helm/v3/cmd/helm
 
 require (
 	coracle.dev/clients/go/coracletest v0.0.0
+	coracle.dev/clients/go/coracletest/restconfig v0.0.0
 	k8s.io/api v0.36.2
 	k8s.io/apimachinery v0.36.2
 	k8s.io/client-go v0.36.2
@@ -115,4 +116,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+replace (
+	coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+	coracle.dev/clients/go/coracletest/restconfig => ../../../../clients/go/coracletest/restconfig
+)

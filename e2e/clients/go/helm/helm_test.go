@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 )
 
 const deadline = time.Minute
@@ -80,9 +81,13 @@ func (h *helm) want(version int, status string) {
 }
 
 func TestAChartIsInstalledUpgradedRolledBackAndUninstalled(t *testing.T) {
-	controlPlane := coracletest.StartControlPlane(t)
-	h := &helm{t: t, program: build(t), home: t.TempDir(), kubeconfig: controlPlane.Kubeconfig}
-	clients, err := kubernetes.NewForConfig(controlPlane.Config)
+	controlPlane := coracletest.Start(t)
+	config, err := restconfig.Of(controlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &helm{t: t, program: build(t), home: t.TempDir(), kubeconfig: controlPlane.KubeconfigFile}
+	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ module coracle.dev/e2e/clients/go/prometheus-operator
 go 1.26.0
 
 require (
-	coracle.dev/clients/go/coracletest v0.0.0
+	coracle.dev/clients/go/coracletest/restconfig v0.0.0
 	coracle.dev/e2e/clients/go/processes v0.0.0
 	k8s.io/apimachinery v0.36.2
 )
@@ -11,6 +11,7 @@ require (
 require github.com/prometheus-operator/prometheus-operator v0.85.0 // indirect
 
 require (
+	coracle.dev/clients/go/coracletest v0.0.0 // indirect
 	github.com/KimMachineGun/automemlimit v0.7.4 // indirect
 	github.com/alecthomas/kingpin/v2 v2.4.0 // indirect
 	github.com/alecthomas/units v0.0.0-20240927000941-0f3dac36c52b // indirect
@@ -128,6 +129,7 @@ require (
 
 replace (
 	coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+	coracle.dev/clients/go/coracletest/restconfig => ../../../../clients/go/coracletest/restconfig
 	coracle.dev/e2e/clients/go/processes => ../processes
 )
 

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 	"coracle.dev/e2e/clients/go/processes"
 )
 
@@ -65,7 +65,7 @@ spec:
 func TestStatefulSetsAreMadeOfCustomResourcesAndDeletedWithThem(t *testing.T) {
 	program := processes.Build(t, module+"/cmd/operator")
 	examples := filepath.Join(processes.ModuleDirectory(t, module), "example")
-	config := coracletest.Start(t)
+	config := restconfig.Start(t)
 	objects := processes.NewObjects(t, config)
 
 	definitions := processes.ReadFiles(t, filepath.Join(examples, "prometheus-operator-crd", "*.yaml"))

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	coracle.dev/clients/go/coracletest v0.0.0
+	coracle.dev/clients/go/coracletest/restconfig v0.0.0
 	coracle.dev/e2e/clients/go/processes v0.0.0
 	go.etcd.io/etcd/server/v3 v3.6.8
 	k8s.io/apimachinery v0.36.2
@@ -120,6 +121,7 @@ require (
 
 replace (
 	coracle.dev/clients/go/coracletest => ../../../../clients/go/coracletest
+	coracle.dev/clients/go/coracletest/restconfig => ../../../../clients/go/coracletest/restconfig
 	coracle.dev/e2e/clients/go/processes => ../processes
 )
 

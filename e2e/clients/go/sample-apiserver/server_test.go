@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 	"coracle.dev/e2e/clients/go/processes"
 )
 
@@ -64,8 +65,11 @@ subjects: [{kind: ServiceAccount, name: apiserver, namespace: wardle}]
 func TestAnExtensionServerIsServedBehindTheControlPlane(t *testing.T) {
 	program := processes.Build(t, module)
 	manifests := filepath.Join(processes.ModuleDirectory(t, module), "artifacts", "example")
-	controlPlane := coracletest.StartControlPlane(t)
-	config := controlPlane.Config
+	controlPlane := coracletest.Start(t)
+	config, err := restconfig.Of(controlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
 	objects := processes.NewObjects(t, config)
 	for _, file := range []string{"ns", "sa", "rbac", "rbac-bind", "auth-delegator", "auth-reader"} {
 		objects.Create(t, processes.ReadFiles(t, filepath.Join(manifests, file+".yaml"))...)
@@ -95,7 +99,7 @@ func TestAnExtensionServerIsServedBehindTheControlPlane(t *testing.T) {
 	t.Run("objects", func(t *testing.T) { checkObjects(t, flunders) })
 	t.Run("users", func(t *testing.T) { checkUsers(t, config, objects) })
 	t.Run("discovery", func(t *testing.T) { checkDiscovery(t, config) })
-	t.Run("kubectl", func(t *testing.T) { checkKubectl(t, controlPlane.Kubeconfig) })
+	t.Run("kubectl", func(t *testing.T) { checkKubectl(t, controlPlane.KubeconfigFile) })
 
 	// Without its server the API is unavailable, and everything else is not.
 	server.Kill()

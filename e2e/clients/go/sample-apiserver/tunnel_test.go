@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"coracle.dev/clients/go/coracletest"
+	"coracle.dev/clients/go/coracletest/restconfig"
 	"coracle.dev/e2e/clients/go/processes"
 )
 
@@ -62,7 +62,7 @@ func serveEcho(response http.ResponseWriter, request *http.Request) {
 }
 
 func TestConnectionsThatSwitchProtocolsAreTunnels(t *testing.T) {
-	config := coracletest.Start(t, "--controllers=-*")
+	config := restconfig.Start(t, "--controllers=-*")
 	ca, certificate, key := serving(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

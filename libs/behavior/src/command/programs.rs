@@ -78,9 +78,8 @@ fn escapes(text: &str, of: Escapes) -> Option<String> {
             'b' => ('\u{8}', after),
             'f' => ('\u{c}', after),
             'v' => ('\u{b}', after),
-            'e' => ('\u{1b}', after),
-            '"' if of == Escapes::Printf => ('"', after),
-            'x' => number(after, 16, 2)?,
+            'e' if of == Escapes::Echo => ('\u{1b}', after),
+            'x' if of == Escapes::Echo => number(after, 16, 2)?,
             '0' if of == Escapes::Echo => number(after, 8, 3)?,
             '0'..='7' if of == Escapes::Printf => number(&rest[before.len() + 1..], 8, 3)?,
             _ => return None,
@@ -99,9 +98,22 @@ fn number(text: &str, radix: u32, most: usize) -> Option<(char, &str)> {
     Some((char::from(value), &text[digits..]))
 }
 
-/// The text that `printf` writes: its format is repeated until no argument is left. None for conversions beyond `%s`, `%d` and `%%`,
-/// and for a text that is longer than the limit, in bytes.
-pub fn printf(arguments: &[String], limit: usize) -> Option<String> {
+/// A text is longer than the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+/// The text that `printf` writes: its format is repeated until no argument is left. None for conversions beyond `%s`, `%d` and `%%`.
+///
+/// - `limit`: in bytes
+pub fn printf(arguments: &[String], limit: usize) -> Result<Option<String>, TooLong> {
+    match printed(arguments, limit) {
+        Some(text) if text.len() > limit => Err(TooLong),
+        text => Ok(text),
+    }
+}
+
+/// The text that `printf` writes, or the beginning of one that is longer than the limit.
+fn printed(arguments: &[String], limit: usize) -> Option<String> {
     let (format, arguments) = match arguments {
         [separator, format, arguments @ ..] if separator == "--" => (format, arguments),
         [format, arguments @ ..] if !format.starts_with('-') => (format, arguments),
@@ -134,11 +146,11 @@ pub fn printf(arguments: &[String], limit: usize) -> Option<String> {
             };
             text.push_str(&escapes(literal, Escapes::Printf)?);
             if text.len() > limit {
-                return None;
+                return Some(text);
             }
         }
         if text.len() > limit {
-            return None;
+            return Some(text);
         }
         if left.len() == 0 || left.len() == before {
             return Some(text);
@@ -146,15 +158,11 @@ pub fn printf(arguments: &[String], limit: usize) -> Option<String> {
     }
 }
 
-/// The line that a shell with the option `-x` writes before it executes a command.
-pub fn trace(arguments: &[String]) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
-    let quoted =
-        arguments.iter().map(|argument| match !argument.is_empty() && argument.chars().all(is_plain) {
-            true => argument.clone(),
-            false => format!("'{}'", argument.replace('\'', "'\\''")),
-        });
-    format!("+ {}\n", quoted.collect::<Vec<_>>().join(" "))
+/// The line that a shell with the option `-x` writes before it executes a command; None where shells quote differently.
+pub fn trace(arguments: &[String]) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,+@%".contains(c);
+    let are_plain = arguments.iter().all(|argument| !argument.is_empty() && argument.chars().all(is_plain));
+    are_plain.then(|| format!("+ {}\n", arguments.join(" ")))
 }
 
 /// Whether `tail` follows its files, so that it never ends.

@@ -25,6 +25,9 @@ pub type Outcome = Result<u8, Stop>;
 /// The bytes that a step costs beside what it makes.
 const STEP: usize = 32;
 
+/// The bytes that a piece of a word costs beside its text.
+const PIECE: usize = 8;
+
 /// Conditions of `trap` beside which a script ends as it does without.
 const SIGNALS: [&str; 14] = [
     "TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "PIPE", "CHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT",
@@ -58,6 +61,17 @@ struct ShellOptions {
     nounset: bool,
     /// `-x`: commands are written before they are executed.
     xtrace: bool,
+}
+
+/// Whether a variable changes how a script is read or traced.
+fn is_special(name: &str) -> bool {
+    matches!(name, "IFS" | "PATH" | "PS4" | "TZ" | "LANG" | "LC_ALL" | "LC_TIME")
+}
+
+/// Whether a program changes no state of the shell.
+fn is_known_program(name: &str) -> bool {
+    matches!(name, "echo" | "printf" | "sleep" | "date" | "true" | "false" | ":" | "tail" | "busybox")
+        || name.contains('/')
 }
 
 impl ShellOptions {
@@ -152,7 +166,7 @@ impl Shell {
         }
         match name {
             "busybox" => self.execute(arguments, depth + 1),
-            "sh" | "bash" | "ash" | "dash" => self.nested(name, arguments, depth + 1),
+            "sh" | "bash" | "ash" | "dash" => self.nested(program, arguments, depth + 1),
             "exit" => match arguments {
                 [] => Ok(0),
                 [code] => match code.parse::<u32>() {
@@ -174,11 +188,11 @@ impl Shell {
             "pause" => Err(Stop::Endless),
             "tail" if programs::is_following(arguments) => Err(Stop::Endless),
             "echo" => self.write(programs::echo(arguments)),
-            "printf" => {
-                let text = programs::printf(arguments, self.budget);
-                self.write(text)
-            }
-            "date" if arguments.is_empty() => {
+            "printf" => match programs::printf(arguments, self.budget) {
+                Ok(text) => self.write(text),
+                Err(programs::TooLong) => Err(Stop::Exhausted),
+            },
+            "date" if arguments.is_empty() && self.has_plain_dates() => {
                 let passed = SignedDuration::try_from(self.now).unwrap_or(SignedDuration::MAX);
                 let now = self.started.saturating_add(passed).unwrap_or(Timestamp::MAX);
                 let date = now.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y\n").to_string();
@@ -186,6 +200,12 @@ impl Shell {
             }
             _ => self.unclear(),
         }
+    }
+
+    /// Whether nothing that is set changes how dates are written.
+    fn has_plain_dates(&self) -> bool {
+        let is_unset = |name: &&str| self.environment.get(name) == Variable::Unset;
+        ["TZ", "LANG", "LC_ALL", "LC_TIME"].iter().all(is_unset)
     }
 
     /// Writes a text, if it is known.
@@ -236,11 +256,11 @@ impl Shell {
         if script.len() > LONGEST_SCRIPT {
             return self.unclear();
         }
-        self.steps(&parse(script), depth)
+        self.steps(&parse(script), 0, depth)
     }
 
-    fn steps(&mut self, steps: &[Step], depth: usize) -> Outcome {
-        let (mut code, mut condition) = (0, Then::Always);
+    fn steps(&mut self, steps: &[Step], mut code: u8, depth: usize) -> Outcome {
+        let mut condition = Then::Always;
         for step in steps {
             let then = match step {
                 Step::Command(_, then) | Step::Loop(_, then) => *then,
@@ -251,17 +271,13 @@ impl Shell {
                 Then::IfFailed => code == 0,
                 Then::Always | Then::Meanwhile => false,
             };
-            let is_list = matches!(condition, Then::IfSucceeded | Then::IfFailed);
             condition = then;
-            if then == Then::Meanwhile && is_list {
-                return self.unclear_rest();
-            }
             if is_skipped {
                 continue;
             }
             let was_clear = std::mem::replace(&mut self.is_clear, true);
             let outcome = match then {
-                Then::Meanwhile => self.in_background(step, depth),
+                Then::Meanwhile => self.in_background(step, code, depth),
                 _ => self.step(step, code, depth),
             };
             let is_clear = self.is_clear;
@@ -280,15 +296,17 @@ impl Shell {
     fn step(&mut self, step: &Step, code: u8, depth: usize) -> Outcome {
         match step {
             Step::Command(command, _) => self.command(command, code, depth),
-            Step::Loop(looped, _) => self.repeat(looped, depth),
+            Step::Loop(looped, _) => self.repeat(looped, code, depth),
             Step::Unclear => self.unclear_rest(),
         }
     }
 
-    fn in_background(&mut self, step: &Step, depth: usize) -> Outcome {
-        let (now, environment) = (self.now, self.environment()?);
-        let outcome = self.step(step, 0, depth);
-        self.environment = environment;
+    fn in_background(&mut self, step: &Step, code: u8, depth: usize) -> Outcome {
+        let (now, environment, locals) = (self.now, self.environment()?, self.locals.clone());
+        let (options, background) = (self.options, std::mem::take(&mut self.background));
+        let outcome = self.step(step, code, depth);
+        (self.environment, self.locals) = (environment, locals);
+        (self.options, self.background) = (options, background);
         self.background.push(match outcome {
             Ok(_) | Err(Stop::Exited(_)) => Some(self.now),
             Err(Stop::Endless) => None,
@@ -299,20 +317,21 @@ impl Shell {
     }
 
     /// A loop: it ends with its condition or by `exit`. One that still goes on after many iterations does so for ever.
-    fn repeat(&mut self, looped: &Loop, depth: usize) -> Outcome {
+    fn repeat(&mut self, looped: &Loop, mut code: u8, depth: usize) -> Outcome {
+        let mut last = 0;
         for _ in 0..MOST_ITERATIONS {
             let was_clear = std::mem::replace(&mut self.is_clear, true);
-            let condition = self.command(&looped.condition, 0, depth);
+            let condition = self.command(&looped.condition, code, depth);
             let is_clear = self.is_clear;
             self.is_clear &= was_clear;
             let outcome = match condition {
                 Ok(_) if !is_clear => return Err(Stop::Exited(0)),
-                Ok(code) if (code == 0) != looped.is_while => return Ok(0),
-                Ok(_) => self.steps(&looped.body, depth),
+                Ok(code) if (code == 0) != looped.is_while => return Ok(last),
+                Ok(code) => self.steps(&looped.body, code, depth),
                 stop => stop,
             };
             match outcome {
-                Ok(_) => {}
+                Ok(of_body) => (code, last) = (of_body, of_body),
                 Err(Stop::Exhausted) => return Err(Stop::Endless),
                 stop => return stop,
             }
@@ -327,8 +346,16 @@ impl Shell {
         for word in words {
             match self.fields(word, code)? {
                 Some(fields) => arguments.extend(fields),
-                None if assignments.is_empty() => return self.unclear(),
-                None => return self.unclear_rest(),
+                // Builtins may change the shell.
+                None => {
+                    let is_program =
+                        arguments.first().is_some_and(|program: &String| is_known_program(program));
+                    return if is_program && assignments.is_empty() {
+                        self.unclear()
+                    } else {
+                        self.unclear_rest()
+                    };
+                }
             }
         }
         if !assignments.is_empty() && !words.is_empty() {
@@ -361,7 +388,7 @@ impl Shell {
                 })
                 .collect();
             let Some(fields) = self.fields(&value, code)? else { return Ok(false) };
-            if matches!(name.as_str(), "IFS" | "PATH" | "PS4") {
+            if is_special(name) || self.options.xtrace {
                 return Ok(false);
             }
             if self.environment.get(name) == Variable::Unset {
@@ -374,8 +401,10 @@ impl Shell {
 
     fn run(&mut self, arguments: &[String], is_redirected: bool, code: u8, depth: usize) -> Outcome {
         if self.options.xtrace && !arguments.is_empty() {
-            let trace = programs::trace(arguments);
-            self.write(Some(trace))?;
+            match programs::trace(arguments) {
+                Some(trace) => self.write(Some(trace))?,
+                None => return self.unclear_rest(),
+            };
         }
         let outputs = self.output.len();
         let outcome = match self.builtin(arguments, is_redirected, code, depth) {
@@ -399,17 +428,17 @@ impl Shell {
                 Ok(code) => Err(Stop::Exited(code)),
                 stop => stop,
             },
-            "set" => match self.set(arguments) {
+            "set" if !arguments.is_empty() => match self.set(arguments) {
                 Some(()) => Ok(0),
                 None => self.unclear_rest(),
             },
-            "export" => {
+            "export" if !arguments.is_empty() => {
                 for argument in arguments {
                     let (name, value) = match argument.split_once('=') {
                         Some((name, value)) => (name, Some(value)),
                         None => (argument.as_str(), None),
                     };
-                    if !is_name(name) {
+                    if !is_name(name) || is_special(name) {
                         return Some(self.unclear_rest());
                     }
                     self.locals.remove(name);
@@ -437,12 +466,16 @@ impl Shell {
             }
             "." | "source" | "eval" | "read" | "unset" | "shift" | "local" | "declare" | "typeset"
             | "readonly" | "kill" | "return" | "break" | "continue" | "alias" | "wait" | "getopts"
-            | "let" => self.unclear_rest(),
+            | "let" | "set" | "export" | "command" | "builtin" | "mapfile" | "readarray" | "shopt"
+            | "coproc" => self.unclear_rest(),
+            // An assignment that is not plain, such as `A+=b`.
+            name if name.contains('=') => self.unclear_rest(),
+            "printf" if arguments.first().is_some_and(|flag| flag == "-v") => self.unclear_rest(),
             _ => return None,
         })
     }
 
-    /// `set` with options alone.
+    /// `set` with options alone, of which Debian's shell does not know `pipefail`.
     fn set(&mut self, arguments: &[String]) -> Option<()> {
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
@@ -467,7 +500,7 @@ impl Shell {
                     None => return Ok(None),
                 },
             };
-            self.spend(value.len())?;
+            self.spend(PIECE + value.len())?;
             length += value.len();
             if length > LONGEST_EXPANSION {
                 return Ok(None);

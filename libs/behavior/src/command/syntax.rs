@@ -85,23 +85,54 @@ pub fn parse(script: &str) -> Vec<Step> {
     loop {
         match parser.command() {
             Parsed::Command(command, then) => steps.push(Step::Command(command, then)),
+            // Nothing follows `&&` where something has to.
+            Parsed::Nothing | Parsed::End if is_list_open(&steps) => {
+                steps.push(Step::Unclear);
+                return steps;
+            }
             Parsed::Nothing => {}
-            Parsed::End => return steps,
+            Parsed::End => return without_background_lists(steps),
             Parsed::Reserved(word) if matches!(word.as_str(), "while" | "until") => {
                 match parser.loop_after(&word) {
                     Some((looped, then)) => steps.push(Step::Loop(looped, then)),
                     None => {
                         steps.push(Step::Unclear);
-                        return steps;
+                        return without_background_lists(steps);
                     }
                 }
             }
             Parsed::Reserved(_) | Parsed::Unclear => {
                 steps.push(Step::Unclear);
-                return steps;
+                return without_background_lists(steps);
             }
         }
     }
+}
+
+fn then(step: &Step) -> Option<Then> {
+    match step {
+        Step::Command(_, then) | Step::Loop(_, then) => Some(*then),
+        Step::Unclear => None,
+    }
+}
+
+/// Whether the last command is followed by `&&` or `||`. A line may end there.
+fn is_list_open(steps: &[Step]) -> bool {
+    matches!(steps.last().and_then(then), Some(Then::IfSucceeded | Then::IfFailed))
+}
+
+/// Replaces a list of several commands that runs in the background, and everything after it.
+fn without_background_lists(mut steps: Vec<Step>) -> Vec<Step> {
+    let is_open = |step: &Step| matches!(then(step), Some(Then::IfSucceeded | Then::IfFailed));
+    let Some(end) =
+        steps.windows(2).position(|pair| is_open(&pair[0]) && then(&pair[1]) == Some(Then::Meanwhile))
+    else {
+        return steps;
+    };
+    let start = steps[..=end].iter().rposition(|step| !is_open(step)).map_or(0, |before| before + 1);
+    steps.truncate(start);
+    steps.push(Step::Unclear);
+    steps
 }
 
 fn is_reserved(word: &str) -> bool {
@@ -171,14 +202,22 @@ impl Parser<'_> {
                 Some(Token::Word(word)) => command.words.push(word),
                 Some(Token::Redirect { is_output, is_duplicate }) => {
                     let Some(Token::Word(target)) = self.token() else { return Parsed::Unclear };
-                    command.is_redirected |= is_output && !is_duplicate && !is_log(&target);
+                    match (is_duplicate, file(&target)) {
+                        (true, Some("1" | "2")) => {}
+                        (false, Some(file)) if is_device(file) => {
+                            command.is_redirected |= is_output && !is_log(file)
+                        }
+                        // A file that may not exist, or not be written.
+                        (false, Some(file)) if is_output && is_writable(file) => command.is_redirected = true,
+                        _ => return Parsed::Unclear,
+                    }
                 }
                 Some(Token::Unclear) => return Parsed::Unclear,
             }
         }
     }
 
-    /// The loop after its first word; None if it is not plain.
+    /// The loop after its first word; None if it is not plain: an empty body is an error.
     fn loop_after(&mut self, keyword: &str) -> Option<(Loop, Then)> {
         let Parsed::Command(condition, Then::Always) = self.command() else { return None };
         let mut body = Vec::new();
@@ -187,10 +226,11 @@ impl Parser<'_> {
             match self.command() {
                 Parsed::Command(command, then) => body.push(Step::Command(command, then)),
                 Parsed::Nothing => {}
-                Parsed::Reserved(word) if word == "done" => break,
+                Parsed::Reserved(word) if word == "done" && !body.is_empty() && !is_list_open(&body) => break,
                 _ => return None,
             }
         }
+        let body = without_background_lists(body);
         let then = match self.token() {
             None => Then::Always,
             Some(Token::Then(then)) => then,
@@ -212,7 +252,7 @@ impl Parser<'_> {
     fn token(&mut self) -> Option<Token> {
         loop {
             match *self.rest.peek()? {
-                ' ' | '\t' | '\r' => drop(self.rest.next()),
+                ' ' | '\t' => drop(self.rest.next()),
                 '#' => while self.rest.next_if(|c| *c != '\n').is_some() {},
                 _ => break,
             }
@@ -228,7 +268,8 @@ impl Parser<'_> {
             },
             '&' => match self.twice('&') {
                 true => Token::Then(Then::IfSucceeded),
-                false if self.rest.peek() == Some(&'>') => self.redirect(),
+                // Shells differ about `&>`.
+                false if self.rest.peek() == Some(&'>') => Token::Unclear,
                 false => Token::Then(Then::Meanwhile),
             },
             '|' => match self.twice('|') {
@@ -279,21 +320,23 @@ impl Parser<'_> {
 
     fn word(&mut self) -> Token {
         let (mut word, mut text) = (Word::new(), String::new());
-        let mut has_quotes = false;
         let end = |word: &mut Word, text: &mut String, is_quoted: bool| {
             if !text.is_empty() {
                 word.push(Piece::Text { text: std::mem::take(text), is_quoted });
             }
         };
+        // Quotes make a field, even an empty one.
+        let end_quote = |word: &mut Word, text: &mut String| {
+            word.push(Piece::Text { text: std::mem::take(text), is_quoted: true });
+        };
         while let Some(&c) = self.rest.peek() {
             match c {
-                ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
-                '*' | '?' | '[' | '`' | '~' => return Token::Unclear,
+                ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
+                '*' | '?' | '[' | '`' | '~' | '\r' => return Token::Unclear,
                 '{' | '}' if !text.is_empty() || !word.is_empty() => return Token::Unclear,
                 '\'' => {
                     self.rest.next();
                     end(&mut word, &mut text, false);
-                    has_quotes = true;
                     loop {
                         match self.rest.next() {
                             Some('\'') => break,
@@ -301,12 +344,11 @@ impl Parser<'_> {
                             None => return Token::Unclear,
                         }
                     }
-                    end(&mut word, &mut text, true);
+                    end_quote(&mut word, &mut text);
                 }
                 '"' => {
                     self.rest.next();
                     end(&mut word, &mut text, false);
-                    has_quotes = true;
                     loop {
                         match self.rest.next() {
                             Some('"') => break,
@@ -327,7 +369,7 @@ impl Parser<'_> {
                             Some(c) => text.push(c),
                         }
                     }
-                    end(&mut word, &mut text, true);
+                    end_quote(&mut word, &mut text);
                 }
                 '\\' => {
                     self.rest.next();
@@ -355,9 +397,6 @@ impl Parser<'_> {
             }
         }
         end(&mut word, &mut text, false);
-        if word.is_empty() && has_quotes {
-            word.push(Piece::Text { text: String::new(), is_quoted: true });
-        }
         Token::Word(word)
     }
 
@@ -392,9 +431,26 @@ impl Parser<'_> {
     }
 }
 
+/// The name of a file without variables.
+fn file(word: &Word) -> Option<&str> {
+    match word.as_slice() {
+        [Piece::Text { text, .. }] => Some(text),
+        _ => None,
+    }
+}
+
+fn is_device(file: &str) -> bool {
+    file == "/dev/null" || is_log(file)
+}
+
+/// Whether a file is in a directory that every image has.
+fn is_writable(file: &str) -> bool {
+    file.strip_prefix("/tmp/").unwrap_or(file).bytes().all(|byte| byte != b'/')
+}
+
 /// Whether a file is the log.
-fn is_log(file: &Word) -> bool {
+fn is_log(file: &str) -> bool {
     const LOGS: [&str; 6] =
         ["/dev/stdout", "/dev/stderr", "/proc/1/fd/1", "/proc/1/fd/2", "/proc/self/fd/1", "/proc/self/fd/2"];
-    plain(file).is_some_and(|file| LOGS.contains(&file))
+    LOGS.contains(&file)
 }

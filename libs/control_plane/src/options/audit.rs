@@ -17,7 +17,7 @@ options! {
             "audit-policy-file" "FILE" as File, BOTH;
         /// The file of audit events; `-` is standard output. Needs --audit-policy-file.
         path: Option<PathBuf> = None,
-            "audit-log-path" "FILE" as File, BOTH;
+            "audit-log-path" "FILE" as File, BOTH.needs("audit-policy-file");
         /// The format of audit events: json, or legacy for lines of text.
         format: String = "json".to_owned(),
             "audit-log-format" "FORMAT" as Parsed, BOTH;

@@ -602,3 +602,31 @@ fn a_pod_is_initialized_once_its_init_containers_have_succeeded() {
     stopped.at(3000);
     assert!(stopped.is_deleted);
 }
+
+#[test]
+fn what_follows_a_sidecar_waits_for_its_image_and_ephemeral_containers_do_not() {
+    let init = json!([{"name": "s", "image": "img:2", "restartPolicy": "Always"}]);
+    let mut scenario = Scenario::of(&[("missing-images", "img:2")], json!({"initContainers": init}));
+    let ephemeral = json!([{"name": "e", "image": "debug:1"}]);
+    scenario.pod.spec.as_mut().unwrap().ephemeral_containers = serde_json::from_value(ephemeral).unwrap();
+    let waiting = "Pending s:ErrImagePull c:PodInitializing e:running (ContainersNotReady)";
+    assert_eq!(scenario.at(0).as_deref(), Some(waiting));
+    let sandbox =
+        scenario.status().conditions.iter().flatten().find(|c| c.type_ == "PodReadyToStartContainers");
+    assert_eq!(sandbox.map(|condition| condition.status.as_str()), Some("True"));
+    scenario.pod.metadata.annotations.as_mut().unwrap().clear();
+    assert_eq!(scenario.at(1).as_deref(), Some("Running s:running c:running e:running Ready"));
+}
+
+#[test]
+fn an_image_that_must_not_be_pulled_is_not() {
+    let containers = json!([{"name": "c", "image": "img:1", "imagePullPolicy": "Never"}]);
+    let mut scenario = Scenario::of(&[], json!({"containers": containers}));
+    scenario.obstacles.missing_images = "img:*".parse().unwrap();
+    assert_eq!(scenario.at(0).as_deref(), Some("Pending c:ErrImageNeverPull (ContainersNotReady)"));
+    assert_eq!(
+        scenario.reported[0],
+        "ErrImageNeverPull Container image \"img:1\" is not present with pull policy of Never"
+    );
+    assert_eq!((scenario.at(60_000), scenario.wakes_at()), (None, None));
+}

@@ -1,0 +1,36 @@
+// Package restconfig starts Coracle control planes for Go tests, and returns the configuration of client-go for them.
+//
+//	func TestSomething(t *testing.T) {
+//		clients, err := kubernetes.NewForConfig(restconfig.Start(t))
+//		// ...
+//	}
+package restconfig
+
+import (
+	"testing"
+
+	"coracle.dev/clients/go/coracletest"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Start is coracletest.Start, and returns the configuration of the administrator.
+func Start(t testing.TB, flags ...string) *rest.Config {
+	t.Helper()
+	config, err := Of(coracletest.Start(t, flags...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// Of returns the configuration of the administrator of a control plane, without a rate limit: tests are bursts of requests, and
+// client-go's default of 5 in a second makes them slow.
+func Of(controlPlane *coracletest.ControlPlane) (*rest.Config, error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(controlPlane.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return config, nil
+}
