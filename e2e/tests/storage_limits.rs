@@ -77,7 +77,7 @@ async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
     assert!(
         refused.1.starts_with("rpc error: code = ResourceExhausted desc = trying to send message larger")
     );
-    drop(cluster);
+    cluster.kill().await?;
     let cluster = start().await?;
     let mut server = connect(&cluster).await?;
     let body: Value = serde_json::from_slice(&call(&mut server, "GET", &path, None).await?.body)?;
