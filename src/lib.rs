@@ -27,6 +27,7 @@ pub use coracle_apiserver::serve::GoawayChance;
 pub use coracle_behavior::{AddressBlock, Profile as SimulationProfile};
 pub use coracle_builtin::admission::{PluginError, PluginSelection};
 pub use coracle_builtin::authorization::Mode;
+pub use coracle_builtin::forwarding::ForwardAddresses;
 pub use coracle_builtin::services::{ServiceUrl, ServiceUrlError};
 pub use coracle_control_plane::{Error, Etcd, Kinds, KubeconfigError, Name, controllers, maintenance};
 pub use coracle_storage::StoreError;

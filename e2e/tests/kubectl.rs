@@ -608,7 +608,7 @@ async fn jobs_run_to_their_end() -> Result<()> {
             ("wait --for=jsonpath={.status.ready}=1 job/once --timeout=30s", &["condition met"]),
             ("delete job once", &["job.batch \"once\" deleted"]),
             ("wait --for=delete pod -l job-name=once --timeout=30s", &[]),
-            // There is no process to run in or to connect to.
+            // A command that says what it does is followed, others are refused with what would help.
             ("run idle --image=registry.example/idle:1", &["pod/idle created"]),
             ("wait --for=condition=Ready pod/idle --timeout=30s", &["condition met"]),
             ("debug idle --image=busybox --container=look -- echo looked", &[]),
@@ -617,9 +617,9 @@ async fn jobs_run_to_their_end() -> Result<()> {
                 &["condition met"],
             ),
             ("logs idle -c look", &["looked\n"]),
-            ("! exec idle -- true", &["exec is not supported: nodes are simulated"]),
-            ("! attach idle", &["attach is not supported: nodes are simulated"]),
-            ("! port-forward pod/idle 0:80", &["port-forward is not supported: nodes are simulated"]),
+            ("exec idle -- echo hello", &["hello\n"]),
+            ("! exec idle -- nginx -t", &["exec of \"nginx -t\" is not simulated", "sim.coracle.dev/exec"]),
+            ("! port-forward pod/idle 0:80", &["port-forward to pod idle is not simulated", "sim.coracle.dev/forward"]),
         ],
     )
     .await

@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod allocation;
 pub mod authorization;
+pub mod forwarding;
 mod pod_spec;
 mod pods;
 mod quota;
@@ -20,15 +21,21 @@ pub mod start;
 pub mod timers;
 pub mod tokens;
 
+use std::sync::Arc;
+
 use coracle_apiserver::serve::{ActionDeclaration, Extensions};
 use coracle_behavior::Profile;
+
+use forwarding::ForwardAccess;
 
 static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, &tokens::ACTIONS];
 
 /// The parts of a server that the generic one leaves to those who know the kinds.
 ///
 /// - `profile`: the behavior of simulated pods, of which the logs follow
-pub fn extensions(profile: Profile) -> Extensions {
+/// - `access`: the addresses that their ports may lead to
+pub fn extensions(profile: Profile, access: Arc<ForwardAccess>) -> Extensions {
+    let connect = Some(pods::connect(profile, access));
     // Rules are compared with all that their author may do.
-    Extensions { actions: &ACTIONS, connect: Some(pods::connect(profile)), large_groups: &[rbac::GROUP] }
+    Extensions { actions: &ACTIONS, connect, large_groups: &[rbac::GROUP] }
 }

@@ -5,4 +5,6 @@ coracle_clock::timers! {
     pub IDENTITY_LEASE = semantic("identity-lease");
     /// The next line of a log that a client follows.
     pub FOLLOWED_LOG = semantic("followed-log");
+    /// The next output, or the end, of a command that a client executes.
+    pub EXECUTED_COMMAND = semantic("executed-command");
 }

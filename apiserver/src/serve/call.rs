@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Method};
 
 use super::api::Shared;
@@ -20,6 +21,7 @@ pub(super) struct Call<'a> {
     pub shared: &'a Arc<Shared>,
     pub user: &'a UserInfo,
     pub request: &'a ResourceRequest,
+    pub parts: &'a Parts,
     pub method: &'a Method,
     pub headers: &'a HeaderMap,
     pub query: &'a Query,

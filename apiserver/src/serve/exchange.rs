@@ -188,13 +188,15 @@ impl RequestContext {
         self.resource().is_some_and(|request| request.verb == Verb::Watch)
     }
 
-    /// Whether the request lasts until client or server ends it: a watch, or a log that is followed.
+    /// Whether the request lasts until client or server ends it: a watch, a log that is followed, or a connection to a pod.
     pub fn is_long_running(&self) -> bool {
-        let follows_log = || {
-            let is_log = self.resource().is_some_and(|request| request.subresource == "log");
-            is_log && self.query.flag("follow") == Some(true)
+        let subresource = self.resource().map_or("", |request| &request.subresource);
+        let connects = match subresource {
+            "log" => self.query.flag("follow") == Some(true),
+            "attach" | "exec" | "portforward" | "proxy" => true,
+            _ => false,
         };
-        self.is_watch() || follows_log()
+        self.is_watch() || connects
     }
 
     /// What flow control and authorization decide by.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use http::HeaderMap;
 
+use super::proxy::Upstream;
+use super::upgrade::ServeUpgraded;
 use crate::Result;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
@@ -77,12 +80,34 @@ pub struct ConnectRequest<'a> {
     pub connection: Connection,
     /// The options in the query.
     pub query: &'a Query,
+    /// The headers, which may ask for another protocol.
+    pub headers: &'a HeaderMap,
+    /// The path after the subresource, as it was sent; "" if nothing follows, not even a slash.
+    pub path: &'a str,
     /// The client.
     pub caller: Caller<'a>,
 }
 
 /// The end that a client was connected to.
 pub enum Connected {
+    /// A text that says why there is none, as a kubelet sends it.
+    Refused {
+        /// The status code.
+        code: u16,
+        /// Headers beside those of any text.
+        headers: HeaderMap,
+        /// The text.
+        text: String,
+    },
+    /// Streams, once the connection has left HTTP.
+    Streams {
+        /// The headers of the response that switches protocols.
+        headers: HeaderMap,
+        /// Serves them.
+        serve: ServeUpgraded,
+    },
+    /// An HTTP server, to which the request is passed on.
+    Proxy(Upstream),
     /// Nothing, as for the log of a pod that runs nowhere.
     Nothing,
     /// A text.

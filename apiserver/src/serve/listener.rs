@@ -35,7 +35,7 @@ use super::stack::stack;
 use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::turns::Turns;
-use super::{Api, tunnel, websocket};
+use super::{Api, upgrade, websocket};
 use crate::access::tls::Tls;
 use crate::webhook::keep_alive;
 
@@ -308,7 +308,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
                 shared.goaway.notify_one();
             }
             let response = stack(&shared.api).oneshot(request).await?;
-            let response = tunnel::detach(websocket::detach(response, &shared.transfers));
+            let response = upgrade::detach(websocket::detach(response, &shared.transfers));
             Ok(response.map(|body| match (is_http2, body.is_one_piece()) {
                 (true, _) => body.on_socket(&shared.transfers, REQUEST_TIMEOUT),
                 // The buffer of the connection takes it at once, and the write timeout does the rest.

@@ -11,7 +11,8 @@
 //! [`listener`], and embedders and controllers in the same process without any socket. Start at `stack.rs`, which has all layers
 //! in their order; `layers/` has a file for each.
 //!
-//! Watches may go over WebSockets: `websocket.rs` takes over the connection once hyper has upgraded it.
+//! Watches may go over WebSockets: `websocket.rs` takes over the connection once hyper has upgraded it. `upgrade.rs` does so for all
+//! that leaves HTTP altogether: tunnels to other servers (`tunnel.rs`), and the streams of pods.
 //!
 //! What a client may use up is bounded in each of these steps:
 //!
@@ -60,6 +61,7 @@ mod testing;
 mod transfers;
 mod tunnel;
 mod turns;
+mod upgrade;
 mod verbs;
 mod websocket;
 
@@ -70,6 +72,8 @@ pub use extensions::{
     Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, Extensions,
 };
 pub use goaway::GoawayChance;
+pub use proxy::Upstream;
+pub use upgrade::ServeUpgraded;
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;

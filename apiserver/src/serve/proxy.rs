@@ -1,10 +1,11 @@
-//! Requests for aggregated APIs: passed on to the server of the APIService, with the user in headers that the front proxy's
-//! certificate vouches for.
+//! Requests that another server responds to: those for aggregated APIs, with the user in headers that the front proxy's certificate
+//! vouches for, and those for the HTTP servers that pods and services stand for.
 //!
 //! Responses are passed on as they come, watches too. A connection that switches protocols (to WebSocket or SPDY) becomes a tunnel
 //! to the other server, once that has accepted the handshake.
 //!
-//! Source: kube-aggregator's `handler_proxy.go`.
+//! Source: kube-aggregator's `handler_proxy.go`; apimachinery's `proxy.UpgradeAwareHandler` and `proxy.Transport`. Links in pages of
+//! HTML are not rewritten.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,13 +16,14 @@ use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
 
 use super::exchange::RequestContext;
-use super::tunnel::Tunnel;
-use super::{Body, respond};
+use super::tunnel::tunnel;
+use super::{Body, respond, upgrade};
 use crate::access::UserInfo;
 use crate::access::websocket_token::protocols;
 use crate::aggregator::RemoteApi;
 use crate::registry::Registry;
-use crate::webhook::client_error;
+use crate::webhook::{Destination, client_error};
+use crate::{Error, Result};
 
 /// Headers that are between two neighbours only, and those that this server makes itself.
 static NOT_PASSED_ON: [HeaderName; 11] = [
@@ -76,29 +78,118 @@ pub async fn respond(
         );
     }
     match client.request(request).await {
-        Ok(mut response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            let Some(near) = upgrade else {
-                return unavailable("the server switched protocols although nobody asked for it");
-            };
-            let far = hyper::upgrade::on(&mut response);
-            let mut switched = Response::new(Body::empty());
-            *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            *switched.headers_mut() = passed_on(response.headers());
-            keep_upgrade(switched.headers_mut(), response.headers());
-            switched.extensions_mut().insert(Tunnel { near, far, closing: closing.clone() });
-            switched
-        }
-        Ok(response) => {
-            let (head, body) = response.into_parts();
-            let chunks = body.into_data_stream().take_while(|chunk| std::future::ready(chunk.is_ok()));
-            let chunks = chunks.filter_map(|chunk| std::future::ready(chunk.ok()));
-            let mut response = Response::new(Body::stream(chunks));
-            *response.status_mut() = head.status;
-            *response.headers_mut() = passed_on(&head.headers);
-            response
-        }
+        Ok(response) => relay(response, upgrade, closing)
+            .unwrap_or_else(|| unavailable("the server switched protocols although nobody asked for it")),
         Err(error) => unavailable(&format!("error trying to reach service: {}", client_error(&error))),
     }
+}
+
+/// An HTTP server that an object stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its addresses.
+    pub destination: Destination,
+    /// Whether it speaks TLS. Its certificate is not verified.
+    pub is_tls: bool,
+    /// The host and port by which clients know it.
+    pub host: String,
+}
+
+/// Passes a request on.
+///
+/// - `path`: the path at the other server
+/// - `closing`: turns true when tunnels have to end
+///
+/// # Errors
+/// 503 if there is no response.
+pub async fn pass_on(
+    registry: &Registry,
+    upstream: &Upstream,
+    parts: &Parts,
+    path: &str,
+    body: Bytes,
+    closing: &watch::Receiver<bool>,
+) -> Result<Response<Body>> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::ServiceUnavailable(format!("error trying to reach service: {error}"))
+    };
+    let prefix = parts.uri.path().strip_suffix(path).unwrap_or_default();
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    if path.is_empty() && upgrade_of(parts).is_none() {
+        // Relative links of the page would lead elsewhere.
+        let location = HeaderValue::from_str(&format!("{prefix}/{query}")).map_err(|error| failed(&error))?;
+        let mut redirect = Response::new(Body::empty());
+        *redirect.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        redirect.headers_mut().insert(header::LOCATION, location);
+        return Ok(redirect);
+    }
+    let scheme = if upstream.is_tls { "https" } else { "http" };
+    let url = format!("{scheme}://{}{}{query}", upstream.host, if path.is_empty() { "/" } else { path });
+    let request = Request::builder().method(&parts.method).uri(url).body(Full::new(body));
+    let mut request = request.map_err(|error| failed(&error))?;
+    *request.headers_mut() = passed_on(&parts.headers);
+    for (name, value) in [
+        (header::HOST, upstream.host.as_str()),
+        (HeaderName::from_static("x-forwarded-proto"), "https"),
+        (HeaderName::from_static("x-forwarded-uri"), parts.uri.path()),
+    ] {
+        let value = HeaderValue::from_str(value).map_err(|error| failed(&error))?;
+        request.headers_mut().insert(name, value);
+    }
+    if let Some(host) = parts.headers.get(header::HOST) {
+        request.headers_mut().insert("x-forwarded-host", host.clone());
+    }
+    let upgrade = upgrade_of(parts);
+    if upgrade.is_some() {
+        ask_for_upgrade(request.headers_mut(), &parts.headers);
+    }
+    let client = registry.webhook_clients().address_client(&upstream.destination, upstream.is_tls);
+    let client = client.map_err(|error| failed(&error))?;
+    let response = client.request(request).await.map_err(|error| failed(&client_error(&error)))?;
+    let response = relay(response, upgrade, closing);
+    let mut response =
+        response.ok_or_else(|| failed(&"the server switched protocols although nobody asked for it"))?;
+    let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+    if let Some(location) = location.and_then(|location| behind(prefix, location, upstream)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// A location of another server, as clients of this one reach it. None: it is left as it is.
+fn behind(prefix: &str, location: &str, upstream: &Upstream) -> Option<HeaderValue> {
+    let uri: http::Uri = location.parse().ok()?;
+    let mut addresses = upstream.destination.addresses.iter();
+    let is_own = uri.authority().is_none_or(|authority| {
+        authority == upstream.host.as_str()
+            || addresses.any(|address| authority == address.to_string().as_str())
+    });
+    let path = uri.path_and_query()?.as_str();
+    let is_path = path.starts_with('/') && !path.starts_with(prefix);
+    HeaderValue::from_str(&format!("{prefix}{path}")).ok().filter(|_| is_own && is_path)
+}
+
+/// The response of another server for the client. None: it switched protocols, and the client has not asked for it.
+///
+/// - `upgrade`: the connection of a client that has
+fn relay(
+    mut response: Response<hyper::body::Incoming>,
+    upgrade: Option<OnUpgrade>,
+    closing: &watch::Receiver<bool>,
+) -> Option<Response<Body>> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let far = hyper::upgrade::on(&mut response);
+        let mut headers = passed_on(response.headers());
+        keep_upgrade(&mut headers, response.headers());
+        return Some(upgrade::switch(upgrade?, headers, tunnel(far), closing.clone()));
+    }
+    let (head, body) = response.into_parts();
+    let chunks = body.into_data_stream().take_while(|chunk| std::future::ready(chunk.is_ok()));
+    let chunks = chunks.filter_map(|chunk| std::future::ready(chunk.ok()));
+    let mut response = Response::new(Body::stream(chunks));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = passed_on(&head.headers);
+    Some(response)
 }
 
 fn unavailable(text: &str) -> Response<Body> {
@@ -147,8 +238,8 @@ fn keep_upgrade(headers: &mut HeaderMap, from: &HeaderMap) {
 /// # Errors
 /// The name of a header that would name another user: its value has characters that no header has, or white space at its ends, which
 /// the other server would remove.
-fn add_user(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), String> {
-    let mut add = |name: &str, value: &str| -> Result<(), String> {
+fn add_user(headers: &mut HeaderMap, user: &UserInfo) -> std::result::Result<(), String> {
+    let mut add = |name: &str, value: &str| -> std::result::Result<(), String> {
         let is_kept = value.trim_matches([' ', '\t']) == value;
         let header = HeaderName::from_bytes(name.as_bytes()).ok();
         let header = header.zip(HeaderValue::from_bytes(value.as_bytes()).ok()).filter(|_| is_kept);

@@ -58,6 +58,7 @@ pub async fn respond(
         shared,
         user: &user,
         request,
+        parts,
         method: &parts.method,
         headers: &parts.headers,
         query,

@@ -1,55 +1,36 @@
 //! Tunnels: a client's connection and another server's, after both switched protocols. Bytes are copied both ways until one side
-//! ends its direction, or this server stops; then both connections are closed.
+//! ends its direction; then both connections are closed.
 //!
 //! Source: apimachinery's `proxy.UpgradeAwareHandler`, which waits for one of the two directions.
 
 use std::io;
 use std::time::Duration;
 
-use http::Response;
+use futures::FutureExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::body::Body;
+use super::upgrade::ServeUpgraded;
 
 /// The time within which the ends of both connections are sent.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// In the extensions of a response with status 101.
-#[derive(Clone)]
-pub struct Tunnel {
-    /// The client's connection.
-    pub near: OnUpgrade,
-    /// The other server's.
-    pub far: OnUpgrade,
-    /// Turns true when the server is about to go.
-    pub closing: watch::Receiver<bool>,
-}
-
-/// Takes the tunnel off a response, to be opened when the connection is upgraded. All that the body keeps (the user's share, the
-/// connection's place) stays taken until it ends.
-pub fn detach(mut response: Response<Body>) -> Response<Body> {
-    let Some(Tunnel { near, far, mut closing }) = response.extensions_mut().remove() else { return response };
-    let held = std::mem::replace(response.body_mut(), Body::empty());
-    tokio::spawn(async move {
-        let copied = async {
-            let (near, far) = tokio::try_join!(near, far)?;
-            // An end that is not clean is an end all the same.
-            let _ = copy_until_one_ends(TokioIo::new(near), TokioIo::new(far)).await;
-            Ok::<(), hyper::Error>(())
-        };
-        tokio::select! {
-            copied = copied => if let Err(error) = copied {
-                tracing::debug!(%error, "the upgrade of a proxied connection failed");
-            },
-            _ = closing.wait_for(|closing| *closing) => {}
+/// Connects a client to another server.
+///
+/// - `far`: the other server's connection
+pub fn tunnel(far: OnUpgrade) -> ServeUpgraded {
+    Box::new(|near| {
+        async move {
+            match far.await {
+                // An end that is not clean is an end all the same.
+                Ok(far) => drop(copy_until_one_ends(near, TokioIo::new(far)).await),
+                Err(error) => tracing::debug!(%error, "the upgrade of a proxied connection failed"),
+            }
         }
-        drop(held);
-    });
-    response
+        .boxed()
+    })
 }
 
 /// Copies both ways until one direction ends, and closes both connections. A side that stays silent after the other one has ended

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{Method, Response, StatusCode, header};
+use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
 
+use super::api::Shared;
 use super::call::Call;
 use super::event_stream::EventStream;
 use super::extensions::{ActionRequest, ConnectRequest, Connected};
 use super::route::Route;
-use super::{Body, respond};
+use super::{Body, proxy, respond, upgrade};
 use crate::answer::Form;
 use crate::answer::watch::Frames;
 use crate::patch::{APPLY, Configuration, Patch};
@@ -136,12 +138,16 @@ impl Call<'_> {
         let connect = self.shared.extensions.connect.as_ref().filter(|_| takes(connection, self.method));
         let connect = connect.ok_or(Error::MethodNotAllowed)?;
         let target = self.target(&route.info)?;
+        let Shared { registry, closing, .. } = &**self.shared;
+        let path = path_after_subresource(self.parts.uri.path(), self.request.in_namespace);
         let request = ConnectRequest {
-            registry: &self.shared.registry,
+            registry,
             target: &target,
             subresource,
             connection,
             query: self.query,
+            headers: self.headers,
+            path,
             caller: self.caller(),
         };
         let (text, follows) = match connect(request).await? {
@@ -150,22 +156,35 @@ impl Call<'_> {
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }
+            Connected::Refused { code, headers, text } => {
+                let mut response = respond::plain(code, "text/plain; charset=utf-8", text.into());
+                response.headers_mut().extend(headers);
+                return Ok(response);
+            }
+            Connected::Streams { headers, serve } => {
+                // Over HTTP/2 and in process there is no connection to leave.
+                let upgrade = self.parts.extensions.get::<OnUpgrade>().cloned();
+                let upgrade = upgrade.ok_or_else(|| Error::bad_request("Upgrade request required"))?;
+                return Ok(upgrade::switch(upgrade, headers, serve, closing.clone()));
+            }
+            Connected::Proxy(upstream) => {
+                let body = self.body.clone()?;
+                return Box::pin(proxy::pass_on(registry, &upstream, self.parts, path, body, closing)).await;
+            }
             Connected::Text { text, follows } => (text, follows),
         };
         let mut response = respond::plain(200, "text/plain", text.into());
         if let Some(follows) = follows {
             let begun = std::mem::replace(response.body_mut(), Body::empty());
             let begun = begun.whole().cloned().filter(|text| !text.is_empty());
-            let appended = stream::unfold(
-                (follows, self.shared.closing.clone()),
-                |(mut follows, mut closing)| async move {
+            let appended =
+                stream::unfold((follows, closing.clone()), |(mut follows, mut closing)| async move {
                     let text = tokio::select! {
                         text = follows.next() => text?,
                         _ = closing.wait_for(|closing| *closing) => return None,
                     };
                     Some((Bytes::from(text), (follows, closing)))
-                },
-            );
+                });
             *response.body_mut() = Body::stream(stream::iter(begun).chain(appended));
         }
         Ok(response)
@@ -337,6 +356,12 @@ impl Call<'_> {
     }
 }
 
+/// The path after the subresource of a built-in resource of the core group: of `/api/v1/namespaces/NS/pods/NAME/proxy/a/b` it is `/a/b`.
+fn path_after_subresource(path: &str, in_namespace: bool) -> &str {
+    let before = if in_namespace { 7 } else { 5 };
+    path.match_indices('/').nth(before).map_or("", |(index, _)| &path[index..])
+}
+
 /// Whether a connection can be asked for with a method.
 fn takes(connection: Connection, method: &Method) -> bool {
     match connection {
@@ -345,5 +370,22 @@ fn takes(connection: Connection, method: &Method) -> bool {
             method == Method::GET || method == Method::POST
         }
         Connection::Proxy => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_after_subresources() {
+        for (path, in_namespace, want) in [
+            ("/api/v1/namespaces/n/pods/p/proxy", true, ""),
+            ("/api/v1/namespaces/n/pods/p/proxy/", true, "/"),
+            ("/api/v1/namespaces/n/pods/http:p:80/proxy/a//b/", true, "/a//b/"),
+            ("/api/v1/nodes/n/proxy/%2e%2e/x", false, "/%2e%2e/x"),
+        ] {
+            assert_eq!(path_after_subresource(path, in_namespace), want, "{path}");
+        }
     }
 }

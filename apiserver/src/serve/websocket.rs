@@ -15,16 +15,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
+use coracle_streaming::accept_key;
 use futures::{SinkExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use ring::digest;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
@@ -49,8 +47,6 @@ const MAX_BUFFERED: usize = 16 << 10;
 const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_BUFFERED + (1 << 10);
 /// How long the client may take to confirm the end of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// RFC 6455, section 1.3.
-const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// How the events of a stream are separated, and what messages they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,15 +102,10 @@ fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
     if protocols.len() > 1 {
         return Err((400, ""));
     }
-    let accept = digest::digest(
-        &digest::SHA1_FOR_LEGACY_USE_ONLY,
-        [key.as_bytes(), ACCEPT_SUFFIX.as_bytes()].concat().as_slice(),
-    );
     let mut answer = HeaderMap::new();
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    let accept = HeaderValue::from_str(&STANDARD.encode(accept)).map_err(|_| (500, ""))?;
-    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accept_key(key.as_bytes()));
     if let Some(protocol) = protocols.first().and_then(|protocol| HeaderValue::from_str(protocol).ok()) {
         answer.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
     }

@@ -56,7 +56,8 @@ pub struct ClientManager {
 struct ClientKey {
     destination: Destination,
     host: String,
-    tls: TlsConfig,
+    /// None: plain HTTP.
+    tls: Option<TlsConfig>,
 }
 
 /// A call.
@@ -141,16 +142,44 @@ impl ClientManager {
                 Err(error) => return Ok(Err(error)),
             },
         };
-        let key = ClientKey { destination, host: target.host.clone(), tls: config.tls.clone() };
+        let key = ClientKey { destination, host: target.host.clone(), tls: Some(config.tls.clone()) };
+        Ok(Ok(self.client_of(key)?))
+    }
+
+    /// The client of a server whose certificate is not verified.
+    ///
+    /// - `is_tls`: whether the server speaks TLS
+    ///
+    /// # Errors
+    /// TLS cannot be spoken.
+    pub fn address_client(&self, destination: &Destination, is_tls: bool) -> Result<HttpClient, ConfigError> {
+        let host = match (&destination.fallback, destination.addresses.first()) {
+            (Some((host, _)), _) => host.clone(),
+            (None, Some(address)) => address.ip().to_string(),
+            (None, None) => String::new(),
+        };
+        let tls = is_tls.then(|| TlsConfig { insecure: true, ..TlsConfig::default() });
+        self.client_of(ClientKey { destination: destination.clone(), host, tls })
+    }
+
+    /// The client that is kept for a key.
+    fn client_of(&self, key: ClientKey) -> Result<HttpClient, ConfigError> {
         if let Some(client) = self.clients.lock().get(&key) {
-            return Ok(Ok(client.clone()));
+            return Ok(client.clone());
         }
-        let client = self.connect_with(&key)?;
+        let tls = key.tls.as_ref().map(|tls| self.tls_to(&key, tls)).transpose()?;
+        let dialer = Dialer { destination: Arc::new(key.destination.clone()), tls };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .http1_max_buf_size(READ_BUFFER)
+            .build(dialer);
         let mut clients = self.clients.lock();
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }
-        Ok(Ok(clients.entry(key).or_insert(client).clone()))
+        Ok(clients.entry(key).or_insert(client).clone())
     }
 
     /// The client of a service, for requests of any kind.
@@ -169,7 +198,11 @@ impl ClientManager {
         self.client(&config, &target, cluster).map_err(tls_error)?
     }
 
-    fn resolve(
+    /// The addresses of a service.
+    ///
+    /// # Errors
+    /// There is no such service, port or endpoint, or none at which a server can listen.
+    pub fn resolve(
         &self,
         service: &ServiceReference,
         cluster: &dyn Cluster,
@@ -190,35 +223,32 @@ impl ClientManager {
         }
     }
 
-    fn connect_with(&self, key: &ClientKey) -> Result<HttpClient, ConfigError> {
+    /// The way to speak TLS with a server, and its name.
+    fn tls_to(
+        &self,
+        key: &ClientKey,
+        tls: &TlsConfig,
+    ) -> Result<(Arc<rustls::ClientConfig>, ServerName<'static>), ConfigError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let failed = |error: rustls::Error| ConfigError::Tls(error.to_string());
         let name = |host: &str| ServerName::try_from(host.to_owned()).ok();
         let fallback = key.destination.fallback.as_ref().and_then(|(host, _)| name(host));
         let names: Vec<ServerName<'static>> = name(&key.host).into_iter().chain(fallback).collect();
         let server_name = names.first().cloned().ok_or_else(|| ConfigError::Url(key.host.clone()))?;
-        let bundle = key.tls.ca_bundle.as_deref();
-        let verifier = GoVerifier::new(bundle, key.tls.insecure, names, provider.clone())?;
+        let verifier = GoVerifier::new(tls.ca_bundle.as_deref(), tls.insecure, names, provider.clone())?;
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(failed)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        let mut tls = match self.front_proxy.as_ref().filter(|_| key.tls.as_front_proxy) {
+        let mut config = match self.front_proxy.as_ref().filter(|_| tls.as_front_proxy) {
             Some((chain, own)) => {
                 builder.with_client_auth_cert(chain.clone(), own.clone_key()).map_err(failed)?
             }
             None => builder.with_no_client_auth(),
         };
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let destination = Arc::new(key.destination.clone());
-        let dialer = Dialer { destination, tls: Arc::new(tls), server_name };
-        Ok(Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE)
-            .http1_max_buf_size(READ_BUFFER)
-            .build(dialer))
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok((Arc::new(config), server_name))
     }
 }
 

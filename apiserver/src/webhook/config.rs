@@ -22,7 +22,7 @@ pub struct ClientConfig {
 }
 
 /// A reference to a port of a service.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceReference {
     /// `namespace`.
     pub namespace: String,

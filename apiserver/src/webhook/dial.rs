@@ -1,4 +1,4 @@
-//! Connections to servers: addresses are tried, then TLS is spoken.
+//! Connections to servers: addresses are tried, then TLS is spoken, except with servers of plain HTTP.
 #![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::io;
@@ -46,24 +46,32 @@ pub(crate) fn keep_alive(socket: &TcpStream) {
 #[derive(Clone)]
 pub struct Dialer {
     pub(super) destination: Arc<Destination>,
-    pub(super) tls: Arc<ClientConfig>,
-    pub(super) server_name: ServerName<'static>,
+    /// None: plain HTTP is spoken.
+    pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
-/// A connection with TLS.
-pub struct TlsConnection(TokioIo<TlsStream<TcpStream>>);
+/// A connection to a server.
+pub enum ServerConnection {
+    /// With TLS.
+    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    /// Without.
+    Plain(TokioIo<TcpStream>),
+}
 
 impl Dialer {
-    async fn connect(self) -> Result<TlsConnection, TransportError> {
+    async fn connect(self) -> Result<ServerConnection, TransportError> {
         let tcp = match tokio::time::timeout(DIAL_TIMEOUT, self.dial()).await {
             Ok(tcp) => tcp?,
             Err(_) => return Err(TransportError::Connection("dial tcp: i/o timeout".to_owned())),
         };
         let _ = tcp.set_nodelay(true);
         keep_alive(&tcp);
-        let connector = TlsConnector::from(self.tls);
-        let stream = connector.connect(self.server_name, tcp).await.map_err(|e| handshake_error(&e))?;
-        Ok(TlsConnection(TokioIo::new(stream)))
+        let Some((tls, server_name)) = self.tls else {
+            return Ok(ServerConnection::Plain(TokioIo::new(tcp)));
+        };
+        let connector = TlsConnector::from(tls);
+        let stream = connector.connect(server_name, tcp).await.map_err(|e| handshake_error(&e))?;
+        Ok(ServerConnection::Tls(Box::new(TokioIo::new(stream))))
     }
 
     async fn dial(&self) -> Result<TcpStream, TransportError> {
@@ -133,9 +141,9 @@ fn handshake_error(error: &io::Error) -> TransportError {
 }
 
 impl tower::Service<Uri> for Dialer {
-    type Response = TlsConnection;
+    type Response = ServerConnection;
     type Error = TransportError;
-    type Future = BoxFuture<'static, Result<TlsConnection, TransportError>>;
+    type Future = BoxFuture<'static, Result<ServerConnection, TransportError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         Poll::Ready(Ok(()))
@@ -146,36 +154,44 @@ impl tower::Service<Uri> for Dialer {
     }
 }
 
-impl Connection for TlsConnection {
+impl Connection for ServerConnection {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl hyper::rt::Read for TlsConnection {
+impl hyper::rt::Read for ServerConnection {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
+        match self.get_mut() {
+            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
+            ServerConnection::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
     }
 }
 
-impl hyper::rt::Write for TlsConnection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
+impl hyper::rt::Write for ServerConnection {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
+            ServerConnection::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
+            ServerConnection::Plain(stream) => Pin::new(stream).poll_flush(context),
+        }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            ServerConnection::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::glob::matches;
+
 /// The longest pattern and image, in bytes: a name has 255 at most, with a tag or a digest.
 const LONGEST: usize = 512;
 
@@ -30,30 +32,6 @@ impl FromStr for Images {
             false => Err("not images such as app:2, registry.example/*"),
         }
     }
-}
-
-/// Matches a text from the left; after a failure the last `*` takes one character more.
-fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    let mut last_star = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                last_star = Some((p, t));
-                p += 1;
-            }
-            Some(byte) if *byte == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match last_star {
-                Some((star, taken)) => {
-                    last_star = Some((star, taken + 1));
-                    (p, t) = (star + 1, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

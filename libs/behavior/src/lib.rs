@@ -3,7 +3,8 @@
 //! - [`Profile`] is the behavior of everything that nothing else is said about;
 //! - [`overrides`] reads the annotations and parameters that change it;
 //! - [`inheritance`] finds those of owners and namespaces, which count for their pods;
-//! - [`PodBehavior`] is that of a pod: when its containers are ready, when they end, and what they log;
+//! - [`PodBehavior`] is that of a pod: when its containers are ready, when they end, what they log, what the commands answer that are
+//!   executed in them, and where their ports lead to;
 //! - [`AddressBlock`] has the addresses of load balancers;
 //! - [`command`] follows commands that say plainly what they do.
 //!
@@ -13,14 +14,19 @@
 mod addresses;
 pub mod command;
 mod environment;
+mod exec;
+mod glob;
 mod images;
 pub mod inheritance;
 pub mod overrides;
 mod pod;
+mod ports;
 mod profile;
 
 pub use addresses::AddressBlock;
 pub use environment::{Environment, Variable};
+pub use exec::{Answer, Answers};
 pub use images::Images;
-pub use pod::{Ending, MISSING_IMAGES, PodBehavior};
+pub use pod::{EXEC, Ending, Execution, FORWARD, MISSING_IMAGES, PodBehavior};
+pub use ports::ForwardedPorts;
 pub use profile::Profile;

@@ -1,6 +1,7 @@
 //! The behavior of a pod, from its profile, its annotations and the commands of its containers.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use coracle_kinds::jobs::completion_index;
@@ -10,9 +11,11 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::command::{self, Line, Run, Unclear};
 use crate::environment::Environment;
+use crate::exec::Answers;
 use crate::images::Images;
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
+use crate::ports::ForwardedPorts;
 use crate::profile::Profile;
 
 /// The time after which a container ends of which nothing is known but that it is not started again once it succeeded.
@@ -38,7 +41,15 @@ pub struct PodBehavior {
     exit_code: Option<i32>,
     log: Option<String>,
     missing_images: Images,
+    answers: Answers,
+    ports: ForwardedPorts,
 }
+
+/// The annotation with the answers to commands that are executed.
+pub const EXEC: &str = "sim.coracle.dev/exec";
+
+/// The annotation with the addresses that ports lead to.
+pub const FORWARD: &str = "sim.coracle.dev/forward";
 
 /// The annotation with the images that cannot be pulled, of nodes too.
 pub const MISSING_IMAGES: &str = "sim.coracle.dev/missing-images";
@@ -56,6 +67,17 @@ pub struct Ending {
     pub after: Duration,
     /// The exit code.
     pub code: i32,
+}
+
+/// The course of a command that is executed in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Execution {
+    /// The output, each part with the time since the start at which it is written.
+    pub stdout: Vec<(Duration, Vec<u8>)>,
+    /// The output of errors, which is written at the end.
+    pub stderr: String,
+    /// The end; None if it never ends.
+    pub ending: Option<Ending>,
 }
 
 impl PodBehavior {
@@ -101,6 +123,8 @@ impl PodBehavior {
             "terminate-after" => self.terminate_after = duration(value)?,
             "log" => self.log = Some(value.to_owned()),
             "missing-images" => self.missing_images = value.parse()?,
+            "exec" => self.answers = value.parse()?,
+            "forward" => self.ports = value.parse()?,
             // The API server serves them as `metrics.k8s.io`.
             "cpu" | "memory" => amount(value)?,
             "ignore" => flag(value).map(drop)?,
@@ -112,6 +136,45 @@ impl PodBehavior {
     /// Whether an image cannot be pulled.
     pub fn is_missing(&self, image: &str) -> bool {
         self.missing_images.contains(image)
+    }
+
+    /// The address that a port leads to.
+    pub fn address_of(&self, port: u16) -> Option<SocketAddr> {
+        self.ports.get(port)
+    }
+
+    /// The first port that leads to an address.
+    pub fn first_port(&self) -> Option<u16> {
+        self.ports.first()
+    }
+
+    /// The course of a command that is executed in a container: by the annotation, or else by what the command says plainly itself. None if
+    /// neither says so.
+    ///
+    /// - `started`: the time at which the command is started
+    pub fn execute(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        command: &[String],
+        started: Timestamp,
+    ) -> Option<Execution> {
+        if let Some(answer) = self.answers.find(&container.name, command) {
+            let ending = Ending { after: answer.after, code: answer.exit_code };
+            return Some(Execution {
+                stdout: vec![(answer.after, answer.stdout.clone())],
+                stderr: answer.stderr.clone(),
+                ending: Some(ending),
+            });
+        }
+        if self.profile == Profile::Inert || command.is_empty() {
+            return None;
+        }
+        let environment = Environment::of(pod, container).of_programs(pod);
+        let run = command::follow(command, &environment, Unclear::RunsOn, started);
+        let stdout = run.output.into_iter().map(|line| (line.at, line.text.into_bytes()));
+        let ending = run.end.map(|end| Ending { after: end.after, code: end.code.into() });
+        run.is_clear.then(|| Execution { stdout: stdout.collect(), stderr: String::new(), ending })
     }
 
     /// The end of a container; None if it runs until it is stopped.

@@ -1,11 +1,11 @@
 //! Subresources that lead to a kubelet: logs, exec, attach, port forwarding, proxies.
 //!
-//! Nodes are simulated, so no such road ends anywhere but at a line of log; but a request is checked on its way as a real one
-//! is, and refused first for what is wrong with it.
+//! Nodes are simulated, so each of these roads ends here: at what annotations and commands say (`log/`, `command.rs`), or at a process that
+//! an annotation names (`port_forward.rs`, `proxy.rs`). A request is checked on its way as a real one is, and refused first for what is
+//! wrong with it.
 
 use std::sync::Arc;
 
-use coracle_apimachinery::error::Status;
 use coracle_apimachinery::field::{ErrorType, Errors, FieldError, Path};
 use coracle_apimachinery::names::{GroupKind, GroupResource};
 use coracle_apimachinery::object_meta::ObjectMeta;
@@ -18,62 +18,83 @@ use coracle_behavior::Profile;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::pods::log::{self, Follower, LogOptions};
+use super::behavior::behavior_of;
+use super::command::{self, ContainerTarget, not_implemented};
+use super::log::{self, Follower, LogOptions};
+use super::proxy::ProxiedName;
+use super::{port_forward, proxy};
+use crate::forwarding::ForwardAccess;
 
 /// Answers requests for connections to pods, services and nodes.
 ///
 /// - `profile`: the behavior of pods that nothing else is said about
-pub fn connect(profile: Profile) -> Connect {
-    Arc::new(move |request| perform(request, profile).boxed())
+/// - `access`: the addresses that their ports may lead to
+pub fn connect(profile: Profile, access: Arc<ForwardAccess>) -> Connect {
+    Arc::new(move |request| {
+        let access = access.clone();
+        async move { perform(request, profile, &access).await }.boxed()
+    })
 }
 
-/// Admits and checks a request for a connection, and answers the one for a log.
+/// Admits and checks a request for a connection, and answers it.
 ///
 /// # Errors
-/// 501 where a real server would now talk to a kubelet.
-async fn perform(request: ConnectRequest<'_>, profile: Profile) -> Result<Connected> {
-    let ConnectRequest { registry, target, subresource, connection, query, caller } = request;
+/// 501 where a real server would now talk to a kubelet, and nothing says what that would answer.
+async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &ForwardAccess) -> Result<Connected> {
+    let ConnectRequest { registry, target, subresource, connection, query, headers, path, caller } = request;
     match connection {
         Connection::Log => check_log_options(&target.name, query)?,
         _ => {
-            let mut options = options(subresource, connection, query);
+            let mut options = options(subresource, connection, query, path);
             registry.admit_connect(target, &subresource.name, &mut options, caller).await?;
         }
     }
-    let is_pod = target.info.group_kind.kind == "Pod";
-    let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
+    let named = match connection {
+        Connection::Proxy => ProxiedName::parse(&target.name),
+        _ => ProxiedName::of(&target.name),
+    };
     let revision = registry.store.revision();
-    let Some(stored) = registry.current(&target.info, &target.namespace, name) else {
-        return Err(Error::not_found(&target.info.group_resource, name));
+    let Some(stored) = registry.current(&target.info, &target.namespace, named.name) else {
+        return Err(Error::not_found(&target.info.group_resource, named.name));
     };
     let object = parse(&stored)?;
-    if target.info.group_kind.kind == "Service" {
-        return Err(Error::ServiceUnavailable(format!(
-            "no endpoints available for service {}",
-            coracle_apimachinery::field::quote(name)
-        )));
-    }
-    let container = query.first("container").unwrap_or("");
-    if is_pod && !is_placed(registry, &object, connection, container)? {
-        return Ok(Connected::Nothing);
-    }
-    if connection == Connection::Log {
-        let now = registry.now();
-        let options = LogOptions::parse(query, now)?;
-        let writer = log::Writer::of(registry, &object, profile)?;
-        if let Some(mut log) = log::of(&object, &options, writer, now)? {
-            let follows = log::follow(registry, target, &object, &mut log, options, revision)
-                .map(Follower::into_stream);
-            return Ok(Connected::Text { text: log.text, follows });
+    match target.info.group_kind.kind.as_str() {
+        "Pod" => {}
+        "Service" => return proxy::of_service(registry, &object, &named).map(Connected::Proxy),
+        _ => {
+            let message = "proxy is not supported: nodes are simulated, and run no kubelet that would answer";
+            return Err(not_implemented(message.to_owned()));
         }
     }
-    Err(Error::Status(Box::new(Status {
-        code: 501,
-        reason: "NotImplemented".into(),
-        message: absent(connection).to_owned(),
-        details: None,
-        continue_token: None,
-    })))
+    let container = query.first("container").unwrap_or("");
+    if !is_placed(registry, &object, connection, container)? {
+        return Ok(Connected::Nothing);
+    }
+    match connection {
+        Connection::Log => {
+            let now = registry.now();
+            let options = LogOptions::parse(query, now)?;
+            let writer = log::Writer::of(registry, &object, profile)?;
+            let mut log = log::of(&object, &options, writer, now)?.ok_or_else(|| {
+                not_implemented(
+                    "nodes are simulated: no kubelet has reported this pod, so it has no log".to_owned(),
+                )
+            })?;
+            let follows = log::follow(registry, target, &object, &mut log, options, revision);
+            Ok(Connected::Text { text: log.text, follows: follows.map(Follower::into_stream) })
+        }
+        Connection::Exec | Connection::Attach => {
+            let only = object.pointer("/spec/containers/0/name").and_then(Value::as_str).unwrap_or_default();
+            let container = if container.is_empty() { only } else { container };
+            let container = ContainerTarget { registry, target, pod: &object, container, revision, profile };
+            command::connect(&container, connection, query, headers)
+        }
+        Connection::PortForward => {
+            let (_, behavior) = behavior_of(registry, &object, profile)?;
+            port_forward::connect(&object, behavior, access, query, headers)
+        }
+        Connection::Proxy => proxy::of_pod(registry, &object, &named, access).map(Connected::Proxy),
+    }
 }
 
 /// Whether a pod is somewhere that a connection could lead to; the log of one that is not is empty.
@@ -103,23 +124,8 @@ fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container
     Ok(true)
 }
 
-/// Why there is nothing to connect to.
-fn absent(connection: Connection) -> &'static str {
-    match connection {
-        Connection::Log => "nodes are simulated: no kubelet has reported this pod, so it has no log",
-        Connection::Exec => "exec is not supported: nodes are simulated, and containers have no processes",
-        Connection::Attach => {
-            "attach is not supported: nodes are simulated, and containers have no processes"
-        }
-        Connection::PortForward => {
-            "port-forward is not supported: nodes are simulated, and pods have no network"
-        }
-        Connection::Proxy => "proxy is not supported: nodes are simulated, and pods have no network",
-    }
-}
-
 /// The options of a connection, such as PodExecOptions, as admission sees them.
-fn options(subresource: &Subresource, connection: Connection, query: &Query) -> Value {
+fn options(subresource: &Subresource, connection: Connection, query: &Query, path: &str) -> Value {
     let mut options = json!({
         "kind": subresource.kind,
         "apiVersion": api_version(&subresource.group, &subresource.version),
@@ -147,22 +153,13 @@ fn options(subresource: &Subresource, connection: Connection, query: &Query) -> 
             }
         }
         Connection::Proxy => {
-            if let Some(path) = text("path") {
+            if !path.is_empty() {
                 options["path"] = path.into();
             }
         }
         Connection::Log => {}
     }
     options
-}
-
-/// Of `scheme:name:port`, where the others may be missing.
-fn bare_name(name: &str) -> &str {
-    let parts: Vec<&str> = name.split(':').collect();
-    match parts[..] {
-        [name, _] | [_, name, _] => name,
-        _ => name,
-    }
 }
 
 fn check_log_options(pod: &str, query: &Query) -> Result<()> {
@@ -259,13 +256,6 @@ mod tests {
         ] {
             let error = check_log_options("p", &Query::parse(query)).err();
             assert_eq!(error.map(|e| e.to_string()).unwrap_or_default(), want, "{query}");
-        }
-    }
-
-    #[test]
-    fn names_of_what_is_proxied() {
-        for name in ["web", "web:80", "https:web:443", "https:web:"] {
-            assert_eq!(bare_name(name), "web", "{name}");
         }
     }
 }

@@ -1,14 +1,19 @@
 //! Subresources of pods, services and nodes that are no part of the object itself: each does something about the object, or leads to
 //! whatever it stands for.
 
+mod behavior;
 mod binding;
+mod command;
 mod connect;
 mod delete_options;
 mod eviction;
 mod log;
+mod port_forward;
+mod proxy;
 
 use coracle_apiserver::serve::{Action, ActionDeclaration};
 
+pub use behavior::behavior_of;
 pub use connect::connect;
 
 /// The POSTs of bindings and evictions.

@@ -7,9 +7,11 @@ use coracle_apimachinery::field::quote;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::webhook::{Destination, ServiceReference, TransportError, host_and_port};
+use coracle_behavior::FORWARD;
 use serde_json::Value;
 
 use super::simulated::{SimulatedNetwork, is_simulated_pod};
+use crate::forwarding::{ForwardAccess, PAGE};
 
 /// The annotation of a Service with the URL at which it can be reached.
 const SERVICE_URL: &str = "coracle.dev/service-url";
@@ -18,9 +20,23 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The maximum number of addresses of a service that are tried.
 const MAX_ADDRESSES: usize = 8;
 
+/// The addresses of a service.
+pub(super) struct Resolution {
+    pub destination: Destination,
+    /// Whether some of them are processes that stand for ports of simulated pods.
+    pub has_forwarded: bool,
+}
+
+impl From<Destination> for Resolution {
+    fn from(destination: Destination) -> Resolution {
+        Resolution { destination, has_forwarded: false }
+    }
+}
+
 /// Resolves a reference.
 ///
 /// - `network`: that of the simulated nodes.
+/// - `access`: the addresses that ports of simulated pods may lead to
 ///
 /// # Errors
 /// There is no such service, port or endpoint, or none that is not simulated.
@@ -28,8 +44,9 @@ pub(super) fn resolve(
     reference: &ServiceReference,
     configured: Option<&str>,
     network: &SimulatedNetwork,
+    access: &ForwardAccess,
     cluster: &dyn Cluster,
-) -> Result<Destination, TransportError> {
+) -> Result<Resolution, TransportError> {
     let ServiceReference { namespace, name, port, .. } = reference;
     let failed = |error: Error| TransportError::Connection(error.to_string());
     let service = cluster.get(&GroupResource::new("", "services"), namespace, name).map_err(failed)?;
@@ -39,7 +56,7 @@ pub(super) fn resolve(
     let fallback = configured.or(annotated).and_then(host_and_port);
     let Some(service) = service else {
         return match fallback {
-            Some(_) => Ok(Destination { addresses: Vec::new(), fallback }),
+            Some(_) => Ok(Destination { addresses: Vec::new(), fallback }.into()),
             None => Err(TransportError::ServiceNotFound(name.clone())),
         };
     };
@@ -48,11 +65,11 @@ pub(super) fn resolve(
         if let Ok(address) = host.parse::<IpAddr>() {
             network.check(SocketAddr::new(address, *port))?;
         }
-        return Ok(Destination { addresses: Vec::new(), fallback: Some((host, *port)) });
+        return Ok(Destination { addresses: Vec::new(), fallback: Some((host, *port)) }.into());
     }
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let service_port = ports.into_iter().find(|known| known["port"].as_u64() == Some(u64::from(*port)));
-    let (mut left_out, mut missing) = (false, None);
+    let (mut left_out, mut has_forwarded, mut missing) = (false, false, None);
     let addresses = match service_port {
         Some(service_port) => {
             let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
@@ -64,10 +81,19 @@ pub(super) fn resolve(
             endpoints.retain(|endpoint| fallback.is_none() || endpoint.pod.is_none());
             let mut addresses = Vec::new();
             for endpoint in endpoints {
-                if endpoint.is_simulated(namespace, network, cluster).map_err(failed)? {
-                    left_out = true;
-                } else if addresses.len() < MAX_ADDRESSES {
+                if addresses.len() >= MAX_ADDRESSES {
+                    break;
+                }
+                if !endpoint.is_simulated(namespace, network, cluster).map_err(failed)? {
                     addresses.push(endpoint.address);
+                    continue;
+                }
+                match endpoint.forwarded(namespace, access, cluster).map_err(failed)? {
+                    Some(address) => {
+                        has_forwarded = true;
+                        addresses.push(address.map_err(TransportError::Unreachable)?);
+                    }
+                    None => left_out = true,
                 }
             }
             addresses
@@ -83,7 +109,7 @@ pub(super) fn resolve(
             false => TransportError::NoEndpoints { service: name.clone(), port_name: missing },
         });
     }
-    Ok(Destination { addresses, fallback })
+    Ok(Resolution { destination: Destination { addresses, fallback }, has_forwarded })
 }
 
 /// The error for a service of which all endpoints are simulated.
@@ -91,7 +117,7 @@ fn simulated_pods(namespace: &str, name: &str) -> TransportError {
     TransportError::Unreachable(format!(
         "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \
          start the server with --webhook-service-url {namespace}/{name}=https://HOST:PORT, or annotate the Service with \
-         {SERVICE_URL}: https://HOST:PORT",
+         {SERVICE_URL}: https://HOST:PORT, or its pods with {FORWARD}: PORT=127.0.0.1:PORT ({PAGE})",
         quote(name)
     ))
 }
@@ -119,6 +145,24 @@ impl Endpoint {
                 is_simulated_pod(own.as_deref().unwrap_or(namespace), name, address, cluster)
             }
             None => Ok(network.contains(address)),
+        }
+    }
+
+    /// The address that its port leads to, if it is a pod whose annotations name one; the inner error is the reason for which that is not
+    /// reached.
+    ///
+    /// - `namespace`: that of the slice.
+    fn forwarded(
+        &self,
+        namespace: &str,
+        access: &ForwardAccess,
+        cluster: &dyn Cluster,
+    ) -> Result<Option<std::result::Result<SocketAddr, String>>> {
+        let Some((own, name)) = &self.pod else { return Ok(None) };
+        let namespace = own.as_deref().unwrap_or(namespace);
+        match cluster.get(&GroupResource::new("", "pods"), namespace, name)? {
+            Some(pod) => access.address_of(cluster, &pod, self.address.port()),
+            None => Ok(None),
         }
     }
 }
@@ -160,7 +204,8 @@ mod tests {
 
     const SIMULATED: &str = "no endpoints available for service \"s\": its pods are simulated, and no process listens at their \
         addresses; start the server with --webhook-service-url ns/s=https://HOST:PORT, or annotate the Service with \
-        coracle.dev/service-url: https://HOST:PORT";
+        coracle.dev/service-url: https://HOST:PORT, or its pods with sim.coracle.dev/forward: PORT=127.0.0.1:PORT \
+        (docs/reference/simulated-pods.md)";
 
     #[test]
     fn references_resolve_to_endpoints_and_configured_urls() {
@@ -198,6 +243,15 @@ mod tests {
             world.with("", "nodes", bound(runtime))
         };
         let (real, simulated) = (with_pods("containerd://2.0.0"), with_pods("coracle://0.1.0"));
+        let forwarded = |ports: &str| {
+            let meta = json!({"namespace": "ns", "name": "p", "annotations": {FORWARD: ports}});
+            with_pods("coracle://0.1.0").with(
+                "",
+                "pods",
+                json!({"metadata": meta, "spec": {"nodeName": "n"}}),
+            )
+        };
+        let (near, far) = (forwarded("9443=127.0.0.1:3"), forwarded("9443=10.9.9.9:3"));
         let by_hand = World::default()
             .with("", "services", service(json!({})))
             .with("discovery.k8s.io", "endpointslices", slice.clone())
@@ -220,6 +274,14 @@ mod tests {
             ("pods", &real, 443, None, Ok("[10.0.0.1:9443] -")),
             ("the URL instead of pods", &real, 443, Some("https://h:1"), Ok("[] h:1")),
             ("simulated pods", &simulated, 443, None, Err(SIMULATED)),
+            ("a process in place of a simulated pod", &near, 443, None, Ok("[127.0.0.1:3] -")),
+            (
+                "a process that is not reached",
+                &far,
+                443,
+                None,
+                Err("10.9.9.9:3 is not reached: --allow-forward does not name its address"),
+            ),
             ("the URL instead of simulated pods", &simulated, 443, Some("https://h:1"), Ok("[] h:1")),
             ("an address of a simulated pod without it", &by_hand, 443, None, Err(SIMULATED)),
             ("the URL instead of that address", &by_hand, 443, Some("https://h:1"), Ok("[] h:1")),
@@ -235,7 +297,9 @@ mod tests {
             ),
         ] {
             let network = SimulatedNetwork::load(world).expect("readable");
-            let got = resolve(&reference(port), configured, &network, world).map(|found| {
+            let access = ForwardAccess::new(None, ([127, 0, 0, 1], 6443).into(), []);
+            let got = resolve(&reference(port), configured, &network, &access, world).map(|found| {
+                let found = found.destination;
                 let fallback = found.fallback.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
                 format!("{:?} {fallback}", found.addresses)
             });

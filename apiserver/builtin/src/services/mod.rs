@@ -2,7 +2,8 @@
 //!
 //! There is no network of pods: most pods are simulated and their addresses lead nowhere. So a service reference resolves to
 //!
-//! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this process,
+//! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this process, where those of simulated pods
+//!    are the processes that the annotation `sim.coracle.dev/forward` names for their ports,
 //! 2. else the URL that was configured for the service: by `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation
 //!    `coracle.dev/service-url` of the Service.
 //!
@@ -27,6 +28,7 @@ use parking_lot::Mutex;
 
 pub use url::{ServiceUrl, ServiceUrlError};
 
+use crate::forwarding::ForwardAccess;
 use simulated::SimulatedNetwork;
 
 /// The maximum number of resolved services that are kept.
@@ -37,6 +39,8 @@ const MAX_RESOLVED: usize = 1024;
 pub struct EndpointServiceResolver {
     /// By namespace and name.
     service_urls: BTreeMap<(String, String), String>,
+    /// The addresses that ports of simulated pods may lead to.
+    access: Arc<ForwardAccess>,
     resolved: Mutex<Resolved>,
     /// As of a change of the nodes.
     simulated: Mutex<Option<(u64, Arc<SimulatedNetwork>)>>,
@@ -50,10 +54,13 @@ struct Resolved {
 }
 
 impl EndpointServiceResolver {
-    /// With the URLs of services that cannot be reached by their EndpointSlices.
-    pub fn new(service_urls: impl IntoIterator<Item = ServiceUrl>) -> EndpointServiceResolver {
+    /// With the URLs of services that cannot be reached by their EndpointSlices, and the addresses that ports of simulated pods may lead to.
+    pub fn new(
+        service_urls: impl IntoIterator<Item = ServiceUrl>,
+        access: Arc<ForwardAccess>,
+    ) -> EndpointServiceResolver {
         let service_urls = service_urls.into_iter().map(|url| ((url.namespace, url.name), url.url)).collect();
-        EndpointServiceResolver { service_urls, ..EndpointServiceResolver::default() }
+        EndpointServiceResolver { service_urls, access, ..EndpointServiceResolver::default() }
     }
 
     fn simulated_network(&self, cluster: &dyn Cluster) -> Result<Arc<SimulatedNetwork>, TransportError> {
@@ -91,10 +98,16 @@ impl ServiceResolver for EndpointServiceResolver {
         }
         let configured = self.service_urls.get(&(service.namespace.clone(), service.name.clone()));
         let network = self.simulated_network(cluster)?;
-        let found = endpoints::resolve(service, configured.map(String::as_str), &network, cluster);
+        let configured = configured.map(String::as_str);
+        let found = endpoints::resolve(service, configured, &network, &self.access, cluster);
         let mut resolved = self.resolved.lock();
-        // That addresses are simulated may change with the annotations of pods, and with nodes.
-        if resolved.revisions == revisions && !matches!(found, Err(TransportError::Unreachable(_))) {
+        // Which addresses are simulated, and what stands for them, changes with the annotations of pods, and with nodes.
+        let is_lasting = match &found {
+            Ok(found) => !found.has_forwarded,
+            Err(error) => !matches!(error, TransportError::Unreachable(_)),
+        };
+        let found = found.map(|found| found.destination);
+        if resolved.revisions == revisions && is_lasting {
             resolved.destinations.insert(service.clone(), found.clone());
         }
         found

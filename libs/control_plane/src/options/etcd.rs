@@ -33,3 +33,17 @@ options! {
             "etcd-compaction-interval" "DURATION" as AtMost(range::COMPACTION_INTERVAL), SERVE.needs("etcd-servers");
     }
 }
+
+impl Etcd {
+    /// The ports of the servers.
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
+        const DEFAULT: u16 = 2379;
+        let authorities =
+            self.servers.iter().map(|url| url.rsplit_once("://").map_or(url.as_str(), |(_, rest)| rest));
+        authorities.map(|authority| {
+            let port =
+                authority.trim_end_matches('/').rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+            port.unwrap_or(DEFAULT)
+        })
+    }
+}

@@ -108,6 +108,21 @@ impl<T: FromStr<Err: Display> + Display> Form<T> for Parsed {
     }
 }
 
+/// One text that the type parses, which has no default.
+pub struct MaybeParsed;
+
+impl<T: FromStr<Err: Display> + Display> Form<Option<T>> for MaybeParsed {
+    const VALUES: Values = Values::Text;
+
+    fn read(&self, texts: &[OsString]) -> Result<Option<T>, String> {
+        last(texts)?.parse().map(Some).map_err(|why: T::Err| why.to_string())
+    }
+
+    fn write(&self, value: &Option<T>) -> Option<String> {
+        value.as_ref().map(T::to_string)
+    }
+}
+
 /// One text that the type parses, or `none`.
 pub struct ParsedOrNone;
 

@@ -25,6 +25,7 @@ use coracle_apiserver::serve::GoawayChance;
 use coracle_behavior::{AddressBlock, Profile};
 use coracle_builtin::admission::{PluginError, PluginSelection};
 use coracle_builtin::authorization::Mode;
+use coracle_builtin::forwarding::ForwardAddresses;
 use coracle_builtin::services::ServiceUrl;
 use coracle_kubeconfig::Name;
 use coracle_storage::log::Durability;
@@ -36,8 +37,8 @@ pub use etcd::Etcd;
 pub use values::Values;
 
 use form::{
-    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, NameOrNone, Parsed, ParsedOrNone,
-    ProfileName, Selection, Switch, When,
+    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, MaybeParsed, NameOrNone, Parsed,
+    ParsedOrNone, ProfileName, Selection, Switch, When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
@@ -78,6 +79,13 @@ options! {
         /// NAMESPACE/NAME=https://HOST:PORT.
         webhook_service_urls: Vec<ServiceUrl> = Vec::new(),
             "webhook-service-url" "SERVICE=URL" as Each, SERVE;
+        /// The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: an address, a block, or several with
+        /// commas. None for those of the loopback interface, if the server itself listens there.
+        allow_forward: Option<ForwardAddresses> = None,
+            "allow-forward" "ADDRESSES" as MaybeParsed, SERVE.with_help(
+                "The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: 127.0.0.1, 10.0.0.0/8, several \
+                 with commas, or `none`; by default those of the loopback interface, if the server itself listens there.",
+            );
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;

@@ -1,5 +1,6 @@
 //! Access: keys and certificates, and what authenticates and authorizes requests by them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use coracle_apimachinery::resource_info::ResourceTable;
@@ -12,13 +13,14 @@ use coracle_apiserver::access::tls::Tls;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::webhook::ClientManager;
+use coracle_builtin::forwarding::ForwardAccess;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
 use coracle_clock::Clock;
 use coracle_storage::Store;
 
 use crate::error::Error;
-use crate::options::{Options, ServiceAccountIssuer};
+use crate::options::{Etcd, Options, ServiceAccountIssuer};
 
 /// The keys and certificates of a server. Nothing of them runs.
 pub struct Access {
@@ -34,10 +36,14 @@ pub struct Access {
     pub front_proxy_ca: String,
     /// The clients of webhooks and aggregated API servers, with the certificate of the front proxy.
     pub clients: Arc<ClientManager>,
+    /// The addresses that ports of simulated pods may lead to.
+    pub forward_access: Arc<ForwardAccess>,
 }
 
 impl Access {
     /// Reads keys and certificates, or creates and stores those that are missing.
+    ///
+    /// - `listener`: the address of this server
     ///
     /// # Errors
     /// One of them cannot be read, created or stored.
@@ -46,7 +52,11 @@ impl Access {
         token_file: Option<TokenFile>,
         store: &Store<ObjectIndex>,
         resources: &ResourceTable,
+        listener: SocketAddr,
     ) -> Result<Access, Error> {
+        let etcd_ports = options.etcd.iter().flat_map(Etcd::ports);
+        let forward_access =
+            Arc::new(ForwardAccess::new(options.allow_forward.as_ref(), listener, etcd_ports));
         // Our own certificates are valid by the time of those who verify them.
         let real_time = Clock::system();
         let certificates = certificates(options, &real_time)?;
@@ -59,7 +69,10 @@ impl Access {
             tokens.push(Box::new(file.with_audiences(signing_key.issuers().to_vec())));
         }
         let front_proxy = FrontProxy::generate(real_time.now().into())?;
-        let services = EndpointServiceResolver::new(options.webhook_service_urls.iter().cloned());
+        let services = EndpointServiceResolver::new(
+            options.webhook_service_urls.iter().cloned(),
+            forward_access.clone(),
+        );
         let clients =
             ClientManager::new(services).with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
         Ok(Access {
@@ -71,6 +84,7 @@ impl Access {
             tokens,
             front_proxy_ca: front_proxy.ca_pem,
             clients: Arc::new(clients),
+            forward_access,
         })
     }
 }

@@ -94,7 +94,8 @@ async fn start_phases(
     let mut preparation = Preparation::new(options).await?;
     let resources = SharedResourceTable::new((kinds.built_in)());
     let store = storage::open(options, resources.clone(), started).await?;
-    let access = Access::new(options, preparation.token_file.take(), &store, &resources.load())?;
+    let listener = preparation.listener.address();
+    let access = Access::new(options, preparation.token_file.take(), &store, &resources.load(), listener)?;
     let registry = registry::assemble(options, &preparation, &access, &store, resources);
     registry::bootstrap(&registry, options, &preparation, &access).await?;
     let advertisement = registry::advertise(&registry, options, &preparation).await?;

@@ -83,7 +83,7 @@ impl Phase for Server {
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Parts { options, kinds, preparation, access, registry, advertisement, readiness } = parts;
     let Preparation { clock, metrics, auditor, listener, tracer, is_selected, .. } = preparation;
-    let Access { certificates, tls, authorizer, signing_key, mut tokens, .. } = access;
+    let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
     tokens.push(Box::new(ServiceAccountTokens {
         key: signing_key.clone(),
         cluster: registry.clone(),
@@ -105,7 +105,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         authenticator,
         authorizer,
         signing_key,
-        extensions: coracle_builtin::extensions(options.simulation_profile),
+        extensions: coracle_builtin::extensions(options.simulation_profile, forward_access),
         discovery,
         health,
         metrics,

@@ -7,18 +7,18 @@ mod follow;
 
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::field::quote;
-use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta as _;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
 use coracle_behavior::command::Line;
-use coracle_behavior::inheritance::{Overrides, inherited, owners};
+use coracle_behavior::inheritance::Overrides;
 use coracle_behavior::{PodBehavior, Profile};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::behavior::inherited_overrides;
 
 pub use follow::{Follower, follow};
 
@@ -62,6 +62,12 @@ impl LogOptions {
             limit_bytes: count("limitBytes")?,
             since,
         })
+    }
+
+    /// The options of what a container writes from now on.
+    pub fn from_now_on(container: &str) -> LogOptions {
+        let container = container.to_owned();
+        LogOptions { container, follow: true, tail_lines: Some(0), ..LogOptions::default() }
     }
 
     /// Lines as they are sent. `left`: the bytes that may still be sent.
@@ -130,19 +136,8 @@ impl Writer {
     ///
     /// # Errors
     /// Its namespace cannot be read.
-    pub fn of(cluster: &impl Cluster, pod: &Value, profile: Profile) -> Result<Writer> {
-        let meta = |group: &str, resource: &str, namespace: &str, name: &str| -> Result<Option<ObjectMeta>> {
-            let object = cluster.get(&GroupResource::new(group, resource), namespace, name)?;
-            // The storage has no metadata of another form.
-            Ok(object.and_then(|mut object| serde_json::from_value(object["metadata"].take()).ok()))
-        };
-        let namespace = meta("", "namespaces", "", pod.namespace())?;
-        let pod_meta: ObjectMeta = serde_json::from_value(pod["metadata"].clone()).unwrap_or_default();
-        let owners = owners(&pod_meta, |kind, name| {
-            let (group, resource) = kind.resource();
-            meta(group, resource, pod.namespace(), name).ok().flatten()
-        });
-        Ok(Writer { profile, inherited: inherited(&owners, namespace.as_ref()) })
+    pub fn of(cluster: &dyn Cluster, pod: &Value, profile: Profile) -> Result<Writer> {
+        Ok(Writer { profile, inherited: inherited_overrides(cluster, pod)? })
     }
 
     /// The whole log of a container that started at a time, as long as nothing stops it.

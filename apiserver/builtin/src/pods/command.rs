@@ -1,0 +1,286 @@
+//! Commands in simulated containers: exec, and attach, which shows the log.
+//!
+//! Nothing is executed. What a command answers says the annotation `sim.coracle.dev/exec`, or the command itself, if it is one of those
+//! that the simulation follows; any other one is refused.
+//!
+//! Source: `k8s.io/kubelet/pkg/cri/streaming`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use coracle_apimachinery::error::Status;
+use coracle_apimachinery::field::quote;
+use coracle_apimachinery::request::options::Query;
+use coracle_apimachinery::resource_info::Connection;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::registry::{Registry, Target};
+use coracle_apiserver::serve::{Connected, ServeUpgraded};
+use coracle_behavior::{EXEC, Execution, Profile};
+use coracle_clock::Clock;
+use coracle_storage::Revision;
+use coracle_streaming::{Command, Handshake, Outcome, Purpose, Receiver, Refusal, Wanted, serve_command};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use http::HeaderMap;
+use serde_json::Value;
+
+use super::behavior::behavior_of;
+use super::log::{self, LogOptions};
+use crate::forwarding::PAGE;
+use crate::timers::EXECUTED_COMMAND;
+
+/// The exit code of a process that is killed with its container.
+const KILLED: i32 = 137;
+/// The exit code of a process that a terminal interrupts.
+const INTERRUPTED: i32 = 130;
+/// The characters by which a terminal interrupts a process, and ends its input.
+const INTERRUPTS: [u8; 2] = [3, 4];
+
+/// A container of a pod that a client connects to.
+pub struct ContainerTarget<'a> {
+    pub registry: &'a Registry,
+    pub target: &'a Target,
+    /// The pod.
+    pub pod: &'a Value,
+    /// The name of the container.
+    pub container: &'a str,
+    /// The revision at which the pod was read, or an earlier one.
+    pub revision: Revision,
+    /// The behavior of pods that nothing else is said about.
+    pub profile: Profile,
+}
+
+/// The process that a client is connected to.
+enum Process {
+    /// A command, whose course is known.
+    Command { words: Vec<String>, execution: Execution },
+    /// The container's own.
+    Main,
+}
+
+/// Connects a client to a command or to the process of a container.
+///
+/// # Errors
+/// 400 for a request that asks for no upgrade, 501 for a command that is not simulated.
+pub fn connect(
+    container: &ContainerTarget<'_>,
+    connection: Connection,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Connected> {
+    let handshake = match Handshake::negotiate(headers, Purpose::Command) {
+        Ok(handshake) => handshake,
+        Err(refusal) => return refuse(&refusal),
+    };
+    let flag = |name: &str| query.flag(name) == Some(true);
+    let wanted =
+        Wanted { stdin: flag("stdin"), stdout: flag("stdout"), stderr: flag("stderr"), tty: flag("tty") };
+    if !(wanted.stdin || wanted.stdout || wanted.stderr) {
+        return Ok(refused(400, "you must specify at least 1 of stdin, stdout, stderr"));
+    }
+    let Some(written) = container.written_from_now_on()? else {
+        return Ok(refused(500, &format!("container not found ({})", quote(container.container))));
+    };
+    let process = match connection {
+        Connection::Exec => container.command(query.all("command").map(str::to_owned).collect())?,
+        _ => Process::Main,
+    };
+    let clock = container.registry.clock().clone();
+    let response_headers = handshake.headers.clone();
+    let serve: ServeUpgraded = Box::new(move |io| {
+        async move {
+            let run = async |mut command: Command| {
+                let outcome = process.run(&mut command, written, &clock, wanted.tty).await;
+                if let Some(outcome) = outcome {
+                    let _ = command.finish(&outcome).await;
+                }
+            };
+            serve_command(io, &handshake, wanted, run).await;
+        }
+        .boxed()
+    });
+    Ok(Connected::Streams { headers: response_headers, serve })
+}
+
+impl ContainerTarget<'_> {
+    /// The log of the container from now on, which ends with it. None if it is not running.
+    fn written_from_now_on(&self) -> Result<Option<BoxStream<'static, String>>> {
+        let ContainerTarget { registry, target, pod, container, revision, profile } = *self;
+        let options = LogOptions::from_now_on(container);
+        let writer = log::Writer::of(registry, pod, profile)?;
+        // The errors of a container that has no log say that it does not run.
+        let log = log::of(pod, &options, writer, registry.now()).ok().flatten();
+        let follower =
+            log.and_then(|mut log| log::follow(registry, target, pod, &mut log, options, revision));
+        Ok(follower.map(log::Follower::into_stream))
+    }
+
+    /// A command in the container.
+    fn command(&self, words: Vec<String>) -> Result<Process> {
+        let (pod, behavior) = behavior_of(self.registry, self.pod, self.profile)?;
+        let mut containers = coracle_kinds::pods::containers(&pod);
+        let found = containers.find(|(_, spec)| spec.name == self.container);
+        let execution =
+            found.and_then(|(_, spec)| behavior.execute(&pod, &spec, &words, self.registry.now()));
+        let execution = execution.ok_or_else(|| {
+            not_implemented(format!(
+                "exec of {} is not simulated: containers have no processes; the annotation {EXEC} says what commands answer ({PAGE})",
+                quote(&words.join(" "))
+            ))
+        })?;
+        Ok(Process::Command { words, execution })
+    }
+}
+
+impl Process {
+    /// Runs to the end. None if the client leaves before.
+    ///
+    /// - `written`: the log of the container, which ends with it
+    async fn run(
+        self,
+        command: &mut Command,
+        mut written: BoxStream<'static, String>,
+        clock: &Clock,
+        tty: bool,
+    ) -> Option<Outcome> {
+        let (stdin, resize) = (command.stdin.take(), command.resize.take());
+        let interrupted = interrupted(stdin, resize, tty);
+        match self {
+            Process::Main => {
+                let shown = async {
+                    while let Some(text) = written.next().await {
+                        command.stdout(on_terminal(text.into(), tty)).await.ok()?;
+                    }
+                    Some(Outcome::Succeeded)
+                };
+                tokio::select! {
+                    outcome = shown => outcome,
+                    () = interrupted => Some(Outcome::Succeeded),
+                }
+            }
+            Process::Command { words, execution } => {
+                let exited = |code| match code {
+                    0 => Outcome::Succeeded,
+                    code => Outcome::Exited { code, command: words.clone() },
+                };
+                let ended = async { while written.next().await.is_some() {} };
+                tokio::select! {
+                    code = execute(execution, command, clock, tty) => Some(exited(code?)),
+                    () = ended => Some(exited(KILLED)),
+                    () = interrupted => Some(exited(INTERRUPTED)),
+                }
+            }
+        }
+    }
+}
+
+/// Writes what a command does when it is due, and returns its exit code. None if the client leaves before.
+async fn execute(execution: Execution, command: &Command, clock: &Clock, tty: bool) -> Option<i32> {
+    let started = clock.now();
+    let until = |after: Duration| {
+        let after = jiff::SignedDuration::try_from(after).unwrap_or(jiff::SignedDuration::MAX);
+        clock.until(&EXECUTED_COMMAND, started.saturating_add(after).unwrap_or(jiff::Timestamp::MAX))
+    };
+    for (at, data) in execution.stdout {
+        if !at.is_zero() {
+            until(at).await;
+        }
+        command.stdout(on_terminal(data.into(), tty)).await.ok()?;
+    }
+    let Some(ending) = execution.ending else { return std::future::pending().await };
+    if !ending.after.is_zero() {
+        until(ending.after).await;
+    }
+    let stderr = Bytes::from(execution.stderr);
+    match tty {
+        // There is one output.
+        true => command.stdout(on_terminal(stderr, tty)).await.ok()?,
+        false => command.stderr(stderr).await.ok()?,
+    }
+    Some(ending.code)
+}
+
+/// Reads what a client sends, which no process reads, and returns once a terminal interrupts it.
+async fn interrupted(stdin: Option<Receiver>, resize: Option<Receiver>, tty: bool) {
+    let resized = async {
+        let Some(mut resize) = resize else { return };
+        while resize.next().await.is_some() {}
+    };
+    let interrupted = async {
+        let Some(mut stdin) = stdin else { return false };
+        while let Some(data) = stdin.next().await {
+            if tty && data.iter().any(|byte| INTERRUPTS.contains(byte)) {
+                return true;
+            }
+        }
+        false
+    };
+    tokio::pin!(resized, interrupted);
+    let mut is_resized = false;
+    loop {
+        tokio::select! {
+            () = &mut resized, if !is_resized => is_resized = true,
+            interrupted = &mut interrupted => match interrupted {
+                true => return,
+                false => break,
+            },
+        }
+    }
+    if !is_resized {
+        resized.await;
+    }
+    std::future::pending().await
+}
+
+/// Output as a terminal shows it: each line begins at the left.
+fn on_terminal(text: Bytes, tty: bool) -> Bytes {
+    if !tty || !text.contains(&b'\n') {
+        return text;
+    }
+    let mut shown = Vec::with_capacity(text.len() + 64);
+    for byte in text {
+        if byte == b'\n' {
+            shown.push(b'\r');
+        }
+        shown.push(byte);
+    }
+    shown.into()
+}
+
+/// The response to a handshake that is refused.
+///
+/// # Errors
+/// 400 for a request that asks for no upgrade.
+pub fn refuse(refusal: &Refusal) -> Result<Connected> {
+    if *refusal == Refusal::NotRequested {
+        return Err(Error::bad_request(refusal.to_string()));
+    }
+    let (code, headers) = refusal.response();
+    Ok(Connected::Refused { code, headers, text: format!("{refusal}\n") })
+}
+
+fn refused(code: u16, text: &str) -> Connected {
+    Connected::Refused { code, headers: HeaderMap::new(), text: format!("{text}\n") }
+}
+
+/// The error of what a real cluster can do and the simulation cannot.
+pub fn not_implemented(message: String) -> Error {
+    Error::Status(Box::new(Status {
+        code: 501,
+        reason: "NotImplemented".into(),
+        message,
+        details: None,
+        continue_token: None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_begin_at_the_left_of_a_terminal() {
+        assert_eq!(on_terminal(Bytes::from_static(b"a\nb\n"), true), "a\r\nb\r\n");
+        assert_eq!(on_terminal(Bytes::from_static(b"a\nb\n"), false), "a\nb\n");
+    }
+}

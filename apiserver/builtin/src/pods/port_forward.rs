@@ -1,0 +1,158 @@
+//! Port-forward to simulated pods: to the processes that annotations name for their ports.
+//!
+//! Source: `k8s.io/kubelet/pkg/cri/streaming/portforward`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::request::options::Query;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::serve::{Connected, ServeUpgraded};
+use coracle_behavior::{FORWARD, PodBehavior};
+use coracle_streaming::{Forward, Forwards, Handshake, Purpose, serve_forwards};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use http::HeaderMap;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::command::{not_implemented, refuse};
+use crate::forwarding::{ForwardAccess, PAGE, no_process};
+
+/// The connections of one client at once. Others wait.
+const MOST_CONNECTIONS: usize = 128;
+/// The time in which a process has to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The bytes that are read from a process at once.
+const BUFFER: usize = 16 << 10;
+
+/// Connects a client to the ports of a pod.
+///
+/// # Errors
+/// 400 for a request that asks for no upgrade, 501 if no process stands for any port of the pod.
+pub fn connect(
+    pod: &Value,
+    behavior: PodBehavior,
+    access: &ForwardAccess,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Connected> {
+    let handshake = match Handshake::negotiate(headers, Purpose::PortForward) {
+        Ok(handshake) => handshake,
+        Err(refusal) => return refuse(&refusal),
+    };
+    if behavior.first_port().is_none() {
+        return Err(not_implemented(format!(
+            "port-forward to pod {} is not simulated: no process stands for its ports; name one with the annotation \
+             {FORWARD}: PORT=127.0.0.1:PORT ({PAGE})",
+            pod.name()
+        )));
+    }
+    let ports = query.all("ports").flat_map(|ports| ports.split(','));
+    let ports: Option<Vec<u16>> = ports.map(|port| port.parse().ok().filter(|port| *port > 0)).collect();
+    let ports =
+        ports.ok_or_else(|| Error::bad_request("unable to parse ports: not a port between 1 and 65535"))?;
+    let response_headers = handshake.headers.clone();
+    let (name, uid, access) = (pod.name().to_owned(), pod.uid().to_owned(), access.clone());
+    let serve: ServeUpgraded = Box::new(move |io| {
+        async move {
+            let address = |port| match behavior.address_of(port) {
+                Some(address) => access.check(address).map(|()| address),
+                None => Err(no_process(port)),
+            };
+            let forward = async |forwards| serve_all(forwards, address, &format!("{name}, uid {uid}")).await;
+            serve_forwards(io, &handshake, &ports, forward).await;
+        }
+        .boxed()
+    });
+    Ok(Connected::Streams { headers: response_headers, serve })
+}
+
+/// Serves connections until the client makes no more, and those that it made have ended.
+///
+/// - `address`: the address that a port leads to
+/// - `pod`: the pod in messages
+async fn serve_all(
+    mut forwards: Forwards,
+    address: impl Fn(u16) -> std::result::Result<SocketAddr, String>,
+    pod: &str,
+) {
+    let mut connections = FuturesUnordered::new();
+    let mut is_done = false;
+    while !is_done || !connections.is_empty() {
+        tokio::select! {
+            forward = forwards.next(), if !is_done && connections.len() < MOST_CONNECTIONS => match forward {
+                Some(forward) => connections.push(serve_one(address(forward.port), forward, pod)),
+                None => is_done = true,
+            },
+            Some(()) = connections.next() => {}
+        }
+    }
+}
+
+/// Serves a connection to a port.
+async fn serve_one(address: std::result::Result<SocketAddr, String>, forward: Forward, pod: &str) {
+    let Forward { port, receiver, sender, error } = forward;
+    let connected = match address {
+        Ok(address) => {
+            dial(address).await.map_err(|cause| format!("failed to connect to {address}: {cause}"))
+        }
+        Err(reason) => Err(reason),
+    };
+    match connected {
+        Ok(process) => copy(process, receiver, sender).await,
+        Err(reason) => {
+            let text = format!("error forwarding port {port} to pod {pod}: {reason}");
+            let _ = error.send(text.into()).await;
+            let _ = sender.finish().await;
+        }
+    }
+    let _ = error.finish().await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "protects the server from processes that accept no connection")]
+async fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Copies both ways until the process ends the connection or the client is gone.
+async fn copy(
+    process: TcpStream,
+    mut receiver: coracle_streaming::Receiver,
+    sender: coracle_streaming::Sender,
+) {
+    let (mut reader, mut writer) = process.into_split();
+    let to_process = async {
+        while let Some(data) = receiver.next().await {
+            if writer.write_all(&data).await.is_err() {
+                break;
+            }
+        }
+        // The process may answer what it has read.
+        let _ = writer.shutdown().await;
+        std::future::pending::<()>().await;
+    };
+    let to_client = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(BUFFER);
+            match reader.read_buf(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            if sender.send(buffer.split().freeze()).await.is_err() {
+                return;
+            }
+        }
+        let _ = sender.finish().await;
+    };
+    tokio::select! {
+        () = to_process => {}
+        () = to_client => {}
+    }
+}

@@ -1,0 +1,186 @@
+//! A connection: its frames become the streams of a session.
+
+use std::collections::HashMap;
+use std::io;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
+use tokio::sync::mpsc;
+
+use super::frame::{self, FLAG_FIN, Header, Kind, Malformed};
+use super::headers::{Decoder, Encoder};
+use crate::session::{self, Driver, Outgoing, Session};
+
+/// The streams that a client may have open.
+const MOST_STREAMS: usize = 256;
+/// The longest control frame, in bytes.
+const LONGEST_CONTROL_FRAME: usize = 64 << 10;
+/// The bytes of a data frame that are passed on at once.
+const CHUNK: usize = 16 << 10;
+
+/// Serves the streams of a connection until the handler has returned or the client closes.
+pub(crate) async fn serve<IO, H>(io: IO, handle: impl FnOnce(Session) -> H)
+where
+    IO: AsyncRead + AsyncWrite,
+    H: Future<Output = ()>,
+{
+    let (reader, writer) = tokio::io::split(io);
+    let read = async move |driver| {
+        let reader = Reader {
+            io: BufReader::new(reader),
+            decoder: Decoder::default(),
+            streams: HashMap::new(),
+            last: 0,
+            driver,
+        };
+        if let Err(error) = reader.read().await {
+            tracing::debug!(%error, "SPDY connection ended");
+        }
+    };
+    let write = async move |frames| {
+        if let Err(error) = write(writer, frames).await {
+            tracing::debug!(%error, "SPDY connection ended");
+        }
+    };
+    session::run(read, write, handle).await;
+}
+
+/// The end of a connection that is not its close.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Closed(#[from] session::Closed),
+}
+
+struct Reader<R> {
+    io: R,
+    decoder: Decoder,
+    /// Where the chunks of each stream are put that the client has not ended.
+    streams: HashMap<u32, mpsc::Sender<bytes::Bytes>>,
+    /// The last stream that was opened.
+    last: u32,
+    driver: Driver,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Reads frames until the client closes.
+    async fn read(mut self) -> Result<(), Error> {
+        loop {
+            let mut header = [0; 8];
+            match self.io.read_exact(&mut header).await {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                read => read?,
+            };
+            let header = Header::parse(header)?;
+            if let Kind::Data { stream } = header.kind {
+                self.data(stream, header).await?;
+                continue;
+            }
+            if header.length > LONGEST_CONTROL_FRAME {
+                return Err(Malformed("a control frame that is too long").into());
+            }
+            let mut payload = vec![0; header.length];
+            self.io.read_exact(&mut payload).await?;
+            self.control(header, &payload).await?;
+        }
+    }
+
+    /// Passes the bytes of a frame on as they come. What nobody reads is left out.
+    async fn data(&mut self, stream: u32, header: Header) -> Result<(), Error> {
+        let mut left = header.length;
+        while left > 0 {
+            let mut chunk = BytesMut::zeroed(left.min(CHUNK));
+            self.io.read_exact(&mut chunk).await?;
+            left -= chunk.len();
+            if let Some(chunks) = self.streams.get(&stream) {
+                let _ = chunks.send(chunk.freeze()).await;
+            }
+        }
+        if header.flags & FLAG_FIN != 0 {
+            self.streams.remove(&stream);
+        }
+        Ok(())
+    }
+
+    async fn control(&mut self, header: Header, payload: &[u8]) -> Result<(), Error> {
+        const CUT: Malformed = Malformed("a frame that is too short");
+        let id = || payload.first_chunk::<4>().copied().ok_or(CUT);
+        match header.kind {
+            Kind::SynStream => {
+                let stream = frame::stream_id(id()?);
+                // Five more bytes name another stream and a priority.
+                let headers = self.decoder.decode(payload.get(10..).ok_or(CUT)?)?;
+                self.open(stream, headers, header.flags & FLAG_FIN != 0).await?;
+            }
+            // Decoded, because the blocks that follow depend on it.
+            Kind::Headers | Kind::SynReply => {
+                self.decoder.decode(payload.get(4..).ok_or(CUT)?)?;
+                if header.flags & FLAG_FIN != 0 {
+                    self.streams.remove(&frame::stream_id(id()?));
+                }
+            }
+            Kind::RstStream => {
+                self.streams.remove(&frame::stream_id(id()?));
+            }
+            Kind::Ping => self.driver.send(Outgoing::Pong(u32::from_be_bytes(id()?))).await?,
+            Kind::GoAway | Kind::Ignored | Kind::Data { .. } => {}
+        }
+        Ok(())
+    }
+
+    async fn open(
+        &mut self,
+        stream: u32,
+        headers: Vec<(String, String)>,
+        is_ended: bool,
+    ) -> Result<(), Error> {
+        if stream <= self.last || stream % 2 == 0 {
+            return Err(Malformed("the number of a stream that it cannot open").into());
+        }
+        self.last = stream;
+        // Streams that ended in both directions are not known to have; the handler has dropped what it reads from them.
+        self.streams.retain(|_, chunks| !chunks.is_closed());
+        if self.streams.len() >= MOST_STREAMS {
+            return Ok(self.driver.send(Outgoing::Refuse(stream)).await?);
+        }
+        self.driver.send(Outgoing::Accept(stream)).await?;
+        let chunks = self.driver.open(stream, headers).await?;
+        if !is_ended {
+            self.streams.insert(stream, chunks);
+        }
+        Ok(())
+    }
+}
+
+/// Writes frames until there are no more, and then the end of the connection.
+async fn write(io: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Outgoing>) -> Result<(), Error> {
+    let mut io = BufWriter::new(io);
+    let mut encoder = Encoder::new()?;
+    let mut last = 0;
+    while let Some(frame) = frames.recv().await {
+        match frame {
+            Outgoing::Data(stream, data) => {
+                io.write_all(&frame::data(stream, data.len(), 0)).await?;
+                io.write_all(&data).await?;
+            }
+            Outgoing::End(stream) => io.write_all(&frame::data(stream, 0, FLAG_FIN)).await?,
+            Outgoing::Accept(stream) => {
+                last = stream;
+                io.write_all(&frame::syn_reply(stream, &encoder.encode(&[])?)).await?;
+            }
+            Outgoing::Refuse(stream) => io.write_all(&frame::refused(stream)).await?,
+            Outgoing::Pong(id) => io.write_all(&frame::ping(id)).await?,
+        }
+        if frames.is_empty() {
+            io.flush().await?;
+        }
+    }
+    io.write_all(&frame::goaway(last)).await?;
+    io.flush().await?;
+    io.shutdown().await?;
+    Ok(())
+}
