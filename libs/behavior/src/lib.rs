@@ -21,6 +21,7 @@ pub mod inheritance;
 pub mod overrides;
 mod pod;
 mod ports;
+mod probes;
 mod profile;
 
 pub use addresses::AddressBlock;
@@ -29,4 +30,5 @@ pub use exec::{Answer, Answers};
 pub use images::Images;
 pub use pod::{EXEC, Ending, Execution, FORWARD, MISSING_IMAGES, PodBehavior};
 pub use ports::ForwardedPorts;
+pub use probes::FailingProbe;
 pub use profile::Profile;

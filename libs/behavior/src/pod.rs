@@ -16,6 +16,7 @@ use crate::images::Images;
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 use crate::ports::ForwardedPorts;
+use crate::probes::FailingProbe;
 use crate::profile::Profile;
 
 /// The time after which a container ends of which nothing is known but that it is not started again once it succeeded.
@@ -136,6 +137,16 @@ impl PodBehavior {
     /// Whether an image cannot be pulled.
     pub fn is_missing(&self, image: &str) -> bool {
         self.missing_images.contains(image)
+    }
+
+    /// The probe that keeps a container from being ready.
+    pub fn failing_readiness(&self, container: &Container) -> Option<FailingProbe> {
+        FailingProbe::of_readiness(&self.answers, container)
+    }
+
+    /// The probe by which a container is killed.
+    pub fn failing_life(&self, container: &Container) -> Option<FailingProbe> {
+        FailingProbe::of_life(&self.answers, container)
     }
 
     /// The address that a port leads to.

@@ -71,6 +71,8 @@ where
             let Ok(chunks) = driver.open(channel.into(), headers).await else { return };
             streams.insert(channel, chunks);
         }
+        // There will be no other streams.
+        drop(driver);
         while let Some(Ok(message)) = incoming.next().await {
             if message.is_close() {
                 return;

@@ -5,6 +5,7 @@
 //!
 //! Source: `k8s.io/kubelet/pkg/cri/streaming`.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +34,10 @@ use crate::timers::EXECUTED_COMMAND;
 const KILLED: i32 = 137;
 /// The exit code of a process that a terminal interrupts.
 const INTERRUPTED: i32 = 130;
+/// The time in which a terminal is expected to say how large it is.
+const FIRST_SIZE: Duration = Duration::from_millis(500);
+/// The time in which the end of a client's input is expected once a command has ended.
+const LAST_INPUT: Duration = Duration::from_millis(100);
 /// The characters by which a terminal interrupts a process, and ends its input.
 const INTERRUPTS: [u8; 2] = [3, 4];
 
@@ -139,59 +144,93 @@ impl Process {
     async fn run(
         self,
         command: &mut Command,
+        written: BoxStream<'static, String>,
+        clock: &Clock,
+        tty: bool,
+    ) -> Option<Outcome> {
+        let (stdin, mut resize) = (command.stdin.take(), command.resize.take());
+        if let Some(resize) = &mut resize {
+            // A terminal says how large it is before anything is shown on it.
+            within(FIRST_SIZE, resize.next()).await;
+        }
+        let mut input = pin!(read_input(stdin, tty));
+        let mut resized = pin!(read_input(resize, false));
+        let mut work = pin!(self.work(command, written, clock, tty));
+        let (mut is_read, mut is_resized) = (false, false);
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut work => break outcome?,
+                input = &mut input, if !is_read => match input {
+                    Input::Interrupted => return Some(exited(INTERRUPTED, &[])),
+                    Input::Ended => is_read = true,
+                },
+                _ = &mut resized, if !is_resized => is_resized = true,
+            }
+        };
+        if !is_read && !tty {
+            // What is on its way here would be an error at the client.
+            within(LAST_INPUT, input).await;
+        }
+        Some(outcome)
+    }
+
+    /// Writes what there is to write, to the end. None if the client leaves before.
+    async fn work(
+        &self,
+        command: &Command,
         mut written: BoxStream<'static, String>,
         clock: &Clock,
         tty: bool,
     ) -> Option<Outcome> {
-        let (stdin, resize) = (command.stdin.take(), command.resize.take());
-        let interrupted = interrupted(stdin, resize, tty);
         match self {
             Process::Main => {
-                let shown = async {
-                    while let Some(text) = written.next().await {
-                        command.stdout(on_terminal(text.into(), tty)).await.ok()?;
-                    }
-                    Some(Outcome::Succeeded)
-                };
-                tokio::select! {
-                    outcome = shown => outcome,
-                    () = interrupted => Some(Outcome::Succeeded),
+                while let Some(text) = written.next().await {
+                    command.stdout(on_terminal(text.into(), tty)).await.ok()?;
                 }
+                Some(Outcome::Succeeded)
             }
             Process::Command { words, execution } => {
-                let exited = |code| match code {
-                    0 => Outcome::Succeeded,
-                    code => Outcome::Exited { code, command: words.clone() },
-                };
                 let ended = async { while written.next().await.is_some() {} };
                 tokio::select! {
-                    code = execute(execution, command, clock, tty) => Some(exited(code?)),
-                    () = ended => Some(exited(KILLED)),
-                    () = interrupted => Some(exited(INTERRUPTED)),
+                    code = execute(execution, command, clock, tty) => Some(exited(code?, words)),
+                    () = ended => Some(exited(KILLED, words)),
                 }
             }
         }
     }
 }
 
+fn exited(code: i32, words: &[String]) -> Outcome {
+    match code {
+        0 => Outcome::Succeeded,
+        code => Outcome::Exited { code, command: words.to_vec() },
+    }
+}
+
+/// What a future makes, if it is done within a time.
+#[expect(clippy::disallowed_methods, reason = "the time of a client, which is the machine's")]
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, future).await.ok()
+}
+
 /// Writes what a command does when it is due, and returns its exit code. None if the client leaves before.
-async fn execute(execution: Execution, command: &Command, clock: &Clock, tty: bool) -> Option<i32> {
+async fn execute(execution: &Execution, command: &Command, clock: &Clock, tty: bool) -> Option<i32> {
     let started = clock.now();
     let until = |after: Duration| {
         let after = jiff::SignedDuration::try_from(after).unwrap_or(jiff::SignedDuration::MAX);
         clock.until(&EXECUTED_COMMAND, started.saturating_add(after).unwrap_or(jiff::Timestamp::MAX))
     };
-    for (at, data) in execution.stdout {
+    for (at, data) in &execution.stdout {
         if !at.is_zero() {
-            until(at).await;
+            until(*at).await;
         }
-        command.stdout(on_terminal(data.into(), tty)).await.ok()?;
+        command.stdout(on_terminal(data.clone().into(), tty)).await.ok()?;
     }
     let Some(ending) = execution.ending else { return std::future::pending().await };
     if !ending.after.is_zero() {
         until(ending.after).await;
     }
-    let stderr = Bytes::from(execution.stderr);
+    let stderr = Bytes::from(execution.stderr.clone());
     match tty {
         // There is one output.
         true => command.stdout(on_terminal(stderr, tty)).await.ok()?,
@@ -200,36 +239,22 @@ async fn execute(execution: Execution, command: &Command, clock: &Clock, tty: bo
     Some(ending.code)
 }
 
-/// Reads what a client sends, which no process reads, and returns once a terminal interrupts it.
-async fn interrupted(stdin: Option<Receiver>, resize: Option<Receiver>, tty: bool) {
-    let resized = async {
-        let Some(mut resize) = resize else { return };
-        while resize.next().await.is_some() {}
-    };
-    let interrupted = async {
-        let Some(mut stdin) = stdin else { return false };
-        while let Some(data) = stdin.next().await {
-            if tty && data.iter().any(|byte| INTERRUPTS.contains(byte)) {
-                return true;
-            }
-        }
-        false
-    };
-    tokio::pin!(resized, interrupted);
-    let mut is_resized = false;
-    loop {
-        tokio::select! {
-            () = &mut resized, if !is_resized => is_resized = true,
-            interrupted = &mut interrupted => match interrupted {
-                true => return,
-                false => break,
-            },
+/// The end of what a client sends.
+enum Input {
+    Ended,
+    /// By a key of the terminal.
+    Interrupted,
+}
+
+/// Reads what a client sends, which no process reads.
+async fn read_input(stream: Option<Receiver>, tty: bool) -> Input {
+    let Some(mut stream) = stream else { return Input::Ended };
+    while let Some(data) = stream.next().await {
+        if tty && data.iter().any(|byte| INTERRUPTS.contains(byte)) {
+            return Input::Interrupted;
         }
     }
-    if !is_resized {
-        resized.await;
-    }
-    std::future::pending().await
+    Input::Ended
 }
 
 /// Output as a terminal shows it: each line begins at the left.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_behavior::{Images, PodBehavior};
+use coracle_behavior::{Ending, FailingProbe, Images, PodBehavior};
 use coracle_controller_runtime::events::EventType;
 use coracle_kinds::pods::{Role, containers, restarts_after};
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
@@ -56,6 +56,8 @@ pub struct Container {
     pub last: Option<Exit>,
     pub restarts: u32,
     pub is_ready: bool,
+    /// Whether its readiness probe fails, of which there is one event.
+    fails_readiness: bool,
     /// The reason that it is not started, beside its turn.
     pub hold: Option<Hold>,
     /// The time that it waited before it was started, and waits at least next time.
@@ -347,6 +349,7 @@ impl Container {
             last: None,
             restarts: 0,
             is_ready: false,
+            fails_readiness: false,
             hold: None,
             back_off: None,
         }
@@ -381,6 +384,23 @@ impl Container {
         matches!(self.state, State::Running { .. })
     }
 
+    /// Records that a probe has failed so often that the container is killed.
+    fn report_killing(&self, probe: &FailingProbe, progress: &mut Progress) {
+        let FailingProbe { kind, output, .. } = probe;
+        progress.record(self, EventType::Warning, "Unhealthy", format!("{kind} probe failed: {output}"));
+        let message =
+            format!("Container {} failed {} probe, will be restarted", self.name, kind.to_ascii_lowercase());
+        progress.record(self, EventType::Normal, "Killing", message);
+    }
+
+    /// Records that a probe begins to keep the container from being ready.
+    fn report_unready(&mut self, failing: Option<&FailingProbe>, progress: &mut Progress) {
+        let was_failing = std::mem::replace(&mut self.fails_readiness, failing.is_some());
+        if let Some(FailingProbe { kind, output, .. }) = failing.filter(|_| !was_failing) {
+            progress.record(self, EventType::Warning, "Unhealthy", format!("{kind} probe failed: {output}"));
+        }
+    }
+
     /// Moves a container on until nothing more is due.
     fn run(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
         let During { pod, behavior, now, .. } = *during;
@@ -393,9 +413,17 @@ impl Container {
                     self.start(spec, now, progress);
                 }
                 State::Running { since } => {
-                    if let Some(ending) = behavior.ending(pod, self.role, spec) {
+                    let own = behavior.ending(pod, self.role, spec).map(|ending| (ending, None));
+                    let killed = behavior
+                        .failing_life(spec)
+                        .map(|probe| (Ending { after: probe.after, code: KILLED }, Some(probe)));
+                    let first = own.into_iter().chain(killed).min_by_key(|(ending, _)| ending.after);
+                    if let Some((ending, probe)) = first {
                         let at = after(since, ending.after);
                         if at <= now {
+                            if let Some(probe) = probe {
+                                self.report_killing(&probe, progress);
+                            }
                             self.exit(ending.code, now);
                             continue;
                         }
@@ -406,6 +434,9 @@ impl Container {
                         Role::Sidecar => (Duration::ZERO, true),
                         Role::Main => (behavior.ready_after, !behavior.never_ready),
                     };
+                    let failing = behavior.failing_readiness(spec);
+                    self.report_unready(failing.as_ref(), progress);
+                    let is_ever_ready = is_ever_ready && failing.is_none();
                     let ready_at = after(since, ready_after);
                     self.is_ready = is_ever_ready && ready_at <= now;
                     if !self.is_ready && is_ever_ready {
