@@ -166,6 +166,21 @@ async fn commands_answer_by_annotations_and_by_what_they_say() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_shell_answers_the_lines_of_its_input() -> Result<()> {
+    let mut scenario = Scenario::start(cluster()).await?;
+    scenario.run("web", json!({"sim.coracle.dev/exec": r#"{"ls *": {"stdout": "bin\n"}}"#}), json!({})).await?;
+    let parameters = AttachParams::default().stdin(true);
+    let mut process = scenario.pods().await?.exec("web", ["sh"], &parameters).await?;
+    let mut stdin = process.stdin().context("stdin")?;
+    stdin.write_all(b"X=hello\nls /\necho $X; sleep 0.1\nfrob\nexit 3\n").await?;
+    stdin.flush().await?;
+    let (stdout, stderr, code) = ended(process).await?;
+    assert_eq!((stdout.as_str(), code), ("bin\nhello\n", 3));
+    ensure!(stderr.starts_with("sh: frob: not simulated"), "{stderr}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_command_ends_with_its_container() -> Result<()> {
     let mut scenario = Scenario::start(cluster()).await?;
     scenario.run("web", json!({}), json!({})).await?;

@@ -89,7 +89,7 @@ impl TestServer {
         let authenticator = Authenticator::new(Vec::new(), clock);
         let config = Config::new(registry, authenticator, authorizer.clone(), signing_key, discovery);
         let api = Api::new(Config {
-            extensions: coracle_builtin::extensions(coracle_behavior::Profile::default()),
+            extensions: coracle_builtin::extensions(coracle_behavior::Profile::default(), Arc::default()),
             ..config
         });
         let admin = UserInfo::new("admin", &[MASTERS]).authenticated();

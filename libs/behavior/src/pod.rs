@@ -159,26 +159,27 @@ impl PodBehavior {
         self.ports.first()
     }
 
-    /// The course of a command that is executed in a container: by the annotation, or else by what the command says plainly itself. None if
-    /// neither says so.
+    /// The answer of the annotation to a command that is executed in a container.
+    pub fn answer(&self, container: &Container, command: &[String]) -> Option<Execution> {
+        let answer = self.answers.find(&container.name, command)?;
+        Some(Execution {
+            stdout: vec![(answer.after, answer.stdout.clone())],
+            stderr: answer.stderr.clone(),
+            ending: Some(Ending { after: answer.after, code: answer.exit_code }),
+        })
+    }
+
+    /// The course of a command that is executed in a container, as far as it says plainly what it does.
     ///
     /// - `started`: the time at which the command is started
-    pub fn execute(
+    pub fn follow(
         &self,
         pod: &Pod,
         container: &Container,
         command: &[String],
         started: Timestamp,
     ) -> Option<Execution> {
-        if let Some(answer) = self.answers.find(&container.name, command) {
-            let ending = Ending { after: answer.after, code: answer.exit_code };
-            return Some(Execution {
-                stdout: vec![(answer.after, answer.stdout.clone())],
-                stderr: answer.stderr.clone(),
-                ending: Some(ending),
-            });
-        }
-        if self.profile == Profile::Inert || command.is_empty() {
+        if !self.follows_commands() || command.is_empty() {
             return None;
         }
         let environment = Environment::of(pod, container).of_programs(pod);
@@ -186,6 +187,11 @@ impl PodBehavior {
         let stdout = run.output.into_iter().map(|line| (line.at, line.text.into_bytes()));
         let ending = run.end.map(|end| Ending { after: end.after, code: end.code.into() });
         run.is_clear.then(|| Execution { stdout: stdout.collect(), stderr: String::new(), ending })
+    }
+
+    /// Whether commands do what they say.
+    pub fn follows_commands(&self) -> bool {
+        self.profile == Profile::Realistic
     }
 
     /// The end of a container; None if it runs until it is stopped.

@@ -27,6 +27,7 @@ use serde_json::Value;
 
 use super::behavior::behavior_of;
 use super::log::{self, LogOptions};
+use super::shell::{Shell, is_shell};
 use crate::forwarding::PAGE;
 use crate::timers::EXECUTED_COMMAND;
 
@@ -59,6 +60,8 @@ pub struct ContainerTarget<'a> {
 enum Process {
     /// A command, whose course is known.
     Command { words: Vec<String>, execution: Execution },
+    /// A shell that reads the client's input.
+    Shell(Box<Shell>),
     /// The container's own.
     Main,
 }
@@ -87,7 +90,9 @@ pub fn connect(
         return Ok(refused(500, &format!("container not found ({})", quote(container.container))));
     };
     let process = match connection {
-        Connection::Exec => container.command(query.all("command").map(str::to_owned).collect())?,
+        Connection::Exec => {
+            container.command(query.all("command").map(str::to_owned).collect(), wanted.stdin)?
+        }
         _ => Process::Main,
     };
     let clock = container.registry.clock().clone();
@@ -121,12 +126,18 @@ impl ContainerTarget<'_> {
     }
 
     /// A command in the container.
-    fn command(&self, words: Vec<String>) -> Result<Process> {
+    ///
+    /// - `has_input`: whether the client sends any
+    fn command(&self, words: Vec<String>, has_input: bool) -> Result<Process> {
         let (pod, behavior) = behavior_of(self.registry, self.pod, self.profile)?;
-        let mut containers = coracle_kinds::pods::containers(&pod);
-        let found = containers.find(|(_, spec)| spec.name == self.container);
-        let execution =
-            found.and_then(|(_, spec)| behavior.execute(&pod, &spec, &words, self.registry.now()));
+        let now = self.registry.now();
+        let spec = coracle_kinds::pods::containers(&pod)
+            .find_map(|(_, spec)| (spec.name == self.container).then(|| spec.into_owned()))
+            .unwrap_or_default();
+        let execution = behavior.answer(&spec, &words).or_else(|| behavior.follow(&pod, &spec, &words, now));
+        if execution.is_none() && has_input && behavior.follows_commands() && is_shell(&words) {
+            return Ok(Process::Shell(Box::new(Shell::new(pod, spec, behavior, now))));
+        }
         let execution = execution.ok_or_else(|| {
             not_implemented(format!(
                 "exec of {} is not simulated: containers have no processes; the annotation {EXEC} says what commands answer ({PAGE})",
@@ -142,7 +153,7 @@ impl Process {
     ///
     /// - `written`: the log of the container, which ends with it
     async fn run(
-        self,
+        mut self,
         command: &mut Command,
         written: BoxStream<'static, String>,
         clock: &Clock,
@@ -153,9 +164,14 @@ impl Process {
             // A terminal says how large it is before anything is shown on it.
             within(FIRST_SIZE, resize.next()).await;
         }
-        let mut input = pin!(read_input(stdin, tty));
+        // A shell reads the input itself.
+        let (input, shell_input) = match self {
+            Process::Shell(_) => (None, stdin),
+            _ => (stdin, None),
+        };
+        let mut input = pin!(read_input(input, tty));
         let mut resized = pin!(read_input(resize, false));
-        let mut work = pin!(self.work(command, written, clock, tty));
+        let mut work = pin!(self.work(command, shell_input, written, clock, tty));
         let (mut is_read, mut is_resized) = (false, false);
         let outcome = loop {
             tokio::select! {
@@ -176,8 +192,9 @@ impl Process {
 
     /// Writes what there is to write, to the end. None if the client leaves before.
     async fn work(
-        &self,
+        &mut self,
         command: &Command,
+        shell_input: Option<Receiver>,
         mut written: BoxStream<'static, String>,
         clock: &Clock,
         tty: bool,
@@ -194,6 +211,14 @@ impl Process {
                 tokio::select! {
                     code = execute(execution, command, clock, tty) => Some(exited(code?, words)),
                     () = ended => Some(exited(KILLED, words)),
+                }
+            }
+            Process::Shell(shell) => {
+                let ended = async { while written.next().await.is_some() {} };
+                let words = ["sh".to_owned()];
+                tokio::select! {
+                    code = shell.run(command, shell_input?, clock, tty) => Some(exited(code.ok()?, &words)),
+                    () = ended => Some(exited(KILLED, &words)),
                 }
             }
         }
@@ -214,7 +239,7 @@ async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T
 }
 
 /// Writes what a command does when it is due, and returns its exit code. None if the client leaves before.
-async fn execute(execution: &Execution, command: &Command, clock: &Clock, tty: bool) -> Option<i32> {
+pub async fn execute(execution: &Execution, command: &Command, clock: &Clock, tty: bool) -> Option<i32> {
     let started = clock.now();
     let until = |after: Duration| {
         let after = jiff::SignedDuration::try_from(after).unwrap_or(jiff::SignedDuration::MAX);

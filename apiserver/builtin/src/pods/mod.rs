@@ -10,6 +10,7 @@ mod eviction;
 mod log;
 mod port_forward;
 mod proxy;
+mod shell;
 
 use coracle_apiserver::serve::{Action, ActionDeclaration};
 

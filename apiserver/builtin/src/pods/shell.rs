@@ -1,0 +1,337 @@
+//! A shell on a client's input, as `kubectl exec -it POD -- sh` starts it. It executes nothing: each line is answered by the annotation, or
+//! followed as a script is, together with the lines before it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use coracle_behavior::{EXEC, Ending, Execution, PodBehavior};
+use coracle_clock::Clock;
+use coracle_streaming::{Closed, Command, Receiver};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::command::execute;
+use crate::forwarding::PAGE;
+
+/// The programs that are shells, if they have no arguments that name a script.
+const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
+/// The arguments that change nothing.
+const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
+/// The longest line, in bytes. The rest of a longer one is left out.
+const LONGEST_LINE: usize = 4 << 10;
+/// The bytes of input that are kept while a line is executed.
+const MOST_PENDING: usize = 64 << 10;
+/// The exit code of a program that is not found.
+const NOT_FOUND: i32 = 127;
+const INTERRUPTED: i32 = 130;
+/// The last output of a script that has not ended before its end.
+const MARK: &str = "coracle-end-of-line";
+
+/// A shell in a container.
+pub struct Shell {
+    pub pod: Pod,
+    pub container: Container,
+    pub behavior: PodBehavior,
+    pub started: Timestamp,
+    session: Session,
+}
+
+/// The lines that a shell has followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Session {
+    script: String,
+    /// The bytes of output that were shown.
+    shown: usize,
+    /// The time that they took.
+    elapsed: Duration,
+    /// The exit code of the last one.
+    code: i32,
+}
+
+/// The course of a line.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    execution: Execution,
+    /// The session after it.
+    session: Session,
+    /// Whether the shell ends with it.
+    is_last: bool,
+}
+
+/// Whether a command starts a shell that reads its input.
+pub fn is_shell(command: &[String]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return false };
+    let name = program.rsplit('/').next().unwrap_or_default();
+    SHELLS.contains(&name) && arguments.iter().all(|argument| IDLE_ARGUMENTS.contains(&argument.as_str()))
+}
+
+impl Shell {
+    pub fn new(pod: Pod, container: Container, behavior: PodBehavior, started: Timestamp) -> Shell {
+        Shell { pod, container, behavior, started, session: Session::default() }
+    }
+
+    /// Reads lines until the input ends or one of them ends the shell, and returns the exit code.
+    ///
+    /// # Errors
+    /// The client closed the connection.
+    pub async fn run(
+        &mut self,
+        command: &Command,
+        mut stdin: Receiver,
+        clock: &Clock,
+        tty: bool,
+    ) -> Result<i32, Closed> {
+        let mut editor = Editor { tty, ..Editor::default() };
+        let mut pending = VecDeque::new();
+        let prompt =
+            || async { if tty { command.stdout(Bytes::from_static(b"/ # ")).await } else { Ok(()) } };
+        prompt().await?;
+        loop {
+            let Some(byte) = pending.pop_front() else {
+                // All that was typed is shown before more of it is waited for.
+                command.stdout(std::mem::take(&mut editor.echo).into()).await?;
+                match stdin.next().await {
+                    Some(data) => pending.extend(data),
+                    None if editor.line.is_empty() => return Ok(self.session.code),
+                    None => pending.push_back(b'\n'),
+                }
+                continue;
+            };
+            let key = editor.push(byte);
+            if !matches!(key, Key::Typed) {
+                command.stdout(std::mem::take(&mut editor.echo).into()).await?;
+            }
+            match key {
+                Key::Typed => continue,
+                Key::End => return Ok(self.session.code),
+                Key::Interrupt => {}
+                Key::Line(line) => {
+                    let Step { execution, session, is_last } = self.step(&line);
+                    let interrupted = interrupted(&mut stdin, &mut pending, tty);
+                    tokio::select! {
+                        code = execute(&execution, command, clock, tty) => {
+                            self.session = Session { code: code.ok_or(Closed)?, ..session };
+                        }
+                        () = interrupted => self.session.code = INTERRUPTED,
+                    }
+                    if is_last {
+                        return Ok(self.session.code);
+                    }
+                }
+            }
+            prompt().await?;
+        }
+    }
+
+    /// The course of a line after those before it.
+    fn step(&self, line: &str) -> Step {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let same = || self.session.clone();
+        if words.is_empty() {
+            let ending = Some(Ending { after: Duration::ZERO, code: self.session.code });
+            let execution = Execution { ending, ..Execution::default() };
+            return Step { execution, session: same(), is_last: false };
+        }
+        if let Some(execution) = self.behavior.answer(&self.container, &words) {
+            return Step { execution, session: same(), is_last: false };
+        }
+        let script = format!("{}{line}\n", self.session.script);
+        let marked = ["sh", "-c", &format!("{script}echo {MARK}")].map(str::to_owned);
+        match self.behavior.follow(&self.pod, &self.container, &marked, self.started) {
+            Some(execution) => self.session.after(script, execution),
+            None => {
+                let stderr =
+                    format!("sh: {line}: not simulated; {EXEC} says what commands answer ({PAGE})\n");
+                let ending = Some(Ending { after: Duration::ZERO, code: NOT_FOUND });
+                Step {
+                    execution: Execution { stderr, ending, ..Execution::default() },
+                    session: same(),
+                    is_last: false,
+                }
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The course of the last line of a script, of which the others were shown.
+    fn after(&self, script: String, whole: Execution) -> Step {
+        let (mut stdout, mut passed, mut is_last) = (Vec::new(), 0, true);
+        for (at, mut text) in whole.stdout {
+            if let Some(rest) = text.strip_suffix(format!("{MARK}\n").as_bytes()) {
+                text.truncate(rest.len());
+                is_last = false;
+            }
+            let new = text.split_off(self.shown.saturating_sub(passed).min(text.len()));
+            passed += text.len() + new.len();
+            if !new.is_empty() {
+                stdout.push((at.saturating_sub(self.elapsed), new));
+            }
+        }
+        let ending = whole.ending.map(|ending| {
+            // The code of a line that does not end the shell is not known apart from the mark's.
+            Ending { after: ending.after.saturating_sub(self.elapsed), ..ending }
+        });
+        let elapsed = whole.ending.map_or(self.elapsed, |ending| ending.after);
+        let session = Session { script, shown: passed, elapsed, code: 0 };
+        Step { execution: Execution { stdout, stderr: String::new(), ending }, session, is_last }
+    }
+}
+
+/// Reads on while a line is executed, and returns once a terminal interrupts that.
+async fn interrupted(stdin: &mut Receiver, pending: &mut VecDeque<u8>, tty: bool) {
+    while pending.len() < MOST_PENDING {
+        let Some(data) = stdin.next().await else { break };
+        if let Some(position) = data.iter().position(|byte| tty && *byte == Editor::INTERRUPT) {
+            pending.clear();
+            pending.extend(data.iter().skip(position + 1));
+            return;
+        }
+        pending.extend(data);
+    }
+    std::future::pending().await
+}
+
+/// The line that is being typed.
+#[derive(Default)]
+struct Editor {
+    tty: bool,
+    line: Vec<u8>,
+    /// What a terminal shows of what was typed.
+    echo: Vec<u8>,
+}
+
+enum Key {
+    Typed,
+    Line(String),
+    Interrupt,
+    End,
+}
+
+impl Editor {
+    const INTERRUPT: u8 = 3;
+    const END: u8 = 4;
+    const DELETE: [u8; 2] = [8, 127];
+
+    fn push(&mut self, byte: u8) -> Key {
+        match byte {
+            b'\n' | b'\r' => {
+                self.show(b"\r\n");
+                let line = std::mem::take(&mut self.line);
+                return Key::Line(String::from_utf8_lossy(&line).into_owned());
+            }
+            Self::INTERRUPT if self.tty => {
+                self.line.clear();
+                self.show(b"^C\r\n");
+                return Key::Interrupt;
+            }
+            Self::END if self.tty && self.line.is_empty() => {
+                self.show(b"\r\n");
+                return Key::End;
+            }
+            _ if self.tty && Self::DELETE.contains(&byte) => {
+                // The bytes of a character go together.
+                while let Some(last) = self.line.pop() {
+                    if last & 0xc0 != 0x80 {
+                        self.show(b"\x08 \x08");
+                        break;
+                    }
+                }
+            }
+            _ if self.tty && byte < b' ' => {}
+            _ if self.line.len() < LONGEST_LINE => {
+                self.line.push(byte);
+                self.show(&[byte]);
+            }
+            _ => {}
+        }
+        Key::Typed
+    }
+
+    fn show(&mut self, bytes: &[u8]) {
+        if self.tty {
+            self.echo.extend(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_behavior::Profile;
+    use serde_json::json;
+
+    use super::*;
+
+    fn shell() -> Shell {
+        let pod = json!({
+            "metadata": {"name": "p", "annotations": {EXEC: r#"{"ls *": {"stdout": "bin\n", "exitCode": 0}}"#}},
+            "spec": {"containers": [{"name": "c"}]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let container = pod.spec.as_ref().unwrap().containers[0].clone();
+        let (behavior, _) = PodBehavior::of(&pod, &[], Profile::Realistic);
+        Shell::new(pod, container, behavior, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn lines_follow_each_other() {
+        let mut shell = shell();
+        let mut line = |line: &str| {
+            let Step { execution, session, is_last } = shell.step(line);
+            shell.session = session;
+            let text: Vec<u8> = execution.stdout.iter().flat_map(|(_, text)| text.clone()).collect();
+            let text =
+                String::from_utf8(text).unwrap() + execution.stderr.split(';').next().unwrap_or_default();
+            let (after, code) = execution.ending.map(|ending| (ending.after.as_secs(), ending.code)).unwrap();
+            (text, after, code, is_last)
+        };
+        for (text, want, after, code, is_last) in [
+            ("echo a", "a\n", 0, 0, false),
+            ("", "", 0, 0, false),
+            ("X=1; sleep 2", "", 2, 0, false),
+            ("printf $X", "1", 0, 0, false),
+            ("ls /", "bin\n", 0, 0, false),
+            ("vi x", "sh: vi x: not simulated", 0, 127, false),
+            ("echo $X; sleep 3; echo end", "1\nend\n", 3, 0, false),
+            ("exit 4", "", 0, 4, true),
+        ] {
+            assert_eq!(line(text), (want.to_owned(), after, code, is_last), "{text}");
+        }
+    }
+
+    #[test]
+    fn shells_are_those_without_a_script() {
+        for (command, want) in [
+            ("sh", true),
+            ("/bin/bash -i", true),
+            ("sh -c ls", false),
+            ("sh script", false),
+            ("zsh", false),
+            ("", false),
+        ] {
+            let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(is_shell(&command), want, "{command:?}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_shows_what_is_typed() {
+        let mut editor = Editor { tty: true, ..Editor::default() };
+        let typed = "ecgo\u{7f}\u{7f}hö\u{7f}o\r";
+        let lines: Vec<String> = typed
+            .bytes()
+            .filter_map(|byte| match editor.push(byte) {
+                Key::Line(line) => Some(line),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(lines, ["echo"]);
+        assert!(editor.echo.ends_with(b"\x08 \x08o\r\n"));
+        let long = "x".repeat(LONGEST_LINE * 2);
+        long.bytes().for_each(|byte| drop(editor.push(byte)));
+        assert_eq!(editor.line.len(), LONGEST_LINE);
+        assert!(matches!(editor.push(Editor::INTERRUPT), Key::Interrupt));
+        assert!(matches!(editor.push(Editor::END), Key::End));
+    }
+}
