@@ -1,6 +1,7 @@
 //! `coracle problems`, and the same report of a failed `coracle run` and of the library.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -131,7 +132,7 @@ async fn objects_that_are_not_ready_are_reported_with_their_events() -> Result<(
     )
     .await?;
     let (first_normal, last_warning) = (report.find("Z Normal "), report.rfind("Z Warning "));
-    assert!(first_normal > last_warning, "warnings are first: {report}");
+    assert!(first_normal.is_none_or(|normal| Some(normal) > last_warning), "warnings are first: {report}");
     control_plane.shutdown().await?;
     Ok(())
 }
@@ -264,5 +265,29 @@ async fn problems_are_printed_with_what_may_not_be_read() -> Result<()> {
         assert!(stdout.lines().count() <= 12, "{stdout}");
     }
     assert!(cluster.stop().await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_respond_is_an_error() -> Result<()> {
+    // Connections are accepted by the kernel, and never read.
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    let directory = TempDir::new()?;
+    let file = directory.path().join("kubeconfig");
+    let server = format!("http://{}", silent.local_addr()?);
+    let kubeconfig = json!({
+        "current-context": "silent",
+        "contexts": [{"name": "silent", "context": {"cluster": "silent", "user": "silent"}}],
+        "clusters": [{"name": "silent", "cluster": {"server": server}}],
+        "users": [{"name": "silent", "user": {}}],
+    });
+    fs::write(&file, serde_json::to_vec(&kubeconfig)?)?;
+    let mut command = Command::new(binary::coracle());
+    command.arg("problems").env("KUBECONFIG", &file).stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(DEADLINE, command.output()).await.context("it does not end")??;
+    let stderr = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr, format!("coracle: {server}: the server does not respond within 2 s\n"));
+    assert!(output.stdout.is_empty());
     Ok(())
 }

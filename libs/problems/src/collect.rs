@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::Request;
 use http::header::ACCEPT;
 use kube::Client;
+use kube::error::DiscoveryError;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -53,7 +54,12 @@ pub fn collect(client: Client) -> impl Future<Output = Result<Problems, Error>> 
         let discovery = async {
             let core = client.list_core_api_versions_aggregated().await?;
             let groups = client.list_api_groups_aggregated().await?;
-            Ok::<_, kube::Error>(listable(core.items.into_iter().chain(groups.items)))
+            let resources = listable(core.items.into_iter().chain(groups.items));
+            match resources.iter().any(|resource| resource.group.is_empty()) {
+                true => Ok(resources),
+                // A server without aggregated discovery must not be taken for one without problems.
+                false => Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup("v1".to_owned()))),
+            }
         };
         let resources = timeout(DISCOVERY_DEADLINE, discovery).await.map_err(|_| Error::Timeout)??;
         let mut findings = Findings::default();
@@ -73,53 +79,65 @@ async fn read(client: &Client, resources: Vec<Resource>, findings: &mut Findings
     let (mut known, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(has_rule);
     known.sort_by_key(rank);
     for resource in &known {
-        read_all(client, resource, findings, |findings, object| findings.add_object(resource, object)).await;
+        read_objects(client, resource, findings).await;
     }
     for resource in events.iter().filter(|events| events.group.is_empty()) {
-        read_all(client, resource, findings, Findings::add_event).await;
+        let name = resource.qualified();
+        // Of many events the warnings are not to be missed.
+        for (selector, is_noted) in [("type%3DWarning", true), ("type%21%3DWarning", false)] {
+            let query = format!("&fieldSelector={selector}");
+            let read = read_pages(client, resource, &query, JSON, |event| findings.add_event(event)).await;
+            if let Err(why) = read
+                && is_noted
+            {
+                findings.add_note(&format!("{name}: {why}"));
+            }
+        }
     }
     for resource in &others {
-        read_all(client, resource, findings, |findings, object| findings.add_object(resource, object)).await;
+        read_objects(client, resource, findings).await;
     }
 }
 
-/// Reads the objects of a resource, page by page.
-async fn read_all(
+/// Reads the objects of a resource.
+async fn read_objects(client: &Client, resource: &Resource, findings: &mut Findings) {
+    let accept = if needs_content(resource) { JSON } else { METADATA };
+    let add = |object: &Value| findings.add_object(resource, object);
+    if let Err(why) = read_pages(client, resource, "", accept, add).await {
+        findings.add_note(&format!("{}: {why}", resource.qualified()));
+    }
+}
+
+/// Reads the items of a list, page by page.
+///
+/// # Errors
+/// The reason for which not all are read.
+async fn read_pages(
     client: &Client,
     resource: &Resource,
-    findings: &mut Findings,
-    add: impl Fn(&mut Findings, &Value),
-) {
-    let is_event = resource.plural == "events";
-    let accept = if is_event || needs_content(resource) { JSON } else { METADATA };
+    query: &str,
+    accept: &str,
+    mut add: impl FnMut(&Value),
+) -> Result<(), String> {
     let mut next = String::new();
     for _ in 0..MAX_PAGES {
-        let path = format!("{}?limit={LIMIT}{next}", resource.path());
-        let page = match timeout(REQUEST_DEADLINE, get(client, &path, accept)).await {
-            Ok(Ok(page)) => page,
-            Ok(Err(error)) => {
-                let why = match error {
-                    kube::Error::Api(status) => status.message.clone(),
-                    error => error.to_string(),
-                };
-                return findings.add_note(&format!("{}: {why}", resource.qualified()));
-            }
-            Err(_) => {
-                let seconds = REQUEST_DEADLINE.as_secs();
-                return findings
-                    .add_note(&format!("{}: no response within {seconds} s", resource.qualified()));
-            }
-        };
-        page["items"].as_array().into_iter().flatten().for_each(|object| add(findings, object));
+        let path = format!("{}?limit={LIMIT}{query}{next}", resource.path());
+        let page = timeout(REQUEST_DEADLINE, get(client, &path, accept)).await;
+        let page = page.map_err(|_| format!("no response within {} s", REQUEST_DEADLINE.as_secs()))?;
+        let page = page.map_err(|error| match error {
+            kube::Error::Api(status) => status.message.clone(),
+            error => error.to_string(),
+        })?;
+        page["items"].as_array().into_iter().flatten().for_each(&mut add);
         match page["metadata"]["continue"].as_str() {
             Some(token) if !token.is_empty() => {
                 let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
                 next = format!("&continue={token}");
             }
-            _ => return,
+            _ => return Ok(()),
         }
     }
-    findings.add_note(&format!("{}: all but the first {}", resource.qualified(), LIMIT * MAX_PAGES));
+    Err(format!("all but the first {}", LIMIT * MAX_PAGES))
 }
 
 async fn get(client: &Client, path: &str, accept: &str) -> kube::Result<Value> {

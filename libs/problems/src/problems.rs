@@ -139,6 +139,10 @@ impl Findings {
         let (mut own, mut others): (Vec<Event>, Vec<Event>) =
             self.events.into_iter().partition(|event| uids.contains(event.uid.as_str()));
         others.retain(|event| event.is_warning);
+        // Warnings say more than that a container was created.
+        let warned: HashSet<String> =
+            own.iter().filter(|event| event.is_warning).map(|event| event.uid.clone()).collect();
+        own.retain(|event| event.is_warning || !warned.contains(&event.uid));
         for events in [&mut own, &mut others] {
             events.sort_by(|a, b| {
                 (Reverse(a.is_warning), Reverse(&a.age)).cmp(&(Reverse(b.is_warning), Reverse(&b.age)))

@@ -270,18 +270,22 @@ fn event(of: &str, class: &str, second: u32, reason: &str) -> Value {
 }
 
 #[test]
-fn events_are_those_of_reported_objects_and_warnings_first() {
+fn events_are_those_of_reported_objects_warnings_first_and_others_where_there_are_none() {
     let mut findings = Findings::default();
-    findings.add_object(&pods(), &object("web", json!({})));
+    for name in ["web", "quiet"] {
+        findings.add_object(&pods(), &object(name, json!({})));
+    }
     let mut repeated = event("web", "Warning", 5, "BackOff");
     repeated["count"] = json!(4);
     for event in [
         event("web", "Normal", 9, "Pulled"),
         event("web", "Warning", 1, "Failed"),
         repeated,
+        event("quiet", "Normal", 3, "Scheduled"),
+        event("quiet", "Normal", 4, "Pulling"),
         event("ready", "Normal", 8, "Started"),
         event("deleted", "Warning", 7, "FailedScheduling"),
-        json!({"involvedObject": {"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "default", "name": "web", "uid": "web"},
+        json!({"involvedObject": {"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "default", "name": "web", "uid": "quiet"},
             "type": "Normal", "reason": "Scaled", "eventTime": "2026-01-01T00:00:02.123456Z"}),
         json!({}),
     ] {
@@ -293,7 +297,8 @@ fn events_are_those_of_reported_objects_and_warnings_first() {
             "00:00:05Z Warning pod/default/web: BackOff: text (4 times)",
             "00:00:01Z Warning pod/default/web: Failed: text",
             "00:00:07Z Warning pod/default/deleted: FailedScheduling: text",
-            "00:00:09Z Normal pod/default/web: Pulled: text",
+            "00:00:04Z Normal pod/default/quiet: Pulling: text",
+            "00:00:03Z Normal pod/default/quiet: Scheduled: text",
             "00:00:02Z Normal deployment.apps/default/web: Scaled",
         ]
     );

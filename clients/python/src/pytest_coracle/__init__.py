@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -40,10 +40,11 @@ class ControlPlane:
 
     #: The path of the administrator's kubeconfig, which exists as long as the control plane runs.
     kubeconfig: str
+    _program: str = field(repr=False)
 
     def problems(self) -> str:
         """The objects that are not ready, have failed or are terminating, and their newest events, a line each; empty if there are none."""
-        command = [_program(), "problems", "--kubeconfig", self.kubeconfig]
+        command = [self._program, "problems", "--kubeconfig", self.kubeconfig]
         result = subprocess.run(command, capture_output=True, timeout=PROBLEMS_TIMEOUT, text=True, errors="replace")
         if result.returncode:
             raise ProblemsError(result.stderr.strip())
@@ -74,7 +75,7 @@ def start(*flags: str | Sequence[str]) -> Iterator[ControlPlane]:
                 process.wait()
                 log.seek(0)
                 raise StartError(f"{program} does not start: {log.read().decode(errors='replace')}")
-            control_plane = ControlPlane(kubeconfig)
+            control_plane = ControlPlane(kubeconfig, program)
             _running.append(control_plane)
             try:
                 yield control_plane
@@ -159,5 +160,5 @@ def _problems(control_plane: ControlPlane) -> str:
     """The problems; for a control plane that does not respond the reason."""
     try:
         return control_plane.problems()
-    except (ProblemsError, StartError, OSError, subprocess.SubprocessError) as error:
+    except (ProblemsError, OSError, subprocess.SubprocessError) as error:
         return str(error)
