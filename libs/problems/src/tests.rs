@@ -33,7 +33,7 @@ fn condition(name: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": name, "status": status, "reason": reason, "message": message})
 }
 
-/// What is reported of an object.
+/// The line that is reported of an object.
 fn reported(resource: &Resource, object: &Value) -> Option<String> {
     let mut findings = Findings::default();
     findings.add_object(resource, object);
