@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Builder, KubeconfigError, StoreError};
+use crate::{Builder, KubeconfigError, Problems, ProblemsError, StoreError};
 
 /// A running control plane.
 ///
@@ -77,6 +77,15 @@ impl ControlPlane {
     /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
     pub fn client(&self) -> kube::Client {
         self.0.client()
+    }
+
+    /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds: the facts to look
+    /// at when a test has failed. The text of what it returns has a line for each; `coracle problems` prints the same.
+    ///
+    /// # Errors
+    /// The server does not respond.
+    pub async fn problems(&self) -> Result<Problems, ProblemsError> {
+        self.0.problems().await
     }
 
     /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose changes can no longer be followed.

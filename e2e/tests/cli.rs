@@ -179,6 +179,11 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
             1,
             "cannot reach http://127.0.0.1:1: tcp connect error: Connection refused",
         ),
+        (
+            &["problems", "--kubeconfig", silent],
+            1,
+            "cannot reach http://127.0.0.1:1: tcp connect error: Connection refused",
+        ),
         (&["kubeconfig"], 1, "kubeconfig"),
         (&["run", "--", "no-such-program"], 1, "no-such-program"),
     ] {

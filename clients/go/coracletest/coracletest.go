@@ -14,6 +14,7 @@ package coracletest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,8 @@ import (
 const (
 	startTimeout = 30 * time.Second
 	stopTimeout  = 10 * time.Second
+	// problemsTimeout is longer than what `coracle problems` takes at most.
+	problemsTimeout = 10 * time.Second
 	// maxLog bounds what is kept of the program's log.
 	maxLog = 1 << 20
 )
@@ -39,14 +42,15 @@ type ControlPlane struct {
 	// KubeconfigFile is the path of a file with the same content, for programs. It is removed by Stop.
 	KubeconfigFile string
 
-	stdin  io.Closer
-	exited chan error
-	kill   func() error
-	log    *boundedLog
+	program string
+	stdin   io.Closer
+	exited  chan error
+	kill    func() error
+	log     *boundedLog
 }
 
 // Start starts a control plane for a test. The flags are those of `coracle run`, such as "--nodes=0". The test fails if the control plane
-// does not start or stop, and has its log then.
+// does not start or stop. If the test fails for any reason, its log has the problems of the control plane, and the control plane's log.
 func Start(t testing.TB, flags ...string) *ControlPlane {
 	t.Helper()
 	controlPlane, err := New(flags...)
@@ -54,11 +58,12 @@ func Start(t testing.TB, flags ...string) *ControlPlane {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		controlPlane.logProblemsOfFailed(t)
 		if err := controlPlane.Stop(); err != nil {
 			t.Error(err)
 		}
-		if t.Failed() {
-			t.Logf("coracle: %s", controlPlane.log)
+		if log := controlPlane.log.String(); t.Failed() && log != "" {
+			t.Logf("coracle: %s", log)
 		}
 	})
 	return controlPlane
@@ -92,7 +97,7 @@ func New(flags ...string) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s does not start: %w", program, err)
 	}
-	controlPlane := &ControlPlane{stdin: stdin, exited: make(chan error, 1), kill: command.Process.Kill, log: log}
+	controlPlane := &ControlPlane{program: program, stdin: stdin, exited: make(chan error, 1), kill: command.Process.Kill, log: log}
 	go func() { controlPlane.exited <- command.Wait() }()
 
 	if err := stdout.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
@@ -109,6 +114,40 @@ func New(flags ...string) (*ControlPlane, error) {
 		return nil, errors.Join(err, controlPlane.Stop())
 	}
 	return controlPlane, nil
+}
+
+// Problems returns the objects that are not ready, have failed or are terminating, and their newest events, a line each; nothing if there
+// are none.
+func (c *ControlPlane) Problems() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), problemsTimeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, c.program, "problems", "--kubeconfig", c.KubeconfigFile).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return string(output), err
+}
+
+// LogProblems logs the problems of a control plane at the end of a test that fails. It is for control planes that several tests share;
+// those of Start have it already.
+func (c *ControlPlane) LogProblems(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() { c.logProblemsOfFailed(t) })
+}
+
+func (c *ControlPlane) logProblemsOfFailed(t testing.TB) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	problems, err := c.Problems()
+	if err != nil {
+		t.Logf("coracle problems: %v", err)
+	}
+	if problems != "" {
+		t.Logf("coracle problems:\n%s", problems)
+	}
 }
 
 // Stop stops the control plane. A second call does nothing.

@@ -1,10 +1,19 @@
 """The fixtures, without a Kubernetes client."""
 
+import base64
+import http.client
+import json
 import os
+import re
+import ssl
+import sys
+import urllib.parse
 
 import pytest
 
 import pytest_coracle
+
+pytest_plugins = ["pytester"]
 
 
 def test_a_kubeconfig_is_there_while_the_control_plane_runs():
@@ -43,3 +52,85 @@ def test_a_wrong_program_is_named(monkeypatch, tmp_path):
     with pytest.raises(pytest_coracle.StartError, match="CORACLE_BIN is .*missing"):
         with pytest_coracle.start():
             pass
+
+
+def create_pod(control_plane, name, directory):
+    """Creates a pod in the namespace ``default``, with the standard library alone."""
+    with open(control_plane.kubeconfig) as file:
+        kubeconfig = file.read()
+
+    def member(key):
+        return re.search(rf'{key}: "?([^"\s]+)', kubeconfig)[1]
+
+    def pem(key):
+        return base64.b64decode(member(key)).decode()
+
+    pair = directory / "pair.pem"
+    pair.write_text(pem("client-certificate-data") + pem("client-key-data"))
+    context = ssl.create_default_context(cadata=pem("certificate-authority-data"))
+    context.load_cert_chain(pair)
+    server = urllib.parse.urlsplit(member("server"))
+    connection = http.client.HTTPSConnection(server.netloc, context=context, timeout=30)
+    pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "app", "image": "app"}]}}
+    body, headers = json.dumps(pod), {"Content-Type": "application/json"}
+    connection.request("POST", "/api/v1/namespaces/default/pods", body, headers)
+    assert connection.getresponse().status == 201
+    connection.close()
+
+
+def test_pods_that_are_not_ready_are_problems(tmp_path):
+    # Nothing schedules a pod there.
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        assert control_plane.problems() == ""
+        create_pod(control_plane, "lonely", tmp_path)
+        problems = control_plane.problems()
+        assert problems.startswith("objects that are not ready (1):\n  pod/default/lonely: Pending"), problems
+    with pytest.raises(pytest_coracle.ProblemsError, match="coracle: "):
+        control_plane.problems()
+
+
+FAILING = """
+import pytest
+import pytest_coracle
+from test_fixtures import create_pod
+
+@pytest.fixture(scope="session")
+def coracle_flags():
+    return ["--nodes=0"]
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        create_pod(control_plane, "of-a-shared-one", tmp_path_factory.mktemp("shared"))
+        yield "a client"
+
+def test_passes(coracle, tmp_path):
+    create_pod(coracle, "of-a-test-that-passes", tmp_path)
+
+def test_fails(coracle, tmp_path):
+    create_pod(coracle, "of-a-fixture", tmp_path)
+    assert False
+
+def test_fails_with_another_fixture(shared):
+    assert False
+
+def test_fails_in_a_block(tmp_path):
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        create_pod(control_plane, "of-a-block", tmp_path)
+        assert False
+"""
+
+
+def test_the_report_of_a_failure_has_the_problems(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
+    pytester.makepyfile(test_failing=FAILING)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=60)
+    result.assert_outcomes(passed=1, failed=3)
+    output = result.stdout.str()
+    test, fixture, block = re.split("_ test_fails.* _", output)[1:]
+    assert "- coracle problems -" in test and "pod/default/of-a-fixture: Pending" in test, test
+    assert "of-a-shared-one" not in test, test
+    assert "pod/default/of-a-shared-one: Pending" in fixture, fixture
+    if sys.version_info >= (3, 11):
+        assert "pod/default/of-a-block: Pending" in block, block
+    assert "of-a-test-that-passes" not in output

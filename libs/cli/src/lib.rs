@@ -7,7 +7,9 @@ mod cli;
 mod controller_manager;
 mod envtest;
 mod kept_log;
+mod kubeconfig_client;
 mod port_holder;
+mod problems;
 mod process;
 mod range;
 mod run;
@@ -79,6 +81,9 @@ pub fn main(kinds: Kinds) -> ExitCode {
             }
         }
         Command::Check { data_dir } => check(&data_dir, kinds),
+        Command::Problems { kubeconfig, log } => {
+            block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
+        }
         Command::Backup { file, kubeconfig, log } => block_on(log, async {
             let summary = backup::download(kubeconfig.as_deref(), &file).await?;
             let Summary { revision, objects } = summary;

@@ -1,11 +1,12 @@
 //! `coracle serve` and `coracle run`.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use coracle_control_plane::{ControlPlane, Kinds, Options};
+use coracle_control_plane::{ControlPlane, Kinds, Options, Problems};
 use rustix::fs::Mode;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -99,7 +100,7 @@ fn announce(
 ///
 /// - `kubeconfig`: the file to create for the kubeconfig and to remove at the end; None for a temporary one.
 /// - `command`: with its umask;
-/// - `log`: that of the process, which is printed if the command fails.
+/// - `log`: that of the process, which is printed if the command fails, and then the problems of the control plane.
 ///
 /// # Errors
 /// The control plane or the command does not start, or the store cannot be closed.
@@ -110,28 +111,53 @@ pub async fn run(
     command: (&[String], Mode),
     log: KeptLog,
 ) -> Result<ExitCode> {
-    let outcome = run_beside(options, kinds, kubeconfig, command).await;
+    let (outcome, problems) = match run_beside(options, kinds, kubeconfig, command).await {
+        Ok((status, problems)) => (Ok(status), problems),
+        Err(error) => (Err(error), Problems::default()),
+    };
     if !outcome.as_ref().is_ok_and(ExitStatus::success) {
         log.print();
+    }
+    if !problems.is_empty() {
+        // A closed standard error is no failure.
+        let _ = write!(io::stderr(), "coracle: when the command failed, the control plane had\n{problems}");
     }
     outcome.map(exit_code)
 }
 
-/// Runs a command to its end, with a control plane that is stopped after it.
+/// Runs a command to its end, with a control plane that is stopped after it. Returns the problems of the control plane if it failed.
 async fn run_beside(
     options: Options,
     kinds: Kinds,
     kubeconfig: Option<PathBuf>,
     (command, umask): (&[String], Mode),
-) -> Result<ExitStatus> {
+) -> Result<(ExitStatus, Problems)> {
     if let Some(file) = &kubeconfig {
         coracle_kubeconfig::check_absent(file)?;
     }
     let mut signals = Signals::new()?;
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
     let outcome = run_command(&control_plane, kubeconfig, command, umask, &mut signals).await;
+    let problems = match &outcome {
+        // Whoever stops a command by a signal does not wait for a report.
+        Ok((status, Ended::ByItself)) if !status.success() => tokio::select! {
+            problems = control_plane.problems() => problems.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the problems of the control plane are not known");
+                Problems::default()
+            }),
+            () = signals.next() => Problems::default(),
+        },
+        _ => Problems::default(),
+    };
     control_plane.shutdown().await.context("the store did not close")?;
-    outcome
+    outcome.map(|(status, _)| (status, problems))
+}
+
+/// The cause of a command's end.
+enum Ended {
+    ByItself,
+    /// A signal to this process.
+    BySignal,
 }
 
 /// Runs a command to its end, with a kubeconfig that exists for so long.
@@ -141,7 +167,7 @@ async fn run_command(
     command: &[String],
     umask: Mode,
     signals: &mut Signals,
-) -> Result<ExitStatus> {
+) -> Result<(ExitStatus, Ended)> {
     let own_file;
     let kubeconfig = match kubeconfig {
         Some(file) => {
@@ -164,15 +190,15 @@ async fn run_command(
     let child = child.spawn();
     rustix::process::umask(private);
     let mut child = child.with_context(|| program.clone())?;
-    let status = tokio::select! {
-        status = child.wait() => status,
+    let (status, ended) = tokio::select! {
+        status = child.wait() => (status, Ended::ByItself),
         () = signals.next() => {
             // A signal from the terminal reaches the command too; one from elsewhere does not, so the command is killed.
             child.start_kill().with_context(|| program.clone())?;
-            child.wait().await
+            (child.wait().await, Ended::BySignal)
         }
     };
-    status.with_context(|| program.clone())
+    Ok((status.with_context(|| program.clone())?, ended))
 }
 
 /// A file that this process created and removes at the end.

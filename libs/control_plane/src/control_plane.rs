@@ -19,6 +19,7 @@ use crate::options::{self, Options};
 use crate::start::{Running, start};
 
 pub use coracle_kubeconfig::Error as KubeconfigError;
+pub use coracle_problems::{Error as ProblemsError, Problems};
 
 /// A running control plane. Dropping it stops it in the background, as long as the runtime exists on which it was started.
 pub struct ControlPlane {
@@ -106,6 +107,14 @@ impl ControlPlane {
     /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
     pub fn client(&self) -> kube::Client {
         client(&self.running.api, certificates::ADMIN, concat!("coracle/", env!("CARGO_PKG_VERSION")))
+    }
+
+    /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds.
+    ///
+    /// # Errors
+    /// The server does not respond.
+    pub async fn problems(&self) -> Result<Problems, ProblemsError> {
+        coracle_problems::collect(self.client()).await
     }
 
     /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose changes can no longer be followed.

@@ -17,7 +17,7 @@ mod start;
 #[cfg(test)]
 mod timers;
 
-pub use control_plane::{ControlPlane, KubeconfigError};
+pub use control_plane::{ControlPlane, KubeconfigError, Problems, ProblemsError};
 pub use coracle_kubeconfig::Name;
 pub use error::Error;
 pub use kinds::Kinds;

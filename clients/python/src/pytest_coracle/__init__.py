@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
-__all__ = ["ControlPlane", "StartError", "coracle", "coracle_flags", "coracle_session", "start"]
+__all__ = ["ControlPlane", "ProblemsError", "StartError", "coracle", "coracle_flags", "coracle_session", "start"]
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
+# Longer than what `coracle problems` takes at most.
+PROBLEMS_TIMEOUT = 10.0
 
 # The command of `coracle run` ends with its standard input, which ends with this process. So no control plane outlives tests
 # that are killed.
@@ -28,12 +30,29 @@ class StartError(RuntimeError):
     """The control plane does not start; the text has its log."""
 
 
+class ProblemsError(RuntimeError):
+    """The problems of a control plane are not known: it does not respond."""
+
+
 @dataclass(frozen=True)
 class ControlPlane:
     """A running control plane. All its data is in memory."""
 
     #: The path of the administrator's kubeconfig, which exists as long as the control plane runs.
     kubeconfig: str
+    _program: str = field(repr=False)
+
+    def problems(self) -> str:
+        """The objects that are not ready, have failed or are terminating, and their newest events, a line each; empty if there are none."""
+        command = [self._program, "problems", "--kubeconfig", self.kubeconfig]
+        result = subprocess.run(command, capture_output=True, timeout=PROBLEMS_TIMEOUT, text=True, errors="replace")
+        if result.returncode:
+            raise ProblemsError(result.stderr.strip())
+        return result.stdout
+
+
+# The control planes that run now.
+_running: list[ControlPlane] = []
 
 
 @contextlib.contextmanager
@@ -56,7 +75,17 @@ def start(*flags: str | Sequence[str]) -> Iterator[ControlPlane]:
                 process.wait()
                 log.seek(0)
                 raise StartError(f"{program} does not start: {log.read().decode(errors='replace')}")
-            yield ControlPlane(kubeconfig)
+            control_plane = ControlPlane(kubeconfig, program)
+            _running.append(control_plane)
+            try:
+                yield control_plane
+            except Exception as error:
+                # Of Python 3.11. It is stopped when the report of the test is made.
+                if hasattr(error, "add_note") and (problems := _problems(control_plane)):
+                    error.add_note(f"coracle problems:\n{problems}")
+                raise
+            finally:
+                _running.remove(control_plane)
         finally:
             process.stdin.close()
             try:
@@ -112,3 +141,24 @@ def coracle_session(coracle_flags: list[str]) -> Iterator[ControlPlane]:
     """A control plane for all tests."""
     with start(coracle_flags) as control_plane:
         yield control_plane
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the problems of the control planes of a test to the report of its failure."""
+    report = yield
+    if report.failed and report.when != "teardown":
+        own = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, ControlPlane)]
+        # A test without one in its fixtures may use any: fixtures of other projects return clients.
+        for control_plane in own or _running:
+            if problems := _problems(control_plane):
+                report.sections.append(("coracle problems", problems))
+    return report
+
+
+def _problems(control_plane: ControlPlane) -> str:
+    """The problems; for a control plane that does not respond the reason."""
+    try:
+        return control_plane.problems()
+    except (ProblemsError, OSError, subprocess.SubprocessError) as error:
+        return str(error)

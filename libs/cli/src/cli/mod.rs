@@ -54,6 +54,14 @@ pub enum Command {
         #[arg(value_name = "DATA_DIR", default_value = DATA_DIR)]
         data_dir: PathBuf,
     },
+    /// Prints the objects of a running control plane that are not ready, have failed or are terminating, and their newest events.
+    Problems {
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
     /// Saves all objects of a running control plane in a file, as they are at one revision.
     Backup {
         #[arg(value_name = "FILE")]

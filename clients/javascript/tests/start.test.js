@@ -1,0 +1,156 @@
+// The package, without a Kubernetes client.
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+import { start, startFor } from 'coracle-testing';
+
+import { createPod } from './pod.js';
+
+const INDEX = new URL('../index.js', import.meta.url).href;
+const POD = new URL('pod.js', import.meta.url).href;
+
+async function until(what, condition) {
+  const deadline = Date.now() + 20_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, what);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+async function temporaryDirectory(t) {
+  const directory = await mkdtemp(join(tmpdir(), 'coracle-testing-'));
+  t.after(() => rm(directory, { recursive: true }));
+  return directory;
+}
+
+// Sets variables of the environment for a test.
+function setEnvironment(t, variables) {
+  for (const [name, value] of Object.entries(variables)) {
+    const before = process.env[name];
+    process.env[name] = value;
+    t.after(() => (before === undefined ? delete process.env[name] : (process.env[name] = before)));
+  }
+}
+
+test('a kubeconfig is there while the control plane runs', async () => {
+  const controlPlane = await start({ flags: ['--nodes=0'] });
+  assert.match(controlPlane.kubeconfig, /server: https:\/\/127\.0\.0\.1:/);
+  assert.equal(await readFile(controlPlane.kubeconfigFile, 'utf8'), controlPlane.kubeconfig);
+  assert.equal(await controlPlane.problems(), '');
+  const stopped = controlPlane.stop();
+  assert.equal(controlPlane.stop(), stopped, 'a second stop is the first');
+  await stopped;
+  assert.ok(!existsSync(controlPlane.kubeconfigFile));
+});
+
+test('it stops at the end of a block', async () => {
+  const controlPlane = await start({ flags: ['--nodes=0'] });
+  await controlPlane[Symbol.asyncDispose]();
+  assert.ok(!existsSync(controlPlane.kubeconfigFile));
+});
+
+test('each test has a control plane of its own', async (t) => {
+  const files = [];
+  for (const name of ['one', 'two']) {
+    await t.test(name, async (t) => {
+      files.push((await startFor(t, { flags: ['--nodes=0'] })).kubeconfigFile);
+      assert.ok(existsSync(files.at(-1)));
+    });
+  }
+  assert.equal(new Set(files).size, 2);
+  assert.deepEqual(files.map(existsSync), [false, false], 'they are stopped');
+});
+
+test('a failed start reports the error of the program', async () => {
+  for (const flag of ['--no-such-flag', '--listen=192.0.2.1:1']) {
+    await assert.rejects(start({ flags: [flag] }), /does not start: exit code \d\ncoracle: /, flag);
+  }
+});
+
+test('a wrong program is named', async (t) => {
+  const missing = join(await temporaryDirectory(t), 'missing');
+  setEnvironment(t, { CORACLE_BIN: missing });
+  await assert.rejects(start(), { message: `CORACLE_BIN is ${JSON.stringify(missing)}, which is not a program: ENOENT` });
+});
+
+test('without a program the error says what to do', async (t) => {
+  setEnvironment(t, { CORACLE_BIN: '', PATH: await temporaryDirectory(t) });
+  await assert.rejects(start(), /set CORACLE_BIN, or install coracle on the path/);
+});
+
+test('a program that fails at its end is reported with its log', async (t) => {
+  const program = join(await temporaryDirectory(t), 'program');
+  // It logs more than is kept.
+  const script = `#!/bin/sh\nyes ${'x'.repeat(99)} | head -n 20000 >&2\necho ${fileURLToPath(INDEX)}\ncat\nexit 3\n`;
+  await writeFile(program, script, { mode: 0o755 });
+  setEnvironment(t, { CORACLE_BIN: program });
+  const controlPlane = await start();
+  await assert.rejects(controlPlane.stop(), /^Error: coracle: exit code 3\nxxx/);
+  assert.equal(controlPlane.log.length, 1 << 20);
+});
+
+test('a control plane ends with a process that is killed', async () => {
+  const script = `import { start } from ${JSON.stringify(INDEX)};
+    const controlPlane = await start({ flags: ['--nodes=0'] });
+    console.log(controlPlane.kubeconfigFile);
+    setInterval(() => {}, 1000);`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [file] = await Promise.race([
+    new Promise((resolve) => createInterface(child.stdout).once('line', (line) => resolve([line]))),
+    new Promise((resolve) => child.once('exit', () => resolve([]))),
+  ]);
+  assert.ok(existsSync(file), file);
+  child.kill('SIGKILL');
+  await until('the kubeconfig is removed', () => !existsSync(file));
+});
+
+test('a control plane that nobody stops does not keep its process', async () => {
+  const script = `import { start } from ${JSON.stringify(INDEX)};
+    console.log((await start({ flags: ['--nodes=0'] })).kubeconfigFile);`;
+  const arguments_ = ['--input-type=module', '--eval', script];
+  const { stdout } = await promisify(execFile)(process.execPath, arguments_, { timeout: 20_000 });
+  const file = stdout.trim();
+  assert.notEqual(file, '');
+  await until('the kubeconfig is removed', () => !existsSync(file));
+});
+
+test('the pods that are not ready are problems', async (t) => {
+  // Nothing schedules a pod there.
+  const controlPlane = await startFor(t, { flags: ['--nodes=0'] });
+  await createPod(controlPlane.kubeconfig, 'lonely');
+  assert.match(await controlPlane.problems(), /^objects that are not ready \(1\):\n {2}pod\/default\/lonely: Pending/);
+});
+
+test('a test that fails has the problems of its control plane', async (t) => {
+  const file = join(await temporaryDirectory(t), 'failing.test.mjs');
+  await writeFile(
+    file,
+    `import { test } from 'node:test';
+    import { startFor } from ${JSON.stringify(INDEX)};
+    import { createPod } from ${JSON.stringify(POD)};
+    for (const name of ['passes', 'fails']) {
+      test(name, async (t) => {
+        const controlPlane = await startFor(t, { flags: ['--nodes=0'] });
+        await createPod(controlPlane.kubeconfig, 'pod-that-' + name);
+        if (name === 'fails') {
+          throw new Error('as it should');
+        }
+      });
+    }`,
+  );
+  // A runner of its own, not a child of this one.
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const run = promisify(execFile)(process.execPath, ['--test', file], { env, timeout: 30_000 });
+  const { stdout, code } = await run.then(() => assert.fail('it passes'), (error) => error);
+  assert.equal(code, 1, stdout);
+  assert.match(stdout, /coracle problems:\n.*objects that are not ready \(1\):\n.*pod\/default\/pod-that-fails: Pending/);
+  assert.doesNotMatch(stdout, /pod-that-passes/);
+});

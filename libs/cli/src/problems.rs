@@ -1,0 +1,32 @@
+//! `coracle problems`: the objects that are not ready, and their events.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use coracle_problems::{Error, collect};
+
+use crate::kubeconfig_client::client;
+use crate::process::unreachable;
+
+/// Longer than `collect` waits.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Prints the problems of the control plane that a kubeconfig names; that there are none is printed on standard error.
+///
+/// - `kubeconfig`: None for kubectl's.
+///
+/// # Errors
+/// The control plane cannot be reached or refuses, or standard output cannot be written.
+pub async fn print(kubeconfig: Option<&Path>) -> Result<()> {
+    let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
+    let problems = collect(client).await.map_err(|error| match error {
+        Error::Discovery(error) => unreachable(&url, error),
+        Error::Timeout => anyhow::Error::from(error).context(url.clone()),
+    })?;
+    if problems.is_empty() {
+        eprintln!("No problems found.");
+    }
+    write!(io::stdout(), "{problems}").context("standard output")
+}

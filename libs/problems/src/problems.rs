@@ -1,0 +1,165 @@
+//! The report: which lines, and how many.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Display, Formatter};
+
+use serde_json::Value;
+
+use crate::event::Event;
+use crate::object::{problem, rank};
+use crate::resource::{Resource, object_name};
+use crate::text::{one_line, text};
+
+/// The lines of objects.
+pub const MAX_OBJECTS: usize = 40;
+/// The objects of one resource, so that a hundred pods leave room for others.
+pub const MAX_OF_RESOURCE: usize = 10;
+/// The lines of events.
+pub const MAX_EVENTS: usize = 40;
+/// The warnings of objects that are not reported themselves: they may be deleted already.
+pub const MAX_OTHER_WARNINGS: usize = 10;
+/// The lines about what could not be read.
+const MAX_NOTES: usize = 10;
+
+/// The objects of a cluster that are not ready, have failed or are terminating, with their newest events. Its text has a line for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems {
+    objects: Vec<String>,
+    found: usize,
+    events: Vec<String>,
+    notes: Vec<String>,
+    more_notes: usize,
+}
+
+impl Problems {
+    /// Whether there is nothing to report: all objects are ready, and there are no warnings.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.events.is_empty() && self.notes.is_empty()
+    }
+
+    /// The objects, such as `pod/default/web-0: Pending: Unschedulable: 0/1 nodes are available`.
+    pub fn objects(&self) -> &[String] {
+        &self.objects
+    }
+
+    /// The events, warnings first and newest first, such as `10:00:00Z Warning pod/default/web-0: FailedScheduling: ...`.
+    pub fn events(&self) -> &[String] {
+        &self.events
+    }
+}
+
+impl Display for Problems {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Problems { objects, found, events, notes, more_notes } = self;
+        if !objects.is_empty() {
+            writeln!(f, "objects that are not ready ({found}):")?;
+            objects.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+            if *found > objects.len() {
+                writeln!(f, "  and {} more", found - objects.len())?;
+            }
+        }
+        if !events.is_empty() {
+            writeln!(f, "events, warnings first, newest first:")?;
+            events.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        }
+        if !notes.is_empty() {
+            writeln!(f, "not read:")?;
+            notes.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+            if *more_notes > 0 {
+                writeln!(f, "  and {more_notes} more")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The facts that are read, of which the report is made.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// By the rank of the resource and its name.
+    resources: BTreeMap<(usize, String), OfResource>,
+    events: Vec<Event>,
+    notes: Vec<String>,
+    more_notes: usize,
+}
+
+/// The objects of a resource that have problems: how many, and the first of them.
+#[derive(Debug, Default)]
+struct OfResource {
+    found: usize,
+    first: Vec<Finding>,
+}
+
+#[derive(Debug)]
+struct Finding {
+    uid: String,
+    line: String,
+}
+
+impl Findings {
+    /// Adds an object, if it has a problem.
+    pub fn add_object(&mut self, resource: &Resource, object: &Value) {
+        let Some(why) = problem(resource, object) else { return };
+        let of_resource = self.resources.entry((rank(resource), resource.qualified())).or_default();
+        of_resource.found += 1;
+        if of_resource.first.len() < MAX_OF_RESOURCE {
+            let metadata = &object["metadata"];
+            let name =
+                object_name(&resource.group, &resource.kind, &metadata["namespace"], &metadata["name"]);
+            of_resource.first.push(Finding {
+                uid: text(&metadata["uid"]).unwrap_or_default().to_owned(),
+                line: one_line(&format!("{name}: {why}")),
+            });
+        }
+    }
+
+    /// Adds an event of the core group.
+    pub fn add_event(&mut self, event: &Value) {
+        self.events.push(Event::of(event));
+    }
+
+    /// Adds a line about something that could not be read.
+    pub fn add_note(&mut self, note: &str) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(one_line(note));
+        } else {
+            self.more_notes += 1;
+        }
+    }
+
+    /// Makes the report.
+    pub fn report(self) -> Problems {
+        let found = self.resources.values().map(|of_resource| of_resource.found).sum();
+        let mut first: Vec<Finding> =
+            self.resources.into_values().flat_map(|of_resource| of_resource.first).collect();
+        first.truncate(MAX_OBJECTS);
+        let uids: HashSet<&str> = first.iter().map(|finding| finding.uid.as_str()).collect();
+
+        let (mut own, mut others): (Vec<Event>, Vec<Event>) =
+            self.events.into_iter().partition(|event| uids.contains(event.uid.as_str()));
+        others.retain(|event| event.is_warning);
+        // Warnings say more than that a container was created.
+        let warned: HashSet<String> =
+            own.iter().filter(|event| event.is_warning).map(|event| event.uid.clone()).collect();
+        own.retain(|event| event.is_warning || !warned.contains(&event.uid));
+        for events in [&mut own, &mut others] {
+            events.sort_by(|a, b| {
+                (Reverse(a.is_warning), Reverse(&a.age)).cmp(&(Reverse(b.is_warning), Reverse(&b.age)))
+            });
+        }
+        others.truncate(MAX_OTHER_WARNINGS);
+        // A stable order: the warnings of the reported objects, those of others, and then the rest.
+        let mut events: Vec<Event> = own.into_iter().chain(others).collect();
+        events.sort_by_key(|event| !event.is_warning);
+        events.truncate(MAX_EVENTS);
+
+        Problems {
+            found,
+            events: events.into_iter().map(|event| event.line).collect(),
+            objects: first.into_iter().map(|finding| finding.line).collect(),
+            notes: self.notes,
+            more_notes: self.more_notes,
+        }
+    }
+}
