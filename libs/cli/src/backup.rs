@@ -11,12 +11,12 @@ use coracle_storage::backup;
 use coracle_storage::backup::Summary;
 use http::Request;
 use http_body_util::BodyExt;
+use kube::Client;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use tempfile::NamedTempFile;
 
 use crate::process::unreachable;
+use crate::ready::client_of;
 use crate::run::Signals;
 
 /// How long the server may take to begin, and then for each piece.
@@ -48,7 +48,7 @@ async fn save(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     // Made with mode 0600, and removed unless it is renamed.
     let mut unfinished =
         NamedTempFile::with_prefix_in(".coracle-backup-", directory).with_context(|| name.clone())?;
-    let (client, url) = client(kubeconfig).await?;
+    let (client, url) = client_of(kubeconfig, STALL_TIMEOUT).await?;
     receive(&client, &url, &mut unfinished).await?;
     unfinished.as_file().sync_all().with_context(|| name.clone())?;
     unfinished.rewind().with_context(|| name.clone())?;
@@ -68,21 +68,6 @@ fn check_target(to: &Path) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// A client of the server that a kubeconfig names, and the server's URL.
-async fn client(file: Option<&Path>) -> Result<(Client, String)> {
-    let name = file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string());
-    let kubeconfig = match file {
-        Some(file) => Kubeconfig::read_from(file),
-        None => Kubeconfig::read(),
-    };
-    let kubeconfig = kubeconfig.with_context(|| name.clone())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.with_context(|| name.clone())?;
-    config.read_timeout = Some(STALL_TIMEOUT);
-    let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    Ok((Client::try_from(config).context(name)?, url))
 }
 
 /// Writes the server's response into a file.

@@ -10,6 +10,7 @@ mod kept_log;
 mod port_holder;
 mod process;
 mod range;
+mod ready;
 mod run;
 
 use std::fmt::Display;
@@ -78,6 +79,10 @@ pub fn main(kinds: Kinds) -> ExitCode {
                 Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
+        Command::Ready { kubeconfig, log } => block_on(log, async {
+            println!("{} is ready", ready::check(kubeconfig.as_deref()).await?);
+            Ok(ExitCode::SUCCESS)
+        }),
         Command::Check { data_dir } => check(&data_dir, kinds),
         Command::Backup { file, kubeconfig, log } => block_on(log, async {
             let summary = backup::download(kubeconfig.as_deref(), &file).await?;
