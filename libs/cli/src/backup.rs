@@ -15,8 +15,8 @@ use kube::Client;
 use kube::client::Body;
 use tempfile::NamedTempFile;
 
+use crate::kubeconfig_client::client;
 use crate::process::unreachable;
-use crate::ready::client_of;
 use crate::run::Signals;
 
 /// How long the server may take to begin, and then for each piece.
@@ -48,7 +48,7 @@ async fn save(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     // Made with mode 0600, and removed unless it is renamed.
     let mut unfinished =
         NamedTempFile::with_prefix_in(".coracle-backup-", directory).with_context(|| name.clone())?;
-    let (client, url) = client_of(kubeconfig, STALL_TIMEOUT).await?;
+    let (client, url) = client(kubeconfig, STALL_TIMEOUT).await?;
     receive(&client, &url, &mut unfinished).await?;
     unfinished.as_file().sync_all().with_context(|| name.clone())?;
     unfinished.rewind().with_context(|| name.clone())?;

@@ -7,6 +7,7 @@ mod cli;
 mod controller_manager;
 mod envtest;
 mod kept_log;
+mod kubeconfig_client;
 mod port_holder;
 mod process;
 mod range;
