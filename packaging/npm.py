@@ -50,10 +50,11 @@ def pack(package: dict, content: Path, out: Path) -> Path:
             shutil.copytree(content, directory, dirs_exist_ok=True)
         else:
             shutil.copyfile(content, directory / "coracle")
-            (directory / "coracle").chmod(0o755)
             (directory / "README.md").write_text(f"The binary of `{NAME}` for one platform. Install `{NAME}`.\n")
         shutil.copyfile(ROOT / "LICENSE", directory / "LICENSE")
         (directory / "package.json").write_text(json.dumps(package, indent=2) + "\n")
+        for file in directory.iterdir():
+            file.chmod(0o755 if file.name in ("coracle", "coracle.js") else 0o644)
         command = ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(out.resolve())]
         packed = subprocess.run(command, check=True, cwd=directory, stdout=subprocess.PIPE, text=True)
     return out / packed.stdout.split()[-1]
