@@ -431,6 +431,59 @@ async fn the_kubeconfig_is_written_when_the_server_is_ready() -> Result<()> {
     Ok(())
 }
 
+/// As in a container: all that it needs is in its environment, and nothing of that is for a `run` in it.
+#[tokio::test]
+async fn the_environment_configures_serve_and_its_health_check() -> Result<()> {
+    let directory = TempDir::new()?;
+    let data = directory.path().join("data");
+    let kubeconfig = data.join("kubeconfig");
+    let address = TcpListener::bind("127.0.0.3:0")?.local_addr()?.to_string();
+    let command = |arguments: &[&str]| {
+        let mut command = coracle(directory.path(), arguments);
+        command.env("CORACLE_DATA_DIR", &data).env("CORACLE_LISTEN", &address).env("KUBECONFIG", &kubeconfig);
+        command.env("CORACLE_TLS_SAN", "coracle.example,192.0.2.7");
+        command
+    };
+    let early = timeout(DEADLINE, command(&["ready"]).output()).await??;
+    assert_eq!(early.status.code(), Some(1), "there is no kubeconfig yet");
+
+    let mut server = command(&["serve"]).stderr(Stdio::null()).spawn()?;
+    let becomes_ready = async {
+        loop {
+            let ready = command(&["ready"]).output().await?;
+            if ready.status.success() {
+                return anyhow::Ok(String::from_utf8(ready.stdout)?);
+            }
+            assert!(server.try_wait()?.is_none(), "it has ended: {}", String::from_utf8_lossy(&ready.stderr));
+        }
+    };
+    let line = timeout(DEADLINE, becomes_ready).await.context("it is not ready")??;
+    assert_eq!(line, format!("https://{address} is ready\n"));
+    for name in ["coracle.example", "192.0.2.7"] {
+        let mut config = config(&kubeconfig).await?;
+        config.tls_server_name = Some(name.to_owned());
+        let version = kube::Client::try_from(config)?.apiserver_version().await;
+        version.with_context(|| format!("the certificate is not for {name}"))?;
+    }
+    // Both the data directory and the address are taken, and `run` has its own.
+    let script = r#"grep -F "server: https://127.0.0.1:" "$KUBECONFIG""#;
+    let beside = timeout(DEADLINE, command(&["run", "--", "sh", "-c", script]).output()).await??;
+    assert!(beside.status.success(), "{}", String::from_utf8_lossy(&beside.stderr));
+    let printed = timeout(DEADLINE, command(&["kubeconfig"]).output()).await??;
+    assert_eq!(printed.stdout, fs::read(&kubeconfig)?);
+    server.kill().await?;
+
+    let late = timeout(DEADLINE, command(&["ready"]).output()).await??;
+    let stderr = String::from_utf8(late.stderr)?;
+    assert_eq!(late.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with(&format!("coracle: cannot reach https://{address}")), "{stderr}");
+
+    let wrong = command(&["serve"]).env("CORACLE_LISTEN", "here").output();
+    let stderr = String::from_utf8(timeout(DEADLINE, wrong).await??.stderr)?;
+    assert!(stderr.starts_with("coracle: invalid value 'here' for CORACLE_LISTEN: "), "{stderr}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_version_is_one_line() -> Result<()> {
     let directory = TempDir::new()?;

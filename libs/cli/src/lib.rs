@@ -12,6 +12,7 @@ mod port_holder;
 mod problems;
 mod process;
 mod range;
+mod ready;
 mod run;
 
 use std::fmt::Display;
@@ -80,6 +81,10 @@ pub fn main(kinds: Kinds) -> ExitCode {
                 Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
+        Command::Ready { kubeconfig, log } => block_on(log, async {
+            println!("{} is ready", ready::check(kubeconfig.as_deref()).await?);
+            Ok(ExitCode::SUCCESS)
+        }),
         Command::Check { data_dir } => check(&data_dir, kinds),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })

@@ -46,8 +46,17 @@ pub enum Command {
     Controllers(Controllers),
     /// Prints the kubeconfig of the control plane in a data directory.
     Kubeconfig {
-        #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+        /// The data directory of its `serve`.
+        #[arg(long, value_name = "DIR", default_value = DATA_DIR, env = "CORACLE_DATA_DIR", hide_env_values = true)]
         data_dir: PathBuf,
+    },
+    /// Succeeds if a running control plane is ready: for health checks of containers, and for scripts.
+    Ready {
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
     },
     /// Checks the store in a data directory that no server uses, without changing it. Prints what is wrong, a line each.
     Check {

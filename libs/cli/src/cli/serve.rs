@@ -93,8 +93,7 @@ impl Serve {
     pub fn options(&self) -> Result<Options, String> {
         let mut options = self.options.0.clone();
         for flag in &self.defaults {
-            let default = flag.usage.serve_default.unwrap_or_default();
-            (flag.set)(&mut options, &[default.into()])?;
+            set_default(flag, &mut options)?;
         }
         if self.data.ephemeral {
             options.data_dir = None;
@@ -106,7 +105,8 @@ impl Serve {
         Ok(options)
     }
 
-    /// The same flags with the defaults of `run`: no data is kept, and any free port is used, unless flags say otherwise.
+    /// The same flags with the defaults of `run`: no data is kept, and any free port is used, unless flags say otherwise. The environment
+    /// of a server beside it says nothing.
     pub fn for_run(mut self) -> Serve {
         self.defaults.clear();
         self
@@ -120,5 +120,16 @@ impl Serve {
     /// The file for the kubeconfig that the flags name; None for the default.
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         self.file.kubeconfig.clone()
+    }
+}
+
+/// Sets an option to the default of `serve`: the value of its environment variable, or else the one that is declared.
+fn set_default(flag: &Flag<Options>, options: &mut Options) -> Result<(), String> {
+    // Files of variables leave out a value by an empty one.
+    let given = |name: &&str| std::env::var_os(name).filter(|value| !value.is_empty());
+    match flag.usage.serve_environment.and_then(|name| Some((name, given(&name)?))) {
+        Some((name, value)) => (flag.set)(options, std::slice::from_ref(&value))
+            .map_err(|why| format!("invalid value '{}' for {name}: {why}", value.display())),
+        None => (flag.set)(options, &[flag.usage.serve_default.unwrap_or_default().into()]),
     }
 }

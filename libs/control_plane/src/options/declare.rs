@@ -60,7 +60,13 @@ impl<S: Declared> Flag<S> {
         let default = (self.write)(&S::default());
         match self.usage.serve_default {
             None => default,
-            Some(serve) => Some(format!("{serve}; of `run`: {}", default.as_deref().unwrap_or("nowhere"))),
+            Some(serve) => {
+                let serve = match self.usage.serve_environment {
+                    Some(variable) => format!("{variable}, or {serve}"),
+                    None => serve.to_owned(),
+                };
+                Some(format!("{serve}; of `run`: {}", default.as_deref().unwrap_or("nowhere")))
+            }
         }
     }
 }
@@ -76,6 +82,8 @@ pub struct Usage {
     pub serve_default: Option<&'static str>,
     /// The environment variable with the value, if the flag is not given.
     pub environment: Option<&'static str>,
+    /// The environment variable that replaces the default of `serve`, and means nothing to `run`.
+    pub serve_environment: Option<&'static str>,
     /// The flag without which this one is refused.
     pub needs: Option<&'static str>,
     /// The help, if it is not the documentation of the option.
@@ -83,16 +91,23 @@ pub struct Usage {
 }
 
 /// The usage of a flag of `coracle serve`.
-pub const SERVE: Usage =
-    Usage { serve: true, drop_in: false, serve_default: None, environment: None, needs: None, help: None };
+pub const SERVE: Usage = Usage {
+    serve: true,
+    drop_in: false,
+    serve_default: None,
+    environment: None,
+    serve_environment: None,
+    needs: None,
+    help: None,
+};
 /// The usage of a flag of the drop-in `kube-apiserver`.
 pub const DROP_IN: Usage = Usage { serve: false, drop_in: true, ..SERVE };
 /// The usage of a flag of both.
 pub const BOTH: Usage = Usage { drop_in: true, ..SERVE };
 
 impl Usage {
-    pub(crate) const fn with_serve_default(self, text: &'static str) -> Usage {
-        Usage { serve_default: Some(text), ..self }
+    pub(crate) const fn with_serve_default(self, text: &'static str, variable: &'static str) -> Usage {
+        Usage { serve_default: Some(text), serve_environment: Some(variable), ..self }
     }
 
     pub(crate) const fn with_environment(self, variable: &'static str) -> Usage {

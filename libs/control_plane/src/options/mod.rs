@@ -61,12 +61,12 @@ options! {
     pub struct Options, docs option_doc {
         /// Where the data is kept.
         data_dir: Option<PathBuf> = None,
-            "data-dir" "DIR" as File, SERVE.with_serve_default(DATA_DIR);
+            "data-dir" "DIR" as File, SERVE.with_serve_default(DATA_DIR, "CORACLE_DATA_DIR");
         /// The etcd cluster that stores all objects; None for a store of our own.
         etcd: Option<Etcd> = None;
         /// The address to serve on; port 0 is any free one.
         listen: SocketAddr = ([127, 0, 0, 1], 0).into(),
-            "listen" "ADDRESS" as Listen, SERVE.with_serve_default(SERVE_LISTEN).with_help(
+            "listen" "ADDRESS" as Listen, SERVE.with_serve_default(SERVE_LISTEN, "CORACLE_LISTEN").with_help(
                 "The address to serve on; port 0 is any free one, and a port alone is of 127.0.0.1.",
             );
         /// The name of the cluster, its user and its context in a kubeconfig.
@@ -74,7 +74,9 @@ options! {
             "name" "NAME" as Parsed, SERVE;
         /// Another name or address for the server's certificate.
         tls_san: Vec<String> = Vec::new(),
-            "tls-san" "NAME" as Each, SERVE;
+            "tls-san" "NAME" as List, SERVE.with_environment("CORACLE_TLS_SAN").with_help(
+                "Another name or address for the server's certificate, or several: NAME,NAME; may be repeated.",
+            );
         /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if not by its EndpointSlices:
         /// NAMESPACE/NAME=https://HOST:PORT.
         webhook_service_urls: Vec<ServiceUrl> = Vec::new(),

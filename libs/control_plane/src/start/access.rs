@@ -104,9 +104,15 @@ fn signing_key(options: &Options) -> Result<SigningKey, Error> {
 }
 
 fn certificates(options: &Options, clock: &Clock) -> Result<Certificates, Error> {
+    let mut names = options.tls_san.clone();
+    let address = options.listen.ip();
+    if !address.is_unspecified() {
+        // The kubeconfig names it.
+        names.push(address.to_string());
+    }
     let mut certificates = match &options.data_dir {
-        None => Certificates::ephemeral(&options.tls_san, clock)?,
-        Some(directory) => Certificates::in_folder(&directory.join("pki"), &options.tls_san, clock)?,
+        None => Certificates::ephemeral(&names, clock)?,
+        Some(directory) => Certificates::in_folder(&directory.join("pki"), &names, clock)?,
     };
     if let Some((certificate, key)) = &options.serving_files {
         certificates = certificates.with_serving_files(certificate, key)?;
