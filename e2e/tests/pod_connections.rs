@@ -168,7 +168,9 @@ async fn commands_answer_by_annotations_and_by_what_they_say() -> Result<()> {
 #[tokio::test]
 async fn a_shell_answers_the_lines_of_its_input() -> Result<()> {
     let mut scenario = Scenario::start(cluster()).await?;
-    scenario.run("web", json!({"sim.coracle.dev/exec": r#"{"ls *": {"stdout": "bin\n"}}"#}), json!({})).await?;
+    scenario
+        .run("web", json!({"sim.coracle.dev/exec": r#"{"ls *": {"stdout": "bin\n"}}"#}), json!({}))
+        .await?;
     let parameters = AttachParams::default().stdin(true);
     let mut process = scenario.pods().await?.exec("web", ["sh"], &parameters).await?;
     let mut stdin = process.stdin().context("stdin")?;
@@ -188,6 +190,41 @@ async fn a_command_ends_with_its_container() -> Result<()> {
     let process = scenario.pods().await?.exec("web", ["sleep", "infinity"], &parameters).await?;
     scenario.client.delete(&format!("{PODS}/web")).await?;
     assert_eq!(ended(process).await?, (String::new(), String::new(), 137));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_get_needs_the_right_of_a_post() -> Result<()> {
+    let mut scenario = Scenario::start(cluster()).await?;
+    scenario.run("web", json!({}), json!({})).await?;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let subresources = ["pods/exec", "pods/attach", "pods/portforward"];
+    let rule = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": subresources, "verbs": verbs}]);
+    scenario
+        .client
+        .create(&format!("{roles}/roles"), json!({"metadata": {"name": "dev"}, "rules": rule(&["get"])}))
+        .await?;
+    let binding = json!({
+        "metadata": {"name": "dev"}, "subjects": [{"kind": "User", "name": "dev"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dev"},
+    });
+    scenario.client.create(&format!("{roles}/rolebindings"), binding).await?;
+    let mut connection = scenario.cluster.endpoint().await?.connect().await?;
+    let dev = [("impersonate-user", Some("dev"))];
+    let paths = ["exec?command=true&stdout=true", "attach?stdout=true", "portforward"];
+    for path in paths {
+        let path = format!("{PODS}/web/{path}");
+        let response = connection.call("GET", &path, &dev, None).await?;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        ensure!(response.status == 403 && text.contains(r#"pods \"web\" is forbidden"#), "{path}: {text}");
+    }
+    scenario.client.patch(&format!("{roles}/roles/dev"), json!({"rules": rule(&["get", "create"])})).await?;
+    for path in paths {
+        let path = format!("{PODS}/web/{path}");
+        let response = connection.call("GET", &path, &dev, None).await?;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        ensure!(response.status == 400 && text.contains("Upgrade request required"), "{path}: {text}");
+    }
     Ok(())
 }
 

@@ -277,6 +277,11 @@ impl Registry {
         self.resources.load().iter().filter(|info| is_stored(info)).map(count).collect()
     }
 
+    /// The feature gates.
+    pub fn features(&self) -> &FeatureGates {
+        &self.features
+    }
+
     /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.clock

@@ -14,6 +14,7 @@ use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::jwt::SigningKey;
 use crate::registry::{Caller, Outcome, Registry, RequestBody, Target};
+use crate::request::Verb;
 use crate::request::options::{Query, WriteOptions};
 use crate::resource_info::{Connection, Subresource};
 
@@ -72,6 +73,10 @@ pub struct ActionRequest<'a> {
 pub struct ConnectRequest<'a> {
     /// The stored objects.
     pub registry: &'a Registry,
+    /// Decides what users may do.
+    pub authorizer: &'a Authorizer,
+    /// The verb that the client is authorized for, by the method.
+    pub verb: Verb,
     /// The object.
     pub target: &'a Target,
     /// The subresource.

@@ -138,10 +138,12 @@ impl Call<'_> {
         let connect = self.shared.extensions.connect.as_ref().filter(|_| takes(connection, self.method));
         let connect = connect.ok_or(Error::MethodNotAllowed)?;
         let target = self.target(&route.info)?;
-        let Shared { registry, closing, .. } = &**self.shared;
+        let Shared { registry, authorizer, closing, .. } = &**self.shared;
         let path = path_after_subresource(self.parts.uri.path(), self.request.in_namespace);
         let request = ConnectRequest {
             registry,
+            authorizer,
+            verb: self.request.verb,
             target: &target,
             subresource,
             connection,

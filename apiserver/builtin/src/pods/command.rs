@@ -164,6 +164,11 @@ impl Process {
             // A terminal says how large it is before anything is shown on it.
             within(FIRST_SIZE, resize.next()).await;
         }
+        let interrupted_outcome = match &self {
+            Process::Command { words, .. } => exited(INTERRUPTED, words),
+            // The client leaves, and the container goes on.
+            Process::Main | Process::Shell(_) => Outcome::Succeeded,
+        };
         // A shell reads the input itself.
         let (input, shell_input) = match self {
             Process::Shell(_) => (None, stdin),
@@ -177,7 +182,7 @@ impl Process {
             tokio::select! {
                 outcome = &mut work => break outcome?,
                 input = &mut input, if !is_read => match input {
-                    Input::Interrupted => return Some(exited(INTERRUPTED, &[])),
+                    Input::Interrupted => break interrupted_outcome,
                     Input::Ended => is_read = true,
                 },
                 _ = &mut resized, if !is_resized => is_resized = true,

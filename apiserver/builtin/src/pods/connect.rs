@@ -9,10 +9,15 @@ use std::sync::Arc;
 use coracle_apimachinery::field::{ErrorType, Errors, FieldError, Path};
 use coracle_apimachinery::names::{GroupKind, GroupResource};
 use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::request::Verb;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::resource_info::{Connection, Subresource, api_version};
 use coracle_apimachinery::{Error, Result};
-use coracle_apiserver::registry::{Registry, parse};
+use coracle_apiserver::access::UserInfo;
+use coracle_apiserver::access::authorize::{
+    Authorizer, Decision, RequestAttributes, ResourceTarget, Target as Attributes,
+};
+use coracle_apiserver::registry::{Registry, Target, parse};
 use coracle_apiserver::serve::{Connect, ConnectRequest, Connected};
 use coracle_behavior::Profile;
 use futures::FutureExt;
@@ -24,6 +29,9 @@ use super::log::{self, Follower, LogOptions};
 use super::proxy::ProxiedName;
 use super::{port_forward, proxy};
 use crate::forwarding::ForwardAccess;
+
+/// The gate by which a GET needs the right of a POST. Source: `pkg/registry/core/pod/rest/authorize.go`.
+const CREATE_PERMISSION: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
 
 /// Answers requests for connections to pods, services and nodes.
 ///
@@ -41,13 +49,29 @@ pub fn connect(profile: Profile, access: Arc<ForwardAccess>) -> Connect {
 /// # Errors
 /// 501 where a real server would now talk to a kubelet, and nothing says what that would answer.
 async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &ForwardAccess) -> Result<Connected> {
-    let ConnectRequest { registry, target, subresource, connection, query, headers, path, caller } = request;
+    let ConnectRequest {
+        registry,
+        authorizer,
+        verb,
+        target,
+        subresource,
+        connection,
+        query,
+        headers,
+        path,
+        caller,
+    } = request;
     match connection {
         Connection::Log => check_log_options(&target.name, query)?,
         _ => {
             let mut options = options(subresource, connection, query, path);
             registry.admit_connect(target, &subresource.name, &mut options, caller).await?;
         }
+    }
+    // A GET opens a WebSocket, and does what a POST does.
+    let enters = matches!(connection, Connection::Exec | Connection::Attach | Connection::PortForward);
+    if enters && verb != Verb::Create && registry.features().is_enabled(CREATE_PERMISSION) {
+        may_create(authorizer, caller.user, target, &subresource.name)?;
     }
     let named = match connection {
         Connection::Proxy => ProxiedName::parse(&target.name),
@@ -94,6 +118,21 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
             port_forward::connect(&object, behavior, access, query, headers)
         }
         Connection::Proxy => proxy::of_pod(registry, &object, &named, access).map(Connected::Proxy),
+    }
+}
+
+/// Checks that a user may create connections of a kind.
+///
+/// # Errors
+/// 403 if they may not.
+fn may_create(authorizer: &Authorizer, user: &UserInfo, target: &Target, subresource: &str) -> Result<()> {
+    let GroupResource { group, resource } = &target.info.group_resource;
+    let Target { namespace, name, .. } = target;
+    let attributes = ResourceTarget { group, resource, subresource, namespace, name };
+    let request = RequestAttributes { verb: Verb::Create.as_str(), target: Attributes::Resource(attributes) };
+    match authorizer.decide(user, &request) {
+        Decision { allowed: true, .. } => Ok(()),
+        Decision { reason, .. } => Err(Error::forbidden(&target.info.group_resource, name, reason)),
     }
 }
 

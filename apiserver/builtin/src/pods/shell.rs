@@ -20,6 +20,8 @@ const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
 const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
 /// The longest line, in bytes. The rest of a longer one is left out.
 const LONGEST_LINE: usize = 4 << 10;
+/// The longest script of lines that follow each other, in bytes: all of them are read again for each line.
+const LONGEST_SCRIPT: usize = 16 << 10;
 /// The bytes of input that are kept while a line is executed.
 const MOST_PENDING: usize = 64 << 10;
 /// The exit code of a program that is not found.
@@ -138,7 +140,8 @@ impl Shell {
         }
         let script = format!("{}{line}\n", self.session.script);
         let marked = ["sh", "-c", &format!("{script}echo {MARK}")].map(str::to_owned);
-        match self.behavior.follow(&self.pod, &self.container, &marked, self.started) {
+        let follow = || self.behavior.follow(&self.pod, &self.container, &marked, self.started);
+        match (script.len() <= LONGEST_SCRIPT).then(follow).flatten() {
             Some(execution) => self.session.after(script, execution),
             None => {
                 let stderr =
