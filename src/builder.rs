@@ -126,6 +126,12 @@ impl Builder {
         self
     }
 
+    #[doc = option_doc!(testing_api)]
+    pub fn testing_api(mut self, is_served: bool) -> Builder {
+        self.0.testing_api = Some(is_served);
+        self
+    }
+
     #[doc = option_doc!(allow_forward)]
     pub fn allow_forward(mut self, addresses: ForwardAddresses) -> Builder {
         self.0.allow_forward = Some(addresses);

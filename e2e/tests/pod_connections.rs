@@ -285,24 +285,13 @@ async fn proxies_pass_requests_on_to_these_processes() -> Result<()> {
         list["items"].as_array().into_iter().flatten().any(|slice| slice["endpoints"][0].is_object())
     };
     scenario.client.until(slices, is_ready).await?;
-    let pod = scenario.client.get(&format!("{PODS}/web")).await?;
-    let ip = pod["status"]["podIP"].as_str().context("an address")?.to_owned();
+    let host = scenario.cluster.config().await?.cluster_url.authority().context("a host")?.to_string();
     for (method, path, body, want) in [
-        ("GET", format!("{PODS}/web/proxy/a/b?c=d"), None, format!("GET /a/b?c=d {ip}:8080 - ")),
-        ("GET", format!("{PODS}/web:8080/proxy/"), None, format!("GET / {ip}:8080 - ")),
-        (
-            "PUT",
-            format!("{PODS}/http:web:8080/proxy/x"),
-            Some(json!("y")),
-            format!("PUT /x {ip}:8080 - \"y\""),
-        ),
-        ("GET", format!("{SERVICES}/web:80/proxy/x"), None, "GET /x web.default.svc:80 - ".to_owned()),
-        (
-            "POST",
-            format!("{SERVICES}/web:http/proxy/x"),
-            Some(json!(1)),
-            "POST /x web.default.svc:80 - 1".to_owned(),
-        ),
+        ("GET", format!("{PODS}/web/proxy/a/b?c=d"), None, format!("GET /a/b?c=d {host} - ")),
+        ("GET", format!("{PODS}/web:8080/proxy/"), None, format!("GET / {host} - ")),
+        ("PUT", format!("{PODS}/http:web:8080/proxy/x"), Some(json!("y")), format!("PUT /x {host} - \"y\"")),
+        ("GET", format!("{SERVICES}/web:80/proxy/x"), None, format!("GET /x {host} - ")),
+        ("POST", format!("{SERVICES}/web:http/proxy/x"), Some(json!(1)), format!("POST /x {host} - 1")),
     ] {
         let got = scenario.request(method, &path, body).await?;
         assert_eq!(got, (200, want), "{method} {path}");
@@ -365,6 +354,59 @@ async fn processes_that_are_not_allowed_are_not_reached() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Whoever may create Services must not reach by their proxies what they could not reach otherwise.
+#[tokio::test]
+async fn proxies_of_services_reach_allowed_addresses_alone() -> Result<()> {
+    let server = http_server().await?;
+    let service = |annotations: Value, spec: Value| {
+        let mut full = json!({"ports": [{"port": 80}]});
+        full.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
+        json!({"metadata": {"name": "s", "annotations": annotations}, "spec": full})
+    };
+    let slice = json!({
+        "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}}, "addressType": "IPv4",
+        "ports": [{"port": server.port()}], "endpoints": [{"addresses": ["192.0.2.1"]}],
+    });
+    let url = |host: &str| json!({"coracle.dev/service-url": format!("https://{host}:{}", server.port())});
+    let external = |host: &str| json!({"type": "ExternalName", "externalName": host});
+    let (refused, not_a_name) =
+        ("--allow-forward does not name its address", "proxies know addresses, and no names");
+    for (case, service, slice, want) in [
+        ("a URL", service(url("127.0.0.1"), json!({})), None, refused),
+        ("a local name", service(url("localhost"), json!({})), None, refused),
+        ("a name", service(url("metadata.example"), json!({})), None, not_a_name),
+        ("another host", service(json!({}), external("metadata.example")), None, not_a_name),
+        ("endpoints", service(json!({}), json!({})), Some(slice), refused),
+    ] {
+        let mut scenario =
+            Scenario::start(cluster().flag("--allow-forward", "none").flag("--nodes", "0")).await?;
+        scenario.client.create(SERVICES, service).await?;
+        if let Some(slice) = slice {
+            let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+            scenario.client.create(slices, slice).await?;
+        }
+        let (code, text) = scenario.request("GET", &format!("{SERVICES}/s:80/proxy/"), None).await?;
+        ensure!(code == 503 && text.contains(want), "{case}: {code} {text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn port_forward_ends_with_its_pod() -> Result<()> {
+    let mut scenario = Scenario::start(cluster()).await?;
+    let echo = echo_server().await?;
+    scenario.run("web", json!({"sim.coracle.dev/forward": format!("80={echo}")}), json!({})).await?;
+    let mut forwarder = timeout(DEADLINE, scenario.pods().await?.portforward("web", &[80])).await??;
+    let mut stream = forwarder.take_stream(80).context("a stream")?;
+    let mut greeting = [0; 6];
+    timeout(DEADLINE, stream.read_exact(&mut greeting)).await??;
+    scenario.client.delete(&format!("{PODS}/web")).await?;
+    let mut rest = Vec::new();
+    // However the client reports the end, there is one.
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut rest)).await?;
     Ok(())
 }
 

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use http::HeaderMap;
+use http::request::Parts;
+use http::{HeaderMap, Response};
 
+use super::body::Body;
 use super::proxy::Upstream;
 use super::upgrade::ServeUpgraded;
 use crate::Result;
+use crate::access::UserInfo;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::jwt::SigningKey;
@@ -25,8 +28,31 @@ pub struct Extensions {
     pub actions: &'static [&'static [ActionDeclaration]],
     /// Answers requests for connections. None: there are no subresources for these.
     pub connect: Option<Connect>,
+    /// Paths that are none of Kubernetes'.
+    pub paths: Option<Paths>,
     /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
+}
+
+/// Paths that are none of Kubernetes'. Authorization decides about them as about any path.
+#[derive(Clone)]
+pub struct Paths {
+    /// The beginning of each of them.
+    pub prefix: &'static str,
+    /// Responds to a request.
+    pub respond: Arc<dyn for<'a> Fn(PathRequest<'a>) -> Result<Response<Body>> + Send + Sync>,
+}
+
+/// A request for a path.
+pub struct PathRequest<'a> {
+    /// The head of the request.
+    pub parts: &'a Parts,
+    /// The path, percent-decoded.
+    pub path: &'a str,
+    /// The options in the query.
+    pub query: &'a Query,
+    /// The client.
+    pub user: &'a UserInfo,
 }
 
 /// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a request for a token.

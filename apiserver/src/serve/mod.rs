@@ -69,7 +69,8 @@ pub use api::{Api, Config};
 pub use backup::BACKUP_PATH;
 pub use body::Body;
 pub use extensions::{
-    Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, Extensions,
+    Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, Extensions, PathRequest,
+    Paths,
 };
 pub use goaway::GoawayChance;
 pub use proxy::Upstream;

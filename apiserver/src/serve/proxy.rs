@@ -10,7 +10,7 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
@@ -102,7 +102,7 @@ pub struct Upstream {
 ///
 /// # Errors
 /// 503 if there is no response.
-pub async fn pass_on(
+pub async fn request_upstream(
     registry: &Registry,
     upstream: &Upstream,
     parts: &Parts,
@@ -115,7 +115,8 @@ pub async fn pass_on(
     };
     let prefix = parts.uri.path().strip_suffix(path).unwrap_or_default();
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    if path.is_empty() && upgrade_of(parts).is_none() {
+    let reads = parts.method == Method::GET || parts.method == Method::HEAD;
+    if path.is_empty() && reads && upgrade_of(parts).is_none() {
         // Relative links of the page would lead elsewhere.
         let location = HeaderValue::from_str(&format!("{prefix}/{query}")).map_err(|error| failed(&error))?;
         let mut redirect = Response::new(Body::empty());
@@ -128,8 +129,9 @@ pub async fn pass_on(
     let request = Request::builder().method(&parts.method).uri(url).body(Full::new(body));
     let mut request = request.map_err(|error| failed(&error))?;
     *request.headers_mut() = passed_on(&parts.headers);
+    // The client's address is not passed on, and what it says of itself is no address.
+    request.headers_mut().remove("x-forwarded-for");
     for (name, value) in [
-        (header::HOST, upstream.host.as_str()),
         (HeaderName::from_static("x-forwarded-proto"), "https"),
         (HeaderName::from_static("x-forwarded-uri"), parts.uri.path()),
     ] {
@@ -138,6 +140,8 @@ pub async fn pass_on(
     }
     if let Some(host) = parts.headers.get(header::HOST) {
         request.headers_mut().insert("x-forwarded-host", host.clone());
+        // As `UpgradeAwareHandler` without `UseLocationHost`.
+        request.headers_mut().insert(header::HOST, host.clone());
     }
     let upgrade = upgrade_of(parts);
     if upgrade.is_some() {
@@ -150,14 +154,14 @@ pub async fn pass_on(
     let mut response =
         response.ok_or_else(|| failed(&"the server switched protocols although nobody asked for it"))?;
     let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
-    if let Some(location) = location.and_then(|location| behind(prefix, location, upstream)) {
+    if let Some(location) = location.and_then(|location| proxied_location(prefix, location, upstream)) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
 }
 
 /// A location of another server, as clients of this one reach it. None: it is left as it is.
-fn behind(prefix: &str, location: &str, upstream: &Upstream) -> Option<HeaderValue> {
+fn proxied_location(prefix: &str, location: &str, upstream: &Upstream) -> Option<HeaderValue> {
     let uri: http::Uri = location.parse().ok()?;
     let mut addresses = upstream.destination.addresses.iter();
     let is_own = uri.authority().is_none_or(|authority| {
@@ -199,8 +203,14 @@ fn unavailable(text: &str) -> Response<Body> {
 /// The headers that are passed on. A client cannot name a user by headers, and an impersonation has taken place already.
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
     let names_a_user = |name: &str| name.starts_with("x-remote-") || name.starts_with("impersonate-");
+    // Those that the sender names are between two neighbours, too.
+    let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<&str> = named.flat_map(|value| value.split(',')).map(str::trim).collect();
     let is_passed_on = |name: &HeaderName| {
-        !NOT_PASSED_ON.contains(name) && name != "keep-alive" && !names_a_user(name.as_str())
+        !NOT_PASSED_ON.contains(name)
+            && name != "keep-alive"
+            && !names_a_user(name.as_str())
+            && !named.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()))
     };
     let headers = headers.iter().filter(|(name, _)| is_passed_on(name));
     headers.map(|(name, value)| (name.clone(), value.clone())).collect()

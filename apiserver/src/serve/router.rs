@@ -10,8 +10,10 @@ use super::api::Shared;
 use super::backup::{BACKUP_PATH, backup};
 use super::call::Call;
 use super::exchange::{MeasuredRequest, RequestContext};
+use super::extensions::PathRequest;
 use super::layers::labels;
 use super::{Body, proxy, respond};
+use crate::access::UserInfo;
 use crate::aggregator::RemoteApi;
 use crate::background::in_background;
 use crate::request::Verb;
@@ -39,7 +41,7 @@ pub async fn respond(
     let request = match &context.info {
         RequestInfo::Resource(request) => request,
         RequestInfo::Path { path, .. } => {
-            let respond = async { respond_to_path(shared, &context, path) };
+            let respond = async { respond_to_path(shared, &context, &user, path) };
             // Generating an OpenAPI document takes long, and is done once.
             return match shared.discovery.is_generated(parts) {
                 true => respond.await,
@@ -78,7 +80,12 @@ fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, 
 }
 
 /// Responds to a path that is no resource.
-fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Result<Response<Body>> {
+fn respond_to_path(
+    shared: &Shared,
+    context: &RequestContext,
+    user: &UserInfo,
+    path: &str,
+) -> Result<Response<Body>> {
     if let Some(response) = shared.health.respond(path, &context.query) {
         return Ok(response.map(Body::from));
     }
@@ -93,6 +100,10 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
     }
     if path == BACKUP_PATH && context.parts.method == Method::GET {
         return Ok(backup(&shared.registry));
+    }
+    if let Some(paths) = shared.extensions.paths.as_ref().filter(|paths| path.starts_with(paths.prefix)) {
+        let RequestContext { parts, query, .. } = context;
+        return (paths.respond)(PathRequest { parts, path, query, user });
     }
     match shared.discovery.respond(&context.parts, shared.registry.now()) {
         Some(response) => Ok(response?.map(Body::from)),

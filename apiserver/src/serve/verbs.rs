@@ -171,7 +171,10 @@ impl Call<'_> {
             }
             Connected::Proxy(upstream) => {
                 let body = self.body.clone()?;
-                return Box::pin(proxy::pass_on(registry, &upstream, self.parts, path, body, closing)).await;
+                return Box::pin(proxy::request_upstream(
+                    registry, &upstream, self.parts, path, body, closing,
+                ))
+                .await;
             }
             Connected::Text { text, follows } => (text, follows),
         };

@@ -11,12 +11,13 @@ use serde::Deserialize;
 use crate::glob::matches;
 use crate::overrides::duration;
 
-/// The longest command that is looked up, in bytes.
-const LONGEST_COMMAND: usize = 4 << 10;
+/// The longest command that is looked up, in bytes. With the limits of patterns it bounds a lookup, which takes as long as the product of the
+/// three at worst.
+const LONGEST_COMMAND: usize = 1 << 10;
 /// The longest pattern, in bytes.
-const LONGEST_PATTERN: usize = 512;
+const LONGEST_PATTERN: usize = 256;
 /// The most patterns of an annotation.
-const MOST: usize = 256;
+const MOST: usize = 64;
 /// The exit codes of processes.
 const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 
@@ -80,7 +81,7 @@ impl FromStr for Answers {
             "not a JSON object from commands to answers such as {\"date\": {\"stdout\": \"today\"}}";
         let written: BTreeMap<String, Written> = serde_json::from_str(text).map_err(|_| EXPECTED)?;
         if written.len() > MOST || written.keys().any(|pattern| pattern.len() > LONGEST_PATTERN) {
-            return Err("more than 256 commands, or one of more than 512 bytes");
+            return Err("more than 64 commands, or one of more than 256 bytes");
         }
         let answer = |(pattern, written): (String, Written)| {
             let Written { stdout, stdout_base64, stderr, exit_code, after } = written;

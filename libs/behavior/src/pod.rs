@@ -145,8 +145,8 @@ impl PodBehavior {
     }
 
     /// The probe by which a container is killed.
-    pub fn failing_life(&self, container: &Container) -> Option<FailingProbe> {
-        FailingProbe::of_life(&self.answers, container)
+    pub fn failing_liveness_or_startup(&self, container: &Container) -> Option<FailingProbe> {
+        FailingProbe::of_liveness_or_startup(&self.answers, container)
     }
 
     /// The address that a port leads to.

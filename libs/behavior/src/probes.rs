@@ -29,7 +29,7 @@ impl FailingProbe {
     }
 
     /// The probe by which a container is killed: before it has started, or afterwards.
-    pub fn of_life(answers: &Answers, container: &Container) -> Option<FailingProbe> {
+    pub fn of_liveness_or_startup(answers: &Answers, container: &Container) -> Option<FailingProbe> {
         let startup = failing(answers, container, "Startup", container.startup_probe.as_ref());
         startup.or_else(|| failing(answers, container, "Liveness", container.liveness_probe.as_ref()))
     }
@@ -73,7 +73,7 @@ mod tests {
         };
         let exec = |command: &str| json!({"exec": {"command": [command]}});
         let life = |probes: Value| {
-            FailingProbe::of_life(&answers, &container(probes))
+            FailingProbe::of_liveness_or_startup(&answers, &container(probes))
                 .map(|probe| format!("{} {} {}", probe.kind, probe.output, probe.after.as_secs()))
         };
         let timed = json!({"exec": {"command": ["check"]}, "initialDelaySeconds": 5, "periodSeconds": 2, "failureThreshold": 1});

@@ -4,6 +4,7 @@
 
 mod backup;
 mod cli;
+mod clock;
 mod controller_manager;
 mod envtest;
 mod kept_log;
@@ -86,6 +87,9 @@ pub fn main(kinds: Kinds) -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }),
         Command::Check { data_dir } => check(&data_dir, kinds),
+        Command::Clock { limit, kubeconfig, log } => block_on(log, async {
+            clock::print(kubeconfig.as_deref(), limit).await.map(|()| ExitCode::SUCCESS)
+        }),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
         }

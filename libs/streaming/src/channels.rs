@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use crate::session::{self, Driver, Outgoing, Session};
+use crate::session::{self, Driver, Outgoing, Session, unless_stalled};
 
 /// The largest message that a client may send, in bytes.
 pub(crate) const LARGEST_MESSAGE: usize = 1 << 20;
@@ -80,22 +80,23 @@ where
             let Some((channel, data)) = decode(message, base64) else { continue };
             if channel == CLOSE && has_close {
                 data.first().and_then(|channel| streams.remove(channel));
-            } else if let Some(chunks) = streams.get(&channel).filter(|_| !data.is_empty()) {
-                // A handler that reads no more does not end the connection.
-                let _ = chunks.send(data).await;
+            } else if let Some(stream) = streams.get(&channel)
+                && stream.put(data).await.is_err()
+            {
+                return;
             }
         }
     };
     let write = async move |mut frames: tokio::sync::mpsc::Receiver<Outgoing>| {
         for (channel, data) in greeting {
-            if outgoing.send(encode(channel, &data, base64)).await.is_err() {
+            if !matches!(unless_stalled(outgoing.send(encode(channel, &data, base64))).await, Ok(Ok(()))) {
                 return;
             }
         }
         while let Some(frame) = frames.recv().await {
             let Outgoing::Data(channel, data) = frame else { continue };
             let channel = u8::try_from(channel).unwrap_or(CLOSE);
-            if outgoing.send(encode(channel, &data, base64)).await.is_err() {
+            if !matches!(unless_stalled(outgoing.send(encode(channel, &data, base64))).await, Ok(Ok(()))) {
                 return;
             }
         }

@@ -12,7 +12,7 @@ use crate::{spdy, tunnel};
 
 /// The connections of which only one of two streams is open. The oldest is dropped for another one.
 const MOST_PENDING: usize = 64;
-/// The ports that a request may name, as channels are numbered by bytes.
+/// The ports that a request may name where they are agreed upon beforehand: channels are numbered by bytes.
 const MOST_PORTS: usize = 64;
 
 const DATA: &str = "data";

@@ -138,6 +138,13 @@ impl Handshake {
     }
 }
 
+impl Handshake {
+    /// Whether the ports of port-forward are agreed upon beforehand, so that the request has to name them.
+    pub fn needs_ports(&self) -> bool {
+        matches!(self.transport, Transport::Channels { .. })
+    }
+}
+
 /// A protocol by its name.
 type Protocol = (&'static str, Transport, Version);
 

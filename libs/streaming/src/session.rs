@@ -2,9 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use tokio::sync::mpsc;
 
 /// The chunks of a stream that wait to be read.
@@ -13,8 +16,10 @@ const QUEUED_CHUNKS: usize = 8;
 const QUEUED_FRAMES: usize = 16;
 /// The streams that wait to be accepted.
 const QUEUED_STREAMS: usize = 16;
-/// The longest chunk that is written at once, in bytes.
-const LONGEST_CHUNK: usize = 32 << 10;
+/// The longest chunk that is queued, in bytes.
+pub(crate) const LONGEST_CHUNK: usize = 16 << 10;
+/// The time for which one side may take nothing of what the other one has sent.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The time that the peer has to take what was written at the end, and to close its side.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -31,35 +36,79 @@ pub struct Closed;
 
 /// The incoming half of a stream.
 #[derive(Debug)]
-pub struct Receiver(mpsc::Receiver<Bytes>);
+pub struct Receiver {
+    chunks: mpsc::Receiver<Bytes>,
+    is_reset: Arc<AtomicBool>,
+}
 
 impl Receiver {
-    /// The incoming half, and where its chunks are put.
-    pub(crate) fn new() -> (mpsc::Sender<Bytes>, Receiver) {
-        let (sender, receiver) = mpsc::channel(QUEUED_CHUNKS);
-        (sender, Receiver(receiver))
-    }
-
     /// The next bytes; None at the end of the stream.
     pub async fn next(&mut self) -> Option<Bytes> {
-        self.0.recv().await
+        self.chunks.recv().await
+    }
+
+    /// Whether the client ended the stream in both directions.
+    pub fn is_reset(&self) -> bool {
+        self.is_reset.load(Ordering::Relaxed)
     }
 }
+
+/// The end of a stream at which the chunks of the client are put.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    chunks: mpsc::Sender<Bytes>,
+    is_reset: Arc<AtomicBool>,
+}
+
+impl Incoming {
+    /// Puts bytes into the queue of a stream. A handler that reads no more is no error.
+    ///
+    /// # Errors
+    /// The handler has not read for a long time, so that nothing else of the client can be read either.
+    pub async fn put(&self, mut data: Bytes) -> Result<(), Stalled> {
+        while !data.is_empty() {
+            let chunk = data.split_to(data.len().min(LONGEST_CHUNK));
+            if within(STALL_TIMEOUT, self.chunks.send(chunk)).await.ok_or(Stalled)?.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the handler reads no more.
+    pub fn is_closed(&self) -> bool {
+        self.chunks.is_closed()
+    }
+
+    /// Ends the stream in both directions.
+    pub fn reset(self) {
+        self.is_reset.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One side has taken nothing for a long time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing was taken for {} s", STALL_TIMEOUT.as_secs())]
+pub(crate) struct Stalled;
 
 /// The outgoing half of a stream.
 #[derive(Clone, Debug)]
 pub struct Sender {
     stream: u32,
     frames: mpsc::Sender<Outgoing>,
+    is_reset: Arc<AtomicBool>,
 }
 
 impl Sender {
     /// Sends bytes, once there is a place for them.
     ///
     /// # Errors
-    /// The client closed the connection.
+    /// The client closed the connection or the stream.
     pub async fn send(&self, mut data: Bytes) -> Result<(), Closed> {
         while !data.is_empty() {
+            if self.is_reset.load(Ordering::Relaxed) {
+                return Err(Closed);
+            }
             let chunk = data.split_to(data.len().min(LONGEST_CHUNK));
             self.frames.send(Outgoing::Data(self.stream, chunk)).await.map_err(|_| Closed)?;
         }
@@ -128,18 +177,30 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Opens a stream, and returns where its chunks are put.
-    pub async fn open(&self, id: u32, headers: Vec<(String, String)>) -> Result<mpsc::Sender<Bytes>, Closed> {
-        let (chunks, receiver) = Receiver::new();
+    /// Opens a stream, and returns the end at which its chunks are put.
+    ///
+    /// # Errors
+    /// The session is over.
+    pub async fn open(&self, id: u32, headers: Vec<(String, String)>) -> Result<Incoming, Closed> {
+        let (sender, chunks) = mpsc::channel(QUEUED_CHUNKS);
+        let is_reset = Arc::<AtomicBool>::default();
         let frames = self.frames.upgrade().ok_or(Closed)?;
-        let stream = Stream { id, headers, receiver, sender: Sender { stream: id, frames } };
+        let stream = Stream {
+            id,
+            headers,
+            receiver: Receiver { chunks, is_reset: is_reset.clone() },
+            sender: Sender { stream: id, frames, is_reset: is_reset.clone() },
+        };
         self.opened.send(stream).await.map_err(|_| Closed)?;
-        Ok(chunks)
+        Ok(Incoming { chunks: sender, is_reset })
     }
 
-    /// Sends a frame of the connection itself.
-    pub async fn send(&self, frame: Outgoing) -> Result<(), Closed> {
-        self.frames.upgrade().ok_or(Closed)?.send(frame).await.map_err(|_| Closed)
+    /// Sends a frame of the connection itself. It is left out once the session is over.
+    pub async fn send(&self, frame: Outgoing) {
+        if let Some(frames) = self.frames.upgrade() {
+            // A writer that has failed ends the session.
+            let _ = frames.send(frame).await;
+        }
     }
 }
 
@@ -159,23 +220,36 @@ pub(crate) async fn run<R, W, H>(
 {
     let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
     let (opened, accepted) = mpsc::channel(QUEUED_STREAMS);
-    let mut read = pin!(read(Driver { opened, frames: frames.downgrade() }));
-    let mut write = pin!(write(queue));
+    // Fused, since the others are polled on after one has ended.
+    let mut read = pin!(read(Driver { opened, frames: frames.downgrade() }).fuse());
+    let mut write = pin!(write(queue).fuse());
     let handled = async move {
         // The handler's streams keep the queue open; so does this until the first of them is there.
         handle(Session { opened: accepted }).await;
         drop(frames);
     };
     let mut handled = pin!(handled);
-    tokio::select! {
-        // There is no client left that anything could be done for.
-        () = &mut read => return,
-        () = &mut write => return,
-        () = &mut handled => {}
+    let is_handled = tokio::select! {
+        () = &mut read => false,
+        // The client takes nothing any more.
+        () = &mut write => false,
+        () = &mut handled => true,
+    };
+    if !is_handled {
+        // What the client has sent before it left is handled.
+        let handled = async {
+            tokio::select! {
+                () = handled => {}
+                // One of them has ended already, so both together never do.
+                _ = async { tokio::join!(read, write) } => {}
+            }
+        };
+        within(CLOSE_TIMEOUT, handled).await;
+        return;
     }
     let is_written = tokio::select! {
         () = &mut read => return,
-        written = within(FLUSH_TIMEOUT, write) => written,
+        written = within(FLUSH_TIMEOUT, write) => written.is_some(),
     };
     if is_written {
         // What a peer still sends is read: closing a socket with unread data discards what is on its way to the peer.
@@ -183,8 +257,16 @@ pub(crate) async fn run<R, W, H>(
     }
 }
 
-/// Whether a future is done within a time.
+/// The output of a write to the client, which may take so long as the client reads anything.
+///
+/// # Errors
+/// It has read nothing for a long time.
+pub(crate) async fn unless_stalled<T>(write: impl Future<Output = T>) -> Result<T, Stalled> {
+    within(STALL_TIMEOUT, write).await.ok_or(Stalled)
+}
+
+/// The output of a future, if it is done within a time.
 #[expect(clippy::disallowed_methods, reason = "protects the server from clients that neither read nor close")]
-pub(crate) async fn within(limit: Duration, future: impl Future<Output = ()>) -> bool {
-    tokio::time::timeout(limit, future).await.is_ok()
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, future).await.ok()
 }

@@ -9,6 +9,7 @@ use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::session::unless_stalled;
 use crate::{channels, session};
 
 /// The bytes that are under way in one direction, and the longest message that is sent.
@@ -49,7 +50,8 @@ async fn copy<IO: AsyncRead + AsyncWrite + Unpin>(io: IO, near: DuplexStream) {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             }
-            if outgoing.send(Message::Binary(buffer.split().freeze())).await.is_err() {
+            let sent = unless_stalled(outgoing.send(Message::Binary(buffer.split().freeze()))).await;
+            if !matches!(sent, Ok(Ok(()))) {
                 return;
             }
         }

@@ -114,7 +114,7 @@ pub fn connect(
 
 impl ContainerTarget<'_> {
     /// The log of the container from now on, which ends with it. None if it is not running.
-    fn written_from_now_on(&self) -> Result<Option<BoxStream<'static, String>>> {
+    pub fn written_from_now_on(&self) -> Result<Option<BoxStream<'static, String>>> {
         let ContainerTarget { registry, target, pod, container, revision, profile } = *self;
         let options = LogOptions::from_now_on(container);
         let writer = log::Writer::of(registry, pod, profile)?;
@@ -136,7 +136,7 @@ impl ContainerTarget<'_> {
             .unwrap_or_default();
         let execution = behavior.answer(&spec, &words).or_else(|| behavior.follow(&pod, &spec, &words, now));
         if execution.is_none() && has_input && behavior.follows_commands() && is_shell(&words) {
-            return Ok(Process::Shell(Box::new(Shell::new(pod, spec, behavior, now))));
+            return Ok(Process::Shell(Box::new(Shell::new(pod, spec, behavior))));
         }
         let execution = execution.ok_or_else(|| {
             not_implemented(format!(
@@ -314,7 +314,7 @@ pub fn refuse(refusal: &Refusal) -> Result<Connected> {
     Ok(Connected::Refused { code, headers, text: format!("{refusal}\n") })
 }
 
-fn refused(code: u16, text: &str) -> Connected {
+pub fn refused(code: u16, text: &str) -> Connected {
     Connected::Refused { code, headers: HeaderMap::new(), text: format!("{text}\n") }
 }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use coracle_apimachinery::error::Status;
 use coracle_apimachinery::field::{ErrorType, Errors, FieldError, Path};
 use coracle_apimachinery::names::{GroupKind, GroupResource};
 use coracle_apimachinery::object_meta::ObjectMeta;
@@ -18,10 +19,11 @@ use coracle_apiserver::access::authorize::{
     Authorizer, Decision, RequestAttributes, ResourceTarget, Target as Attributes,
 };
 use coracle_apiserver::registry::{Registry, Target, parse};
-use coracle_apiserver::serve::{Connect, ConnectRequest, Connected};
+use coracle_apiserver::serve::{Connect, ConnectRequest, Connected, ServeUpgraded};
 use coracle_behavior::Profile;
 use futures::FutureExt;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::behavior::behavior_of;
 use super::command::{self, ContainerTarget, not_implemented};
@@ -29,6 +31,9 @@ use super::log::{self, Follower, LogOptions};
 use super::proxy::ProxiedName;
 use super::{port_forward, proxy};
 use crate::forwarding::ForwardAccess;
+
+/// The connections to pods at once: each may hold some megabytes.
+const MOST_CONNECTIONS: usize = 512;
 
 /// The gate by which a GET needs the right of a POST. Source: `pkg/registry/core/pod/rest/authorize.go`.
 const CREATE_PERMISSION: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
@@ -38,10 +43,37 @@ const CREATE_PERMISSION: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
 /// - `profile`: the behavior of pods that nothing else is said about
 /// - `access`: the addresses that their ports may lead to
 pub fn connect(profile: Profile, access: Arc<ForwardAccess>) -> Connect {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     Arc::new(move |request| {
-        let access = access.clone();
-        async move { perform(request, profile, &access).await }.boxed()
+        let (access, places) = (access.clone(), places.clone());
+        async move {
+            match perform(request, profile, &access).await? {
+                Connected::Streams { headers, serve } => {
+                    let place = places.try_acquire_owned().map_err(|_| too_many_connections())?;
+                    let serve: ServeUpgraded = Box::new(|connection| {
+                        async move {
+                            serve(connection).await;
+                            drop(place);
+                        }
+                        .boxed()
+                    });
+                    Ok(Connected::Streams { headers, serve })
+                }
+                connected => Ok(connected),
+            }
+        }
+        .boxed()
     })
+}
+
+fn too_many_connections() -> Error {
+    Error::Status(Box::new(Status {
+        code: 429,
+        reason: "TooManyRequests".into(),
+        message: format!("there are {MOST_CONNECTIONS} connections to pods already, please try again later"),
+        details: None,
+        continue_token: None,
+    }))
 }
 
 /// Admits and checks a request for a connection, and answers it.
@@ -84,7 +116,7 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
     let object = parse(&stored)?;
     match target.info.group_kind.kind.as_str() {
         "Pod" => {}
-        "Service" => return proxy::of_service(registry, &object, &named).map(Connected::Proxy),
+        "Service" => return proxy::service_upstream(registry, &object, &named, access).map(Connected::Proxy),
         _ => {
             let message = "proxy is not supported: nodes are simulated, and run no kubelet that would answer";
             return Err(not_implemented(message.to_owned()));
@@ -115,10 +147,24 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
         }
         Connection::PortForward => {
             let (_, behavior) = behavior_of(registry, &object, profile)?;
-            port_forward::connect(&object, behavior, access, query, headers)
+            let target =
+                |container| ContainerTarget { registry, target, pod: &object, container, revision, profile };
+            let names = container_names(&object);
+            let mut lives = names.iter().filter_map(|name| target(name).written_from_now_on().transpose());
+            let Some(life) = lives.next().transpose()? else {
+                let text = format!("unable to do port forwarding: pod {} is not running", object.name());
+                return Ok(command::refused(500, &text));
+            };
+            port_forward::connect(&object, behavior, access, life, query, headers)
         }
-        Connection::Proxy => proxy::of_pod(registry, &object, &named, access).map(Connected::Proxy),
+        Connection::Proxy => proxy::pod_upstream(registry, &object, &named, access).map(Connected::Proxy),
     }
+}
+
+/// The names of the containers of a pod.
+fn container_names(pod: &Value) -> Vec<&str> {
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
+    containers.filter_map(|container| container["name"].as_str()).collect()
 }
 
 /// Checks that a user may create connections of a kind.

@@ -12,7 +12,7 @@ use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::serve::{Connected, ServeUpgraded};
 use coracle_behavior::{FORWARD, PodBehavior};
 use coracle_streaming::{Forward, Forwards, Handshake, Purpose, serve_forwards};
-use futures::stream::FuturesUnordered;
+use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use http::HeaderMap;
 use serde_json::Value;
@@ -22,8 +22,10 @@ use tokio::net::TcpStream;
 use super::command::{not_implemented, refuse};
 use crate::forwarding::{ForwardAccess, PAGE, no_process};
 
-/// The connections of one client at once. Others wait.
+/// The connections of one client at once. Others are refused: if they waited, those that exist could not end.
 const MOST_CONNECTIONS: usize = 128;
+/// The ports that a request may name.
+const MOST_PORTS: usize = 64;
 /// The time in which a process has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The bytes that are read from a process at once.
@@ -31,12 +33,15 @@ const BUFFER: usize = 16 << 10;
 
 /// Connects a client to the ports of a pod.
 ///
+/// - `life`: a stream that ends with the pod
+///
 /// # Errors
 /// 400 for a request that asks for no upgrade, 501 if no process stands for any port of the pod.
 pub fn connect(
     pod: &Value,
     behavior: PodBehavior,
     access: &ForwardAccess,
+    mut life: BoxStream<'static, String>,
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Connected> {
@@ -51,10 +56,10 @@ pub fn connect(
             pod.name()
         )));
     }
-    let ports = query.all("ports").flat_map(|ports| ports.split(','));
-    let ports: Option<Vec<u16>> = ports.map(|port| port.parse().ok().filter(|port| *port > 0)).collect();
-    let ports =
-        ports.ok_or_else(|| Error::bad_request("unable to parse ports: not a port between 1 and 65535"))?;
+    let ports = ports(query)?;
+    if ports.is_empty() && handshake.needs_ports() {
+        return Err(Error::bad_request("query parameter \"ports\" is required"));
+    }
     let response_headers = handshake.headers.clone();
     let (name, uid, access) = (pod.name().to_owned(), pod.uid().to_owned(), access.clone());
     let serve: ServeUpgraded = Box::new(move |io| {
@@ -63,12 +68,42 @@ pub fn connect(
                 Some(address) => access.check(address).map(|()| address),
                 None => Err(no_process(port)),
             };
-            let forward = async |forwards| serve_all(forwards, address, &format!("{name}, uid {uid}")).await;
+            let pod = format!("{name}, uid {uid}");
+            let forward = async |forwards| {
+                let ended = async { while life.next().await.is_some() {} };
+                tokio::select! {
+                    () = serve_all(forwards, address, &pod) => {}
+                    () = ended => {}
+                }
+            };
             serve_forwards(io, &handshake, &ports, forward).await;
         }
         .boxed()
     });
     Ok(Connected::Streams { headers: response_headers, serve })
+}
+
+/// The ports in a query.
+///
+/// # Errors
+/// 400 for what is no port, and for more of them than there may be.
+fn ports(query: &Query) -> Result<Vec<u16>> {
+    let mut ports = Vec::new();
+    for text in query.all("ports").flat_map(|ports| ports.split(',')).filter(|text| !text.is_empty()) {
+        let port = text.parse().ok().filter(|port| *port > 0);
+        let port = port.ok_or_else(|| {
+            Error::bad_request(format!(
+                "unable to parse {} as a port",
+                coracle_apimachinery::field::quote(text)
+            ))
+        })?;
+        if ports.contains(&port) || ports.len() >= MOST_PORTS {
+            let message = format!("a port that is named twice, or more than {MOST_PORTS} ports");
+            return Err(Error::bad_request(message));
+        }
+        ports.push(port);
+    }
+    Ok(ports)
 }
 
 /// Serves connections until the client makes no more, and those that it made have ended.
@@ -84,8 +119,15 @@ async fn serve_all(
     let mut is_done = false;
     while !is_done || !connections.is_empty() {
         tokio::select! {
-            forward = forwards.next(), if !is_done && connections.len() < MOST_CONNECTIONS => match forward {
-                Some(forward) => connections.push(serve_one(address(forward.port), forward, pod)),
+            forward = forwards.next(), if !is_done => match forward {
+                // What is refused ends at once, unless the client does not read; then it is dropped.
+                Some(_) if connections.len() >= 2 * MOST_CONNECTIONS => {}
+                Some(forward) => {
+                    let is_allowed = connections.len() < MOST_CONNECTIONS;
+                    let refusal = || format!("the client has {MOST_CONNECTIONS} connections already");
+                    let address = if is_allowed { address(forward.port) } else { Err(refusal()) };
+                    connections.push(serve_one(address, forward, pod));
+                }
                 None => is_done = true,
             },
             Some(()) = connections.next() => {}
@@ -133,6 +175,9 @@ async fn copy(
                 break;
             }
         }
+        if receiver.is_reset() {
+            return;
+        }
         // The process may answer what it has read.
         let _ = writer.shutdown().await;
         std::future::pending::<()>().await;
@@ -154,5 +199,25 @@ async fn copy(
     tokio::select! {
         () = to_process => {}
         () = to_client => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_requests() {
+        let many: Vec<String> = (1..=MOST_PORTS + 1).map(|port| format!("ports={port}")).collect();
+        for (query, want) in [
+            ("", Some(vec![])),
+            ("ports=80&ports=443,8080", Some(vec![80, 443, 8080])),
+            ("ports=0", None),
+            ("ports=x", None),
+            ("ports=80&ports=80", None),
+            (&many.join("&"), None),
+        ] {
+            assert_eq!(ports(&Query::parse(query)).ok(), want, "{query}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/core/pod` (`ResourceLocation`), `pkg/registry/core/service/storage` (`ResourceLocation`).
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use coracle_apimachinery::field::quote;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::{Error, Result};
@@ -51,7 +53,7 @@ impl ProxiedName<'_> {
 ///
 /// # Errors
 /// 501 if no process stands for the port.
-pub fn of_pod(
+pub fn pod_upstream(
     registry: &Registry,
     pod: &Value,
     named: &ProxiedName<'_>,
@@ -82,7 +84,12 @@ fn first_port(pod: &Value) -> Option<u16> {
 ///
 /// # Errors
 /// 503 if there is none.
-pub fn of_service(registry: &Registry, service: &Value, named: &ProxiedName<'_>) -> Result<Upstream> {
+pub fn service_upstream(
+    registry: &Registry,
+    service: &Value,
+    named: &ProxiedName<'_>,
+    access: &ForwardAccess,
+) -> Result<Upstream> {
     let name = service.name();
     let ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
     let number = |port: &Value| port["port"].as_u64().and_then(|port| u16::try_from(port).ok());
@@ -107,6 +114,17 @@ pub fn of_service(registry: &Registry, service: &Value, named: &ProxiedName<'_>)
             TransportError::NoEndpoints { .. } => no_endpoints(),
             error => unavailable(error.to_string()),
         })?;
+    // Whoever may create Services chooses these addresses, and whoever may use proxies sends what they like there.
+    for address in &destination.addresses {
+        access.check(*address).map_err(unavailable)?;
+    }
+    if let Some((host, port)) = &destination.fallback {
+        let ip = if host == "localhost" { Ok(IpAddr::from(Ipv4Addr::LOCALHOST)) } else { host.parse() };
+        let ip = ip.map_err(|_| {
+            unavailable(format!("{host} is not reached: proxies know addresses, and no names"))
+        })?;
+        access.check(SocketAddr::new(ip, *port)).map_err(unavailable)?;
+    }
     // The URL of a service is always one of HTTPS.
     let is_tls = named.is_tls() || destination.fallback.is_some();
     Ok(Upstream { destination, is_tls, host: format!("{name}.{}.svc:{port}", service.namespace()) })

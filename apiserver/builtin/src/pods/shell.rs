@@ -8,7 +8,7 @@ use bytes::Bytes;
 use coracle_behavior::{EXEC, Ending, Execution, PodBehavior};
 use coracle_clock::Clock;
 use coracle_streaming::{Closed, Command, Receiver};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::command::execute;
@@ -18,25 +18,30 @@ use crate::forwarding::PAGE;
 const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
 /// The arguments that change nothing.
 const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
-/// The longest line, in bytes. The rest of a longer one is left out.
-const LONGEST_LINE: usize = 4 << 10;
+/// The longest line that is read, in bytes.
+const LONGEST_LINE: usize = 1 << 10;
+/// The most lines of a shell.
+const MOST_LINES: usize = 1000;
 /// The longest script of lines that follow each other, in bytes: all of them are read again for each line.
-const LONGEST_SCRIPT: usize = 16 << 10;
+const LONGEST_SCRIPT: usize = 8 << 10;
 /// The bytes of input that are kept while a line is executed.
 const MOST_PENDING: usize = 64 << 10;
 /// The exit code of a program that is not found.
 const NOT_FOUND: i32 = 127;
 const INTERRUPTED: i32 = 130;
-/// The last output of a script that has not ended before its end.
-const MARK: &str = "coracle-end-of-line";
+/// The last output of a script that has not ended before its end, before the exit code.
+const MARK: &str = "coracle-end-of-line ";
+/// Options by which a shell writes more than commands do.
+const TRACING: [&str; 3] = ["xtrace", "verbose", "set -"];
 
 /// A shell in a container.
 pub struct Shell {
     pub pod: Pod,
     pub container: Container,
     pub behavior: PodBehavior,
-    pub started: Timestamp,
     session: Session,
+    /// The lines that were read.
+    lines: usize,
 }
 
 /// The lines that a shell has followed.
@@ -69,8 +74,8 @@ pub fn is_shell(command: &[String]) -> bool {
 }
 
 impl Shell {
-    pub fn new(pod: Pod, container: Container, behavior: PodBehavior, started: Timestamp) -> Shell {
-        Shell { pod, container, behavior, started, session: Session::default() }
+    pub fn new(pod: Pod, container: Container, behavior: PodBehavior) -> Shell {
+        Shell { pod, container, behavior, session: Session::default(), lines: 0 }
     }
 
     /// Reads lines until the input ends or one of them ends the shell, and returns the exit code.
@@ -109,15 +114,22 @@ impl Shell {
                 Key::End => return Ok(self.session.code),
                 Key::Interrupt => {}
                 Key::Line(line) => {
-                    let Step { execution, session, is_last } = self.step(&line);
+                    // Many lines at once do not keep other clients waiting.
+                    tokio::task::yield_now().await;
+                    let Step { execution, session, is_last } = self.step(&line, clock.now());
                     let interrupted = interrupted(&mut stdin, &mut pending, tty);
                     tokio::select! {
                         code = execute(&execution, command, clock, tty) => {
-                            self.session = Session { code: code.ok_or(Closed)?, ..session };
+                            let code = code.ok_or(Closed)?;
+                            self.session = session;
+                            if is_last {
+                                return Ok(code);
+                            }
                         }
                         () = interrupted => self.session.code = INTERRUPTED,
                     }
-                    if is_last {
+                    self.lines += 1;
+                    if self.lines >= MOST_LINES {
                         return Ok(self.session.code);
                     }
                 }
@@ -127,31 +139,40 @@ impl Shell {
     }
 
     /// The course of a line after those before it.
-    fn step(&self, line: &str) -> Step {
+    fn step(&self, line: &str, now: Timestamp) -> Step {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let same = || self.session.clone();
+        let with_code = |code| Session { code, ..self.session.clone() };
         if words.is_empty() {
             let ending = Some(Ending { after: Duration::ZERO, code: self.session.code });
             let execution = Execution { ending, ..Execution::default() };
-            return Step { execution, session: same(), is_last: false };
+            return Step { execution, session: self.session.clone(), is_last: false };
         }
         if let Some(execution) = self.behavior.answer(&self.container, &words) {
-            return Step { execution, session: same(), is_last: false };
+            let code = execution.ending.map_or(0, |ending| ending.code);
+            return Step { execution, session: with_code(code), is_last: false };
         }
-        let script = format!("{}{line}\n", self.session.script);
-        let marked = ["sh", "-c", &format!("{script}echo {MARK}")].map(str::to_owned);
-        let follow = || self.behavior.follow(&self.pod, &self.container, &marked, self.started);
-        match (script.len() <= LONGEST_SCRIPT).then(follow).flatten() {
+        let code = match words[..] {
+            // The code of a line that the annotation answers is known here alone.
+            [ref exit] if exit == "exit" => format!("exit {}", self.session.code),
+            _ => line.to_owned(),
+        };
+        let script = format!("{}{code}\n", self.session.script);
+        let marked = ["sh", "-c", &format!("{script}echo \"{MARK}$?\"")].map(str::to_owned);
+        let elapsed = SignedDuration::try_from(self.session.elapsed).unwrap_or_default();
+        let started = now.saturating_sub(elapsed).unwrap_or(now);
+        let is_plain = script.len() <= LONGEST_SCRIPT
+            && line.len() < LONGEST_LINE
+            && !line.ends_with('\\')
+            && !TRACING.iter().any(|option| line.contains(option));
+        let follow = || self.behavior.follow(&self.pod, &self.container, &marked, started);
+        match is_plain.then(follow).flatten() {
             Some(execution) => self.session.after(script, execution),
             None => {
                 let stderr =
                     format!("sh: {line}: not simulated; {EXEC} says what commands answer ({PAGE})\n");
                 let ending = Some(Ending { after: Duration::ZERO, code: NOT_FOUND });
-                Step {
-                    execution: Execution { stderr, ending, ..Execution::default() },
-                    session: same(),
-                    is_last: false,
-                }
+                let execution = Execution { stderr, ending, ..Execution::default() };
+                Step { execution, session: with_code(NOT_FOUND), is_last: false }
             }
         }
     }
@@ -160,11 +181,12 @@ impl Shell {
 impl Session {
     /// The course of the last line of a script, of which the others were shown.
     fn after(&self, script: String, whole: Execution) -> Step {
-        let (mut stdout, mut passed, mut is_last) = (Vec::new(), 0, true);
+        let (mut stdout, mut passed, mut marked) = (Vec::new(), 0, None);
         for (at, mut text) in whole.stdout {
-            if let Some(rest) = text.strip_suffix(format!("{MARK}\n").as_bytes()) {
-                text.truncate(rest.len());
-                is_last = false;
+            let mark = text.windows(MARK.len()).rposition(|window| window == MARK.as_bytes());
+            if let Some(mark) = mark {
+                let code = String::from_utf8_lossy(&text.split_off(mark)[MARK.len()..]).trim().parse().ok();
+                marked = code;
             }
             let new = text.split_off(self.shown.saturating_sub(passed).min(text.len()));
             passed += text.len() + new.len();
@@ -172,13 +194,18 @@ impl Session {
                 stdout.push((at.saturating_sub(self.elapsed), new));
             }
         }
-        let ending = whole.ending.map(|ending| {
-            // The code of a line that does not end the shell is not known apart from the mark's.
-            Ending { after: ending.after.saturating_sub(self.elapsed), ..ending }
+        let ending = whole.ending.map(|ending| Ending {
+            after: ending.after.saturating_sub(self.elapsed),
+            code: marked.unwrap_or(ending.code),
         });
         let elapsed = whole.ending.map_or(self.elapsed, |ending| ending.after);
-        let session = Session { script, shown: passed, elapsed, code: 0 };
-        Step { execution: Execution { stdout, stderr: String::new(), ending }, session, is_last }
+        let code = ending.map_or(0, |ending| ending.code);
+        let session = Session { script, shown: passed, elapsed, code };
+        Step {
+            execution: Execution { stdout, stderr: String::new(), ending },
+            session,
+            is_last: marked.is_none(),
+        }
     }
 }
 
@@ -268,20 +295,20 @@ mod tests {
 
     fn shell() -> Shell {
         let pod = json!({
-            "metadata": {"name": "p", "annotations": {EXEC: r#"{"ls *": {"stdout": "bin\n", "exitCode": 0}}"#}},
+            "metadata": {"name": "p", "annotations": {EXEC: r#"{"ls *": {"stdout": "bin\n", "exitCode": 0}, "fail": {"exitCode": 3}}"#}},
             "spec": {"containers": [{"name": "c"}]},
         });
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let container = pod.spec.as_ref().unwrap().containers[0].clone();
         let (behavior, _) = PodBehavior::of(&pod, &[], Profile::Realistic);
-        Shell::new(pod, container, behavior, Timestamp::UNIX_EPOCH)
+        Shell::new(pod, container, behavior)
     }
 
     #[test]
     fn lines_follow_each_other() {
         let mut shell = shell();
         let mut line = |line: &str| {
-            let Step { execution, session, is_last } = shell.step(line);
+            let Step { execution, session, is_last } = shell.step(line, Timestamp::UNIX_EPOCH);
             shell.session = session;
             let text: Vec<u8> = execution.stdout.iter().flat_map(|(_, text)| text.clone()).collect();
             let text =
@@ -297,7 +324,12 @@ mod tests {
             ("ls /", "bin\n", 0, 0, false),
             ("vi x", "sh: vi x: not simulated", 0, 127, false),
             ("echo $X; sleep 3; echo end", "1\nend\n", 3, 0, false),
-            ("exit 4", "", 0, 4, true),
+            ("false", "", 0, 1, false),
+            ("echo $?", "1\n", 0, 0, false),
+            ("set -x", "sh: set -x: not simulated", 0, 127, false),
+            ("echo a \\", "sh: echo a \\: not simulated", 0, 127, false),
+            ("fail", "", 0, 3, false),
+            ("exit", "", 0, 3, true),
         ] {
             assert_eq!(line(text), (want.to_owned(), after, code, is_last), "{text}");
         }

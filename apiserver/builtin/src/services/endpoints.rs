@@ -69,7 +69,7 @@ pub(super) fn resolve(
     }
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let service_port = ports.into_iter().find(|known| known["port"].as_u64() == Some(u64::from(*port)));
-    let (mut left_out, mut has_forwarded, mut missing) = (false, false, None);
+    let (mut left_out, mut has_forwarded, mut refused, mut missing) = (false, false, None, None);
     let addresses = match service_port {
         Some(service_port) => {
             let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
@@ -89,10 +89,11 @@ pub(super) fn resolve(
                     continue;
                 }
                 match endpoint.forwarded(namespace, access, cluster).map_err(failed)? {
-                    Some(address) => {
+                    Some(Ok(address)) => {
                         has_forwarded = true;
-                        addresses.push(address.map_err(TransportError::Unreachable)?);
+                        addresses.push(address);
                     }
+                    Some(Err(reason)) => refused = Some(reason),
                     None => left_out = true,
                 }
             }
@@ -103,6 +104,12 @@ pub(super) fn resolve(
         }
         None => Vec::new(),
     };
+    if addresses.is_empty()
+        && fallback.is_none()
+        && let Some(reason) = refused
+    {
+        return Err(TransportError::Unreachable(reason));
+    }
     if addresses.is_empty() && fallback.is_none() {
         return Err(match left_out {
             true => simulated_pods(namespace, name),

@@ -415,7 +415,7 @@ impl Container {
                 State::Running { since } => {
                     let own = behavior.ending(pod, self.role, spec).map(|ending| (ending, None));
                     let killed = behavior
-                        .failing_life(spec)
+                        .failing_liveness_or_startup(spec)
                         .map(|probe| (Ending { after: probe.after, code: KILLED }, Some(probe)));
                     let first = own.into_iter().chain(killed).min_by_key(|(ending, _)| ending.after);
                     if let Some((ending, probe)) = first {

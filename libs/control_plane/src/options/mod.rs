@@ -88,6 +88,12 @@ options! {
                 "The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: 127.0.0.1, 10.0.0.0/8, several \
                  with commas, or `none`; by default those of the loopback interface, if the server itself listens there.",
             );
+        /// Whether the endpoints for tests are served, below `/coracle/v1alpha1/`. None for on, if the server listens on a loopback address.
+        testing_api: Option<bool> = None,
+            "testing-api" "BOOL" as MaybeParsed, SERVE.with_help(
+                "Whether the endpoints for tests are served, below /coracle/v1alpha1/; by default if the server listens on a loopback \
+                 address.",
+            );
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;

@@ -8,7 +8,7 @@ use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::Registry;
-use coracle_apiserver::serve::{Api, Config};
+use coracle_apiserver::serve::{Api, Config, Extensions};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
 use coracle_builtin::start::Advertisement;
@@ -84,6 +84,8 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Parts { options, kinds, preparation, access, registry, advertisement, readiness } = parts;
     let Preparation { clock, metrics, auditor, listener, tracer, is_selected, .. } = preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
+    let paths = has_testing_api(options, listener.address())
+        .then(|| coracle_testing_api::paths(clock.clone(), options.tls_san.clone()));
     tokens.push(Box::new(ServiceAccountTokens {
         key: signing_key.clone(),
         cluster: registry.clone(),
@@ -105,7 +107,10 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         authenticator,
         authorizer,
         signing_key,
-        extensions: coracle_builtin::extensions(options.simulation_profile, forward_access),
+        extensions: Extensions {
+            paths,
+            ..coracle_builtin::extensions(options.simulation_profile, forward_access)
+        },
         discovery,
         health,
         metrics,
@@ -124,4 +129,9 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     start_hooks.iter().for_each(Hook::finish);
     started.push(Server { stop, serving, background, auditor, tracer });
     Served { api, certificates, address, shutdown }
+}
+
+/// Whether the endpoints for tests are served: by default to those who reach the loopback interface.
+fn has_testing_api(options: &Options, listener: SocketAddr) -> bool {
+    options.testing_api.unwrap_or(listener.ip().is_loopback())
 }

@@ -180,11 +180,114 @@ async fn a_client_that_does_not_read_is_left_alone() {
     let handshake = handshake(Purpose::Command, "v4.channel.k8s.io");
     let wanted = Wanted { stdin: false, ..ALL };
     serve_command(server, &handshake, wanted, async |command| {
-        let _ = command.stdout(Bytes::from_static(&[b'x'; 100_000])).await;
+        // More than is queued, and less.
+        let _ = command.stdout(Bytes::from_static(&[b'x'; 1_000_000])).await;
         let _ = command.finish(&Outcome::Succeeded).await;
     })
     .await;
     drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_does_not_read_ends_with_its_client() {
+    for protocol in ["v5.channel.k8s.io", "spdy v4.channel.k8s.io"] {
+        let (io, server) = duplex(1 << 10);
+        let handshake = handshake(Purpose::Command, protocol);
+        let served = tokio::spawn(async move {
+            serve_command(server, &handshake, ALL, async |_command| std::future::pending().await).await;
+        });
+        let data = vec![b'x'; 1 << 20];
+        let send = async {
+            if protocol.starts_with("spdy") {
+                let mut client = SpdyClient::new(io);
+                for (stream, name) in [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "stderr")] {
+                    client.open(stream, &[("streamtype", name)]).await;
+                    assert_eq!(client.next().await, Some(Received::Reply(stream)));
+                }
+                client.data(3, &data, false).await;
+            } else {
+                let mut client = WebSocketClient::new(io).await;
+                client.send(Message::binary([&[0], &data[1..]].concat())).await;
+                client.send(Message::binary([&[0], &data[1..]].concat())).await;
+            }
+        };
+        // The client sends more than is taken, and leaves.
+        let _ = tokio::time::timeout(DEADLINE, send).await;
+        served.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn a_ping_at_the_end_cuts_nothing_off() {
+    let (io, server) = duplex(1 << 10);
+    let handshake = handshake(Purpose::Command, "spdy v4.channel.k8s.io");
+    let wanted = Wanted { stdin: false, stderr: false, ..ALL };
+    let served = tokio::spawn(async move {
+        serve_command(server, &handshake, wanted, async |command| {
+            let _ = command.stdout(Bytes::from_static(&[b'x'; 100_000])).await;
+            let _ = command.finish(&Outcome::Succeeded).await;
+        })
+        .await;
+    });
+    let mut client = SpdyClient::new(io);
+    for (stream, name) in [(1, "error"), (3, "stdout")] {
+        client.open(stream, &[("streamtype", name)]).await;
+        assert_eq!(client.next().await, Some(Received::Reply(stream)));
+    }
+    // The handler has returned by the time at which the writer waits for this client.
+    let mut length = match client.next().await {
+        Some(Received::Data(3, data)) => data.len(),
+        other => panic!("{other:?}"),
+    };
+    let (mut outcome, mut pings) = (Vec::new(), 0);
+    while let Some(received) = client.next().await {
+        match received {
+            Received::Data(3, data) => {
+                length += data.len();
+                pings += 1;
+                client.send(&crate::spdy::frame::ping(pings * 2 + 1)).await;
+            }
+            Received::Data(1, data) => outcome.extend(data),
+            _ => {}
+        }
+    }
+    assert_eq!((length, outcome.is_empty()), (100_000, false));
+    drop(client);
+    ended(served).await;
+}
+
+#[tokio::test]
+async fn what_a_client_sends_before_it_leaves_is_handled() {
+    for protocol in ["v5.channel.k8s.io", "spdy v4.channel.k8s.io"] {
+        let (io, server) = duplex(1 << 16);
+        let handshake = handshake(Purpose::Command, protocol);
+        let wanted = Wanted { stdin: true, stderr: false, ..ALL };
+        let (heard, hears) = tokio::sync::oneshot::channel();
+        let served = tokio::spawn(async move {
+            serve_command(server, &handshake, wanted, async move |mut command| {
+                let (mut stdin, mut length) = (command.stdin.take().expect("stdin"), 0);
+                while let Some(data) = stdin.next().await {
+                    tokio::task::yield_now().await;
+                    length += data.len();
+                }
+                let _ = heard.send(length);
+            })
+            .await;
+        });
+        if protocol.starts_with("spdy") {
+            let mut client = SpdyClient::new(io);
+            for (stream, name) in [(1, "error"), (3, "stdin"), (5, "stdout")] {
+                client.open(stream, &[("streamtype", name)]).await;
+                assert_eq!(client.next().await, Some(Received::Reply(stream)));
+            }
+            client.data(3, &[b'x'; 50_000], false).await;
+        } else {
+            let mut client = WebSocketClient::new(io).await;
+            client.send(Message::binary([&[0][..], &[b'x'; 50_000]].concat())).await;
+        }
+        assert_eq!(hears.await, Ok(50_000), "{protocol}");
+        ended(served).await;
+    }
 }
 
 #[tokio::test]

@@ -131,7 +131,60 @@ async fn streams_without_a_port_or_a_purpose_are_passed_over() {
 }
 
 #[tokio::test]
-async fn halves_of_connections_and_streams_are_bounded() {
+async fn a_reset_ends_both_directions() {
+    let (io, server) = duplex(1 << 10);
+    let handshake = handshake(Purpose::PortForward, "portforward.k8s.io");
+    let served = tokio::spawn(async move {
+        serve_forwards(server, &handshake, &[], async |mut forwards| {
+            let Forward { mut receiver, sender, .. } = forwards.next().await.expect("a connection");
+            assert_eq!(receiver.next().await, None);
+            assert!(receiver.is_reset());
+            assert!(sender.send(Bytes::from_static(b"x")).await.is_err());
+        })
+        .await;
+    });
+    let mut client = SpdyClient::new(io);
+    connect(&mut client, 1, "80", "0").await;
+    client.send(&crate::spdy::frame::refused(3)).await;
+    assert_eq!(client.next().await, Some(Received::GoAway(3)));
+    drop(client);
+    ended(served).await;
+}
+
+#[tokio::test]
+async fn a_client_cannot_open_any_number_of_streams() {
+    let (io, server) = duplex(1 << 10);
+    let handshake = handshake(Purpose::PortForward, "portforward.k8s.io");
+    let served = tokio::spawn(async move {
+        serve_forwards(server, &handshake, &[], async |mut forwards| {
+            let mut all = Vec::new();
+            while let Some(forward) = forwards.next().await {
+                all.push(forward);
+            }
+        })
+        .await;
+    });
+    let mut client = SpdyClient::new(io);
+    let (mut stream, mut refused) = (1, 0);
+    for number in 0..400 {
+        let id = number.to_string();
+        for name in ["error", "data"] {
+            client.open(stream, &[("streamtype", name), ("port", "80"), ("requestid", &id)]).await;
+            match client.next().await.expect("a reply") {
+                Received::Reply(_) => {}
+                Received::Refused(_) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+            stream += 2;
+        }
+    }
+    assert!(refused > 0, "{refused}");
+    drop(client);
+    ended(served).await;
+}
+
+#[tokio::test]
+async fn halves_of_connections_are_bounded() {
     let (io, served) = serve_echo("portforward.k8s.io", &[]);
     let mut client = SpdyClient::new(io);
     let mut refused = 0;

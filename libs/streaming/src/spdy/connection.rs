@@ -9,14 +9,12 @@ use tokio::sync::mpsc;
 
 use super::frame::{self, FLAG_FIN, Header, Kind, Malformed};
 use super::headers::{Decoder, Encoder};
-use crate::session::{self, Driver, Outgoing, Session};
+use crate::session::{self, Driver, Incoming, LONGEST_CHUNK, Outgoing, Session, unless_stalled};
 
 /// The streams that a client may have open.
 const MOST_STREAMS: usize = 256;
 /// The longest control frame, in bytes.
 const LONGEST_CONTROL_FRAME: usize = 64 << 10;
-/// The bytes of a data frame that are passed on at once.
-const CHUNK: usize = 16 << 10;
 
 /// Serves the streams of a connection until the handler has returned or the client closes.
 pub(crate) async fn serve<IO, H>(io: IO, handle: impl FnOnce(Session) -> H)
@@ -53,14 +51,14 @@ enum Error {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error(transparent)]
-    Closed(#[from] session::Closed),
+    Stalled(#[from] session::Stalled),
 }
 
 struct Reader<R> {
     io: R,
     decoder: Decoder,
     /// Where the chunks of each stream are put that the client has not ended.
-    streams: HashMap<u32, mpsc::Sender<bytes::Bytes>>,
+    streams: HashMap<u32, Incoming>,
     /// The last stream that was opened.
     last: u32,
     driver: Driver,
@@ -93,11 +91,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     async fn data(&mut self, stream: u32, header: Header) -> Result<(), Error> {
         let mut left = header.length;
         while left > 0 {
-            let mut chunk = BytesMut::zeroed(left.min(CHUNK));
+            let mut chunk = BytesMut::zeroed(left.min(LONGEST_CHUNK));
             self.io.read_exact(&mut chunk).await?;
             left -= chunk.len();
-            if let Some(chunks) = self.streams.get(&stream) {
-                let _ = chunks.send(chunk.freeze()).await;
+            if let Some(stream) = self.streams.get(&stream) {
+                stream.put(chunk.freeze()).await?;
             }
         }
         if header.flags & FLAG_FIN != 0 {
@@ -124,9 +122,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
             }
             Kind::RstStream => {
-                self.streams.remove(&frame::stream_id(id()?));
+                if let Some(stream) = self.streams.remove(&frame::stream_id(id()?)) {
+                    stream.reset();
+                }
             }
-            Kind::Ping => self.driver.send(Outgoing::Pong(u32::from_be_bytes(id()?))).await?,
+            Kind::Ping => self.driver.send(Outgoing::Pong(u32::from_be_bytes(id()?))).await,
             Kind::GoAway | Kind::Ignored | Kind::Data { .. } => {}
         }
         Ok(())
@@ -145,12 +145,15 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         // Streams that ended in both directions are not known to have; the handler has dropped what it reads from them.
         self.streams.retain(|_, chunks| !chunks.is_closed());
         if self.streams.len() >= MOST_STREAMS {
-            return Ok(self.driver.send(Outgoing::Refuse(stream)).await?);
+            self.driver.send(Outgoing::Refuse(stream)).await;
+            return Ok(());
         }
-        self.driver.send(Outgoing::Accept(stream)).await?;
-        let chunks = self.driver.open(stream, headers).await?;
-        if !is_ended {
-            self.streams.insert(stream, chunks);
+        self.driver.send(Outgoing::Accept(stream)).await;
+        // Once the session is over, what the client still sends is read and left out.
+        if let Ok(incoming) = self.driver.open(stream, headers).await
+            && !is_ended
+        {
+            self.streams.insert(stream, incoming);
         }
         Ok(())
     }
@@ -162,22 +165,25 @@ async fn write(io: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Outgoing>
     let mut encoder = Encoder::new()?;
     let mut last = 0;
     while let Some(frame) = frames.recv().await {
-        match frame {
-            Outgoing::Data(stream, data) => {
-                io.write_all(&frame::data(stream, data.len(), 0)).await?;
-                io.write_all(&data).await?;
-            }
-            Outgoing::End(stream) => io.write_all(&frame::data(stream, 0, FLAG_FIN)).await?,
+        let bytes = match &frame {
+            Outgoing::Data(stream, data) => frame::data(*stream, data.len(), 0).to_vec(),
+            Outgoing::End(stream) => frame::data(*stream, 0, FLAG_FIN).to_vec(),
             Outgoing::Accept(stream) => {
-                last = stream;
-                io.write_all(&frame::syn_reply(stream, &encoder.encode(&[])?)).await?;
+                last = *stream;
+                frame::syn_reply(*stream, &encoder.encode(&[])?)
             }
-            Outgoing::Refuse(stream) => io.write_all(&frame::refused(stream)).await?,
-            Outgoing::Pong(id) => io.write_all(&frame::ping(id)).await?,
-        }
-        if frames.is_empty() {
-            io.flush().await?;
-        }
+            Outgoing::Refuse(stream) => frame::refused(*stream),
+            Outgoing::Pong(id) => frame::ping(*id),
+        };
+        let is_last = frames.is_empty();
+        let written = async {
+            io.write_all(&bytes).await?;
+            if let Outgoing::Data(_, data) = &frame {
+                io.write_all(data).await?;
+            }
+            if is_last { io.flush().await } else { Ok(()) }
+        };
+        unless_stalled(written).await??;
     }
     io.write_all(&frame::goaway(last)).await?;
     io.flush().await?;

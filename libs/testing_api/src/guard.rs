@@ -1,0 +1,90 @@
+//! The guard against web pages. A browser may have a client certificate for this server, and sends it with the requests of any page.
+
+use std::net::IpAddr;
+
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::access::authenticate::ANONYMOUS;
+use coracle_apiserver::serve::PathRequest;
+use http::uri::Authority;
+use http::{HeaderName, Uri, header};
+
+/// Refuses requests without a user, requests to a name that is not this server's, and those of web pages of other sites.
+///
+/// - `names`: the names of this server beside `localhost` and its addresses
+///
+/// # Errors
+/// 403.
+pub fn check(request: &PathRequest<'_>, names: &[String]) -> Result<()> {
+    if request.user.name == ANONYMOUS {
+        return Err(forbidden("it needs a user"));
+    }
+    let header =
+        |name: HeaderName| request.parts.headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = match request.parts.uri.authority() {
+        Some(authority) => Some(authority.clone()),
+        None => header(header::HOST)
+            .map(|host| host.parse().map_err(|_| forbidden("the Host is none")))
+            .transpose()?,
+    };
+    if host.as_ref().is_some_and(|host| !is_own(host, names)) {
+        return Err(forbidden("the Host is not a name of this server"));
+    }
+    let origin = header(header::ORIGIN)
+        .map(|origin| origin.parse::<Uri>().ok().and_then(|uri| uri.authority().cloned()));
+    match origin {
+        Some(origin) if origin.is_none() || origin != host => Err(forbidden("the Origin is another site")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a host is this server's: an address, which no name server can have given, or one of its names.
+fn is_own(host: &Authority, names: &[String]) -> bool {
+    let host = host.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<IpAddr>().is_ok() || host == "localhost" || names.iter().any(|name| name == host)
+}
+
+fn forbidden(detail: &str) -> Error {
+    Error::Forbidden { resource: None, name: String::new(), detail: detail.to_owned(), causes: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_apimachinery::request::options::Query;
+    use coracle_apiserver::access::UserInfo;
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn web_pages_and_rebound_names_are_refused() {
+        for (user, uri, host, origin, want) in [
+            ("admin", "/x", Some("127.0.0.1:6443"), None, true),
+            ("admin", "/x", Some("[::1]:6443"), None, true),
+            ("admin", "/x", Some("localhost:6443"), None, true),
+            ("admin", "/x", Some("coracle.test"), None, true),
+            ("admin", "https://10.0.0.1/x", None, None, true),
+            ("admin", "/x", None, None, true),
+            ("admin", "/x", Some("localhost:6443"), Some("https://localhost:6443"), true),
+            ("admin", "/x", Some("rebound.example:6443"), None, false),
+            ("admin", "https://rebound.example/x", None, None, false),
+            ("admin", "/x", Some("localhost:6443"), Some("https://localhost:8080"), false),
+            ("admin", "/x", Some("localhost:6443"), Some("null"), false),
+            ("admin", "/x", Some("localhost:6443"), Some("https://evil.example"), false),
+            ("admin", "/x", Some("\u{e4}"), None, false),
+            (ANONYMOUS, "/x", Some("127.0.0.1:6443"), None, false),
+        ] {
+            let mut request = Request::get(uri);
+            for (name, value) in [(header::HOST, host), (header::ORIGIN, origin)] {
+                if let Some(value) = value {
+                    request = request.header(name, value.as_bytes());
+                }
+            }
+            let (parts, ()) = request.body(()).expect("a request").into_parts();
+            let (user, query) = (UserInfo::new(user, &[]), Query::parse(""));
+            let request = PathRequest { parts: &parts, path: "/x", query: &query, user: &user };
+            let got = check(&request, &["coracle.test".to_owned()]);
+            assert_eq!(got.is_ok(), want, "{uri} {host:?} {origin:?} {got:?}");
+        }
+    }
+}
