@@ -22,7 +22,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The control plane cannot be reached, refuses or has no such endpoint, or standard output cannot be written.
-pub async fn print(kubeconfig: Option<&Path>, limit: u16) -> Result<()> {
+pub async fn print(kubeconfig: Option<&Path>, limit: usize) -> Result<()> {
     let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
     let request = Request::get(format!("{PREFIX}clock?limit={limit}")).body(Vec::new())?;
     let status = match client.request::<ClockStatus>(request).await {

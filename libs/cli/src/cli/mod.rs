@@ -73,9 +73,9 @@ pub enum Command {
     },
     /// Prints the time of a running control plane, and the timers that it waits for next.
     Clock {
-        /// The most timers that are printed, up to 1000.
-        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=1000))]
-        limit: u16,
+        /// The most timers that are printed, up to 1000; 0 for the time alone.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(range::TIMERS))]
+        limit: usize,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,

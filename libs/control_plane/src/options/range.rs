@@ -54,6 +54,8 @@ pub const NODES: Range<usize> = Range::new(1, 5000).or_zero();
 pub const STORE_BYTES: Range<u64> = Range::new(1, 1 << 40).or_zero();
 /// The number of pods in all namespaces. Zero is no limit.
 pub const PODS: Range<u32> = Range::new(1, 10_000_000).or_zero();
+/// The timers that `coracle clock` prints.
+pub const TIMERS: Range<usize> = Range::new(1, 1000).or_zero();
 /// The time to live of Events; zero keeps them.
 pub const EVENT_TTL: Range<Duration> = seconds(1, 3650 * DAY).or_zero();
 /// The period of HorizontalPodAutoscalers.
