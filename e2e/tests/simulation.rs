@@ -51,13 +51,16 @@ async fn deployments_are_scaled_by_the_usage_of_their_pods() -> Result<()> {
         &[
             ("! top pods", &["Metrics API not available"]),
             ("create deployment web --image=web:1", &["created"]),
-            (WEB, &["patched"]),
             ("rollout status deployment/web --timeout=30s", &["successfully rolled out"]),
             ("wait --for=create apiservice/v1beta1.metrics.k8s.io --timeout=20s", &[]),
             ("wait --for=condition=Available apiservice/v1beta1.metrics.k8s.io --timeout=20s", &["condition met"]),
             ("get apiservices v1beta1.metrics.k8s.io", &["Local", "True"]),
-            ("top pods", &["CPU(cores)", "MEMORY(bytes)", "web-", "250m", "64Mi"]),
-            ("top nodes", &["node-0", "250m"]),
+            // A pod without requests.
+            ("top pods", &["CPU(cores)", "MEMORY(bytes)", "web-", "1m", "8Mi"]),
+            ("top nodes", &["node-0", "51m", "264Mi"]),
+            (WEB, &["patched"]),
+            ("rollout status deployment/web --timeout=30s", &["successfully rolled out"]),
+            ("top pods", &["web-", "250m", "64Mi"]),
             ("top pods -l app=nothing", &["No resources found"]),
             ("autoscale deployment web --cpu-percent=50 --min=1 --max=3", &["autoscaled"]),
             ("wait --for=jsonpath={.status.desiredReplicas}=3 hpa/web --timeout=40s", &["condition met"]),
@@ -114,17 +117,17 @@ async fn a_kubelet_observes_each_generation_of_a_pod() -> Result<()> {
 
 #[tokio::test]
 async fn metrics_are_served_once_a_pod_is_measured() -> Result<()> {
-    let cluster = cluster().with_service_account().start().await?;
+    let cluster = cluster().flag("--simulation-profile", "inert").with_service_account().start().await?;
     let client = cluster.client().await?;
-    let groups = client.list_api_groups().await?;
-    ensure!(groups.groups.iter().all(|group| group.name != "metrics.k8s.io"), "{groups:?}");
     let pods = Api::<Pod>::default_namespaced(client.clone());
     create(&pods, idle_pod("plain", json!({}))).await?;
+    running(&client, "plain").await?;
+    let groups = client.list_api_groups().await?;
+    ensure!(groups.groups.iter().all(|group| group.name != "metrics.k8s.io"), "{groups:?}");
     let mut busy = idle_pod("busy", json!({"sim.coracle.dev/cpu": "1500m"}));
     busy["metadata"]["labels"] = json!({"app": "busy"});
     create(&pods, busy).await?;
     running(&client, "busy").await?;
-    running(&client, "plain").await?;
     let resource = ApiResource {
         group: "metrics.k8s.io".into(),
         version: "v1beta1".into(),
