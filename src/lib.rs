@@ -36,5 +36,12 @@ pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
 /// The kinds of Kubernetes.
-pub const KINDS: Kinds =
-    Kinds { built_in: coracle_resources::built_in, extension: coracle_resources::metrics_extension };
+pub const KINDS: Kinds = Kinds {
+    built_in: coracle_resources::built_in,
+    extension: |profile| {
+        coracle_resources::metrics_extension(match profile {
+            SimulationProfile::Realistic => coracle_resources::Measured::Simulated,
+            SimulationProfile::Inert => coracle_resources::Measured::Annotated,
+        })
+    },
+};

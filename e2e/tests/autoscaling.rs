@@ -191,3 +191,49 @@ async fn a_custom_resource_with_a_scale_is_scaled() -> Result<()> {
     client.create(&autoscalers(), autoscaler("web", "example.com/v1", "Fleet", 5, metric, json!({}))).await?;
     client.until(&web, |fleet| fleet["spec"]["replicas"] == 3).await.map(drop)
 }
+
+/// As on a cluster with metrics-server, whose pods do little.
+#[tokio::test]
+async fn without_annotations_usage_follows_from_the_requests_of_pods() -> Result<()> {
+    const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
+    let (_cluster, mut client) = start().await?;
+    let (status, groups) = client.send("GET", METRICS, None).await?;
+    ensure!(status == 404, "there is no pod yet: {groups}");
+    let mut web = replicated("web", 3);
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "500m", "memory": "64Mi"}});
+    let deployments = apps(DEFAULT, "deployments");
+    client.create(&deployments, web).await?;
+    client.until(&format!("{deployments}/web"), |web| web["status"]["readyReplicas"] == 3).await?;
+    // The group is served soon after the first of them runs.
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let is_available = |service: &Value| condition(service, "Available") == Some("True");
+    client.until(&format!("{services}/v1beta1.metrics.k8s.io"), is_available).await?;
+    let measured = format!("{METRICS}/namespaces/{DEFAULT}/pods");
+    let items = client.until_items(&measured, 3).await?;
+    for pod in &items {
+        let usage = json!([{"name": "c", "usage": {"cpu": "50m", "memory": "32Mi"}}]);
+        ensure!(pod["containers"] == usage, "{pod}");
+    }
+    let node = client.get(&format!("{METRICS}/nodes/node-0")).await?;
+    ensure!(node["usage"] == json!({"cpu": "200m", "memory": "352Mi"}), "{node}");
+
+    // A tenth of the request is less than its target.
+    let soon = json!({"scaleDown": {"stabilizationWindowSeconds": 0}});
+    let idle = autoscaler("web", "apps/v1", "Deployment", 5, cpu(utilization(50)), soon);
+    client.create(&autoscalers(), idle).await?;
+    client.until(&format!("{deployments}/web"), |web| web["status"]["replicas"] == 1).await?;
+    let is_known = |autoscaler: &Value| {
+        autoscaler["status"]["currentMetrics"][0]["resource"]["current"]["averageUtilization"] == 10
+            && condition_reason(autoscaler, "ScalingActive") == Some("ValidMetricFound")
+    };
+    client.until(&format!("{}/web", autoscalers()), is_known).await?;
+
+    // An annotation wins, of the resource that it is about.
+    set_usage(&mut client, "web", "2").await?;
+    client.until(&format!("{deployments}/web"), |web| web["status"]["replicas"] == 5).await?;
+    let busy = json!([{"name": "c", "usage": {"cpu": "2", "memory": "32Mi"}}]);
+    let items = client.list(&measured).await?;
+    ensure!(items.iter().any(|pod| pod["containers"] == busy), "{items:?}");
+    Ok(())
+}

@@ -1,10 +1,12 @@
 //! Simulated pods wait for the ConfigMaps, Secrets and images that they refer to, with a kubelet's reasons and events.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
 use coracle_e2e::cluster::Cluster;
 use coracle_e2e::json_client::{JsonClient, items};
+use coracle_e2e::wait::DEADLINE;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -78,6 +80,20 @@ async fn volumes_wait_for_their_objects() -> Result<()> {
     until_waiting(&mut client, "web", "").await.map(drop)
 }
 
+/// Creates a pod anew until its image is missing.
+async fn until_refused(client: &mut JsonClient, name: &str) -> Result<()> {
+    let path = format!("{PODS}/{name}");
+    let state = |pod: &Value| pod["status"]["containerStatuses"][0]["state"].clone();
+    loop {
+        client.create(PODS, pod(name, json!({"image": "registry.example/app:2"}), json!([]))).await?;
+        if state(&client.until(&path, |pod| state(pod).is_object()).await?)["waiting"].is_object() {
+            return Ok(());
+        }
+        client.delete(&format!("{path}?gracePeriodSeconds=0")).await?;
+        client.until_gone(&path).await?;
+    }
+}
+
 #[tokio::test]
 async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
     let (_cluster, mut client) = start("realistic").await?;
@@ -86,16 +102,8 @@ async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
     for (name, owner) in [("first", "/api/v1/namespaces/default"), ("second", "/api/v1/nodes/node-0")] {
         client.patch(owner, missing(json!("registry.example/*:2"))).await?;
         // The kubelet knows the annotation some time after the request: until then the image is there.
-        let path = format!("{PODS}/{name}");
-        loop {
-            client.create(PODS, pod(name, json!({"image": "registry.example/app:2"}), json!([]))).await?;
-            let state = |pod: &Value| pod["status"]["containerStatuses"][0]["state"].clone();
-            if state(&client.until(&path, |pod| state(pod).is_object()).await?)["waiting"].is_object() {
-                break;
-            }
-            client.delete(&format!("{path}?gracePeriodSeconds=0")).await?;
-            client.until_gone(&path).await?;
-        }
+        let refused = timeout(DEADLINE, until_refused(&mut client, name)).await;
+        refused.with_context(|| format!("the image of {name} is there"))??;
         let message = until_waiting(&mut client, name, "ImagePullBackOff").await?;
         ensure!(message.as_str().is_some_and(|text| text.starts_with("Back-off pulling image")), "{message}");
         until_event(&mut client, name, "Failed", "Error: ErrImagePull").await?;

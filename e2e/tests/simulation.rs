@@ -5,6 +5,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
 use coracle_e2e::cluster::Cluster;
+use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::kubectl::{command, kubectl, output, run_scenario};
 use coracle_e2e::wait::{DEADLINE, until, until_object};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -51,13 +52,16 @@ async fn deployments_are_scaled_by_the_usage_of_their_pods() -> Result<()> {
         &[
             ("! top pods", &["Metrics API not available"]),
             ("create deployment web --image=web:1", &["created"]),
-            (WEB, &["patched"]),
             ("rollout status deployment/web --timeout=30s", &["successfully rolled out"]),
             ("wait --for=create apiservice/v1beta1.metrics.k8s.io --timeout=20s", &[]),
             ("wait --for=condition=Available apiservice/v1beta1.metrics.k8s.io --timeout=20s", &["condition met"]),
             ("get apiservices v1beta1.metrics.k8s.io", &["Local", "True"]),
-            ("top pods", &["CPU(cores)", "MEMORY(bytes)", "web-", "250m", "64Mi"]),
-            ("top nodes", &["node-0", "250m"]),
+            // A pod without requests.
+            ("top pods", &["CPU(cores)", "MEMORY(bytes)", "web-", "1m", "8Mi"]),
+            ("top nodes", &["node-0", "51m", "264Mi"]),
+            (WEB, &["patched"]),
+            ("rollout status deployment/web --timeout=30s", &["successfully rolled out"]),
+            ("top pods", &["web-", "250m", "64Mi"]),
             ("top pods -l app=nothing", &["No resources found"]),
             ("autoscale deployment web --cpu-percent=50 --min=1 --max=3", &["autoscaled"]),
             ("wait --for=jsonpath={.status.desiredReplicas}=3 hpa/web --timeout=40s", &["condition met"]),
@@ -114,17 +118,17 @@ async fn a_kubelet_observes_each_generation_of_a_pod() -> Result<()> {
 
 #[tokio::test]
 async fn metrics_are_served_once_a_pod_is_measured() -> Result<()> {
-    let cluster = cluster().with_service_account().start().await?;
+    let cluster = cluster().flag("--simulation-profile", "inert").with_service_account().start().await?;
     let client = cluster.client().await?;
-    let groups = client.list_api_groups().await?;
-    ensure!(groups.groups.iter().all(|group| group.name != "metrics.k8s.io"), "{groups:?}");
     let pods = Api::<Pod>::default_namespaced(client.clone());
     create(&pods, idle_pod("plain", json!({}))).await?;
+    running(&client, "plain").await?;
+    let groups = client.list_api_groups().await?;
+    ensure!(groups.groups.iter().all(|group| group.name != "metrics.k8s.io"), "{groups:?}");
     let mut busy = idle_pod("busy", json!({"sim.coracle.dev/cpu": "1500m"}));
     busy["metadata"]["labels"] = json!({"app": "busy"});
     create(&pods, busy).await?;
     running(&client, "busy").await?;
-    running(&client, "plain").await?;
     let resource = ApiResource {
         group: "metrics.k8s.io".into(),
         version: "v1beta1".into(),
@@ -342,5 +346,34 @@ async fn a_request_for_a_certificate_is_approved_on_the_command_line() -> Result
         format!("auth whoami --client-certificate={} --client-key={}", file("jane.crt"), file("jane.key"));
     let whoami = output(command(&cluster, kubectl, &line)).await?;
     ensure!(String::from_utf8_lossy(&whoami.stdout).contains("jane"), "{whoami:?}");
+    Ok(())
+}
+
+/// A class that is created just before its Ingress is not in the cache yet: its controller would find our address there.
+#[tokio::test]
+async fn an_ingress_of_a_new_class_gets_no_address() -> Result<()> {
+    const GROUP: &str = "/apis/networking.k8s.io/v1";
+    const PAIRS: usize = 40;
+    let cluster = cluster().start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let ingresses = format!("{GROUP}/namespaces/default/ingresses");
+    let ingress = |name: &str, class: &str| {
+        let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+        json!({"metadata": {"name": name}, "spec": {"ingressClassName": class, "defaultBackend": backend}})
+    };
+    for pair in 0..PAIRS {
+        let name = format!("class-{pair}");
+        let class = json!({"metadata": {"name": name}, "spec": {"controller": "example.com/ingress"}});
+        client.create(&format!("{GROUP}/ingressclasses"), class).await?;
+        client.create(&ingresses, ingress(&name, &name)).await?;
+    }
+    // The last one has no controller. Once it has an address, the others were looked at.
+    client.create(&ingresses, ingress("last", "missing")).await?;
+    let address = |ingress: &Value| ingress["status"]["loadBalancer"]["ingress"][0]["ip"].clone();
+    client.until(&format!("{ingresses}/last"), |ingress| address(ingress).is_string()).await?;
+    let all = client.list(&ingresses).await?;
+    ensure!(all.len() == PAIRS + 1, "{}", all.len());
+    let addressed = all.iter().filter(|ingress| address(ingress).is_string()).count();
+    ensure!(addressed == 1, "{addressed} of {PAIRS} have our address");
     Ok(())
 }

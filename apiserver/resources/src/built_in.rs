@@ -339,10 +339,10 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
             .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
         ("metrics.k8s.io", "PodMetrics") => Behaviour::of(DefaultStrategy)
             .columns(printers::metrics::POD_METRICS)
-            .computed(&metrics::SimulatedPodMetrics),
+            .computed(&metrics::SimulatedPodMetrics(metrics::Measured::Annotated)),
         ("metrics.k8s.io", "NodeMetrics") => Behaviour::of(DefaultStrategy)
             .columns(printers::metrics::NODE_METRICS)
-            .computed(&metrics::SimulatedNodeMetrics),
+            .computed(&metrics::SimulatedNodeMetrics(metrics::Measured::Annotated)),
         _ => Behaviour::of(DefaultStrategy),
     }
 }

@@ -43,6 +43,7 @@ use coracle_apimachinery::names::GroupKind;
 use serde_json::Value;
 
 pub use built_in::behaviour;
+pub use metrics::Measured;
 pub use table::{built_in, metrics_extension};
 
 /// An object in another version of its kind.

@@ -25,9 +25,9 @@ fn extension_group(name: &str) -> Option<Group> {
     Some(group(known, &resources()))
 }
 
-/// The group that is served only while pods have metrics.
-pub fn metrics_extension() -> Option<ExtensionGroup> {
-    extension_group(metrics::GROUP).map(metrics::extension)
+/// The group that is served only once pods have metrics.
+pub fn metrics_extension(measured: metrics::Measured) -> Option<ExtensionGroup> {
+    extension_group(metrics::GROUP).map(|group| metrics::extension(group, measured))
 }
 
 fn group(known: &'static schema::Group, resources: &[Arc<ResourceInfo>]) -> Group {

@@ -9,7 +9,7 @@ use coracle_kinds::pods::{Role, restarts_after};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::command::{self, Line, Run, Unclear};
+use crate::command::{self, End, Line, Run, Unclear};
 use crate::environment::Environment;
 use crate::exec::Answers;
 use crate::images::Images;
@@ -196,18 +196,20 @@ impl PodBehavior {
 
     /// The end of a container; None if it runs until it is stopped.
     pub fn ending(&self, pod: &Pod, role: Role, container: &Container) -> Option<Ending> {
-        let run = || self.run(pod, role, container, Timestamp::UNIX_EPOCH).end;
-        let run = || run().map(|end| Ending { after: end.after, code: end.code.into() });
+        let by_command = || {
+            let end = self.run(pod, role, container, Timestamp::UNIX_EPOCH).end?;
+            Some(Ending { after: end.after, code: end.code.into() })
+        };
         match (role, self.exit_after) {
             (Role::Main, Some(ExitAfter::Never)) => None,
             (Role::Main, Some(ExitAfter::Time(after))) => {
-                let own = run().filter(|ending| ending.after <= after).map(|ending| ending.code);
+                let own = by_command().filter(|ending| ending.after <= after).map(|ending| ending.code);
                 Some(Ending { after, code: self.exit_code.or(own).unwrap_or(0) })
             }
             (Role::Main, None) => {
-                run().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
+                by_command().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
             }
-            (Role::Init | Role::Sidecar | Role::Ephemeral, _) => run(),
+            (Role::Init | Role::Sidecar | Role::Ephemeral, _) => by_command(),
         }
     }
 
@@ -240,14 +242,16 @@ impl PodBehavior {
             (Role::Main, Profile::Realistic) if restarts_after(pod, container, 0) => Unclear::RunsOn,
             (Role::Main, Profile::Realistic) => Unclear::Takes(MOMENT),
         };
-        let environment = match self.profile {
-            Profile::Realistic => Environment::of(pod, container),
-            Profile::Inert => Environment::default(),
-        };
-        let arguments = match self.profile {
-            Profile::Realistic => arguments(container, &environment),
-            Profile::Inert => Some(Vec::new()),
-        };
+        if self.profile == Profile::Inert {
+            // Commands are not looked at.
+            let end = match unclear {
+                Unclear::Takes(after) => Some(End { after, code: 0 }),
+                Unclear::RunsOn => None,
+            };
+            return Run { end, ..Run::default() };
+        }
+        let environment = Environment::of(pod, container);
+        let arguments = arguments(container, &environment);
         command::follow(&arguments.unwrap_or_default(), &environment.of_programs(pod), unclear, started)
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "deadlines of the command line")]
 #![warn(missing_docs)]
 
+mod background;
 mod backup;
 mod cli;
 mod clock;
@@ -27,7 +28,8 @@ use coracle_control_plane::maintenance::{self, CheckReport, Restored};
 use coracle_control_plane::{Kinds, Options};
 use coracle_storage::backup::Summary;
 
-use cli::{Cli, Command, Controllers, Serve};
+use background::Background;
+use cli::{Cli, Command, Controllers, Log, Serve, Up};
 use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
 
 /// The exit code for errors in the command line.
@@ -57,11 +59,21 @@ pub fn main(kinds: Kinds) -> ExitCode {
         Err(error) => return report_failure(&one_line(&error), USAGE_ERROR),
     };
     match cli.command {
-        Command::Serve(serve) => with_control_plane(&serve, async |options| {
+        Command::Serve { serve, background } => with_control_plane(&serve, async |options| {
             let in_data = || options.data_dir.as_ref().map(|directory| directory.join("kubeconfig"));
             let kubeconfig = serve.kubeconfig().or_else(in_data);
-            run::serve(options, serve.shutdown_delay(), kinds, kubeconfig).await.map(|()| ExitCode::SUCCESS)
+            let delay = serve.shutdown_delay();
+            let background = background
+                .map(|directory| Background::begin(directory, &options, delay, kubeconfig.clone()))
+                .transpose()?;
+            run::serve(options, delay, kinds, kubeconfig, background).await.map(|()| ExitCode::SUCCESS)
         }),
+        Command::Up(Up(serve)) => with_control_plane(&serve, async |options| {
+            // After the program and the subcommand come the flags, which the process in the background gets too.
+            background::up(&options.name, &serve, std::env::args_os().skip(2)).await
+        }),
+        Command::Down(flags) => block_on(Log::default(), background::down(&flags)),
+        Command::Status(flags) => block_on(Log::default(), background::status(&flags)),
         Command::Run { serve, command } => {
             let serve = serve.for_run();
             match serve.options() {

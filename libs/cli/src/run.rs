@@ -11,21 +11,24 @@ use rustix::fs::Mode;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::background::Background;
 use crate::kept_log::KeptLog;
 use crate::port_holder::explain;
 
 /// Serves until SIGTERM or SIGINT.
 ///
 /// - `delay`: for how long it serves after the signal, without being ready;
-/// - `kubeconfig`: the file to merge the kubeconfig into; None for a temporary one.
+/// - `kubeconfig`: the file to merge the kubeconfig into; None for a temporary one;
+/// - `background`: the state of a process in the background.
 ///
 /// # Errors
-/// The control plane does not start, the kubeconfig cannot be written, or the store cannot be closed.
+/// The control plane does not start, the kubeconfig or the state cannot be written, or the store cannot be closed.
 pub async fn serve(
     options: Options,
     delay: Duration,
     kinds: Kinds,
     kubeconfig: Option<PathBuf>,
+    background: Option<Background>,
 ) -> Result<()> {
     let mut signals = Signals::new()?;
     let (data, uses_etcd) = (options.data_dir.clone(), options.etcd.is_some());
@@ -34,19 +37,12 @@ pub async fn serve(
         coracle_kubeconfig::check(file, &options.name)?;
     }
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
-    let written = match kubeconfig {
-        Some(file) => {
-            // It waits for the lock of the file.
-            let written = tokio::task::block_in_place(|| control_plane.write_kubeconfig(&file));
-            written.map(|previous_context| (file, previous_context))
-        }
-        None => control_plane.own_kubeconfig().map(|file| (file, None)),
-    };
+    let written = write_kubeconfig(&control_plane, kubeconfig, background);
     let (kubeconfig, previous_context) = match written {
         Ok(written) => written,
         Err(error) => {
             control_plane.shutdown().await.context("the store did not close")?;
-            return Err(error.into());
+            return Err(error);
         }
     };
     announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig, previous_context.as_deref());
@@ -60,6 +56,23 @@ pub async fn serve(
         }
     };
     stop(control_plane, delay, &mut signals).await
+}
+
+/// Writes the kubeconfig, and then the state of a process in the background. Returns the file and the context that was current.
+fn write_kubeconfig(
+    control_plane: &ControlPlane,
+    kubeconfig: Option<PathBuf>,
+    background: Option<Background>,
+) -> Result<(PathBuf, Option<String>)> {
+    let Some(file) = kubeconfig else { return Ok((control_plane.own_kubeconfig()?, None)) };
+    // It waits for the lock of the file.
+    tokio::task::block_in_place(|| {
+        let previous_context = control_plane.write_kubeconfig(&file)?;
+        if let Some(mut background) = background {
+            background.ready(control_plane, previous_context.as_deref())?;
+        }
+        Ok((file, previous_context))
+    })
 }
 
 /// Stops a control plane: it serves for a while without being ready, which another signal ends, and then shuts down.

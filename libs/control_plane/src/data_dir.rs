@@ -8,8 +8,31 @@ use std::path::Path;
 use coracle_private_fs::{create_directory, restrict_entry};
 use tempfile::TempDir;
 
-/// The entries that Coracle creates in a data directory.
-const OWN_ENTRIES: [&str; 6] = ["kubeconfig", "kubeconfig.lock", "pki", "pods", "store", "volumes"];
+/// The entries that Coracle creates in a data directory. Those of a control plane in the background are in it by default.
+const OWN_ENTRIES: [&str; 10] = [
+    "kubeconfig",
+    "kubeconfig.lock",
+    "pki",
+    "pods",
+    "store",
+    "volumes",
+    background::LOG,
+    background::PREVIOUS_LOG,
+    background::RECORD,
+    background::LOCK,
+];
+
+/// The files of a control plane that runs in the background: `coracle up`.
+pub mod background {
+    /// The log of the process.
+    pub const LOG: &str = "coracle.log";
+    /// The log of the process before.
+    pub const PREVIOUS_LOG: &str = "coracle.log.1";
+    /// The record of the process.
+    pub const RECORD: &str = "background.json";
+    /// The file that is locked while the process runs.
+    pub const LOCK: &str = "background.lock";
+}
 
 /// The entries that are directories.
 const DIRECTORIES: [&str; 4] = ["pki", "pods", "store", "volumes"];
@@ -26,15 +49,48 @@ pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     for file in entries(&path.join("pki"))? {
         restrict(&file)?;
     }
-    let is_own_entry = |path: &Path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        OWN_ENTRIES.contains(&name) || (name.starts_with(".kubeconfig.") && name.ends_with(".tmp"))
-    };
     let sticky = fs::metadata(path)?.mode() & 0o1000 != 0;
     if !sticky && entries(path)?.all(|entry| is_own_entry(&entry)) {
         restrict(path)?;
     }
     Ok(())
+}
+
+/// Removes what Coracle created in a directory, and the directory, unless it is a link. Links in it are removed and not followed. The
+/// lock of a control plane in the background is removed last.
+///
+/// # Errors
+/// The directory has foreign entries, and nothing is removed then; or an entry cannot be removed.
+pub(crate) fn delete(path: &Path) -> io::Result<()> {
+    let mut own: Vec<_> = entries(path)?.collect();
+    if let Some(foreign) = own.iter().find(|entry| !is_own_entry(entry)) {
+        let name = foreign.file_name().unwrap_or_default().display();
+        return Err(io::Error::other(format!("{name} in it is not of coracle; nothing is deleted")));
+    }
+    own.sort_by_key(|entry| entry.ends_with(background::LOCK));
+    for entry in own {
+        match fs::symlink_metadata(&entry) {
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&entry)?,
+            Ok(_) => fs::remove_file(&entry)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir(path),
+        _ => Ok(()),
+    }
+}
+
+/// Whether Coracle creates entries of this name, drafts of files included.
+fn is_own_entry(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let draft_of = |own: &&str| {
+        name.strip_prefix('.')
+            .and_then(|name| name.strip_prefix(own))
+            .is_some_and(|rest| rest.starts_with('.'))
+    };
+    OWN_ENTRIES.contains(&name) || (name.ends_with(".tmp") && OWN_ENTRIES.iter().any(draft_of))
 }
 
 /// Creates a directory in another one, which is removed when it is dropped.
@@ -107,6 +163,31 @@ mod tests {
         ] {
             assert_eq!(mode(&data.join(path)), want, "{path:?}");
         }
+    }
+
+    #[test]
+    fn own_entries_are_deleted_and_foreign_ones_keep_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("outside/kept")).unwrap();
+        fs::create_dir_all(path("data/store/log")).unwrap();
+        std::os::unix::fs::symlink(path("outside"), path("data/volumes")).unwrap();
+        for file in ["background.lock", "coracle.log", ".background.json.1a.tmp", "kubeconfig"] {
+            fs::write(path("data").join(file), "").unwrap();
+        }
+        fs::write(path("data/notes.txt"), "").unwrap();
+        let error = delete(&path("data")).unwrap_err().to_string();
+        assert_eq!(error, "notes.txt in it is not of coracle; nothing is deleted");
+        assert_eq!(entries(&path("data")).unwrap().count(), 7);
+        fs::remove_file(path("data/notes.txt")).unwrap();
+        delete(&path("data")).unwrap();
+        assert!(!path("data").exists() && path("outside/kept").exists());
+        delete(&path("data")).unwrap();
+        // The target of a link is emptied, and stays.
+        fs::create_dir_all(path("elsewhere/pki")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", path("data")).unwrap();
+        delete(&path("data")).unwrap();
+        assert!(path("data").is_symlink() && !path("elsewhere/pki").exists());
     }
 
     #[test]

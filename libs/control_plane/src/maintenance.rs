@@ -1,4 +1,4 @@
-//! What is done to a store while no server uses it: checking it, and making it of a backup.
+//! What is done to a store while no server uses it: checking it, making it of a backup, and deleting it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek};
@@ -11,7 +11,7 @@ use coracle_apiserver::registry::ObjectIndex;
 pub use coracle_storage::backup::Summary;
 use coracle_storage::backup::{self, BackupError, Monotonicity, RestoreError};
 pub use coracle_storage::log::CheckReport;
-use coracle_storage::log::{Log, SledLog};
+use coracle_storage::log::{Log, SledLog, lock_store};
 use coracle_storage::{Index, Revision};
 use tempfile::TempDir;
 
@@ -90,6 +90,15 @@ pub fn restore_to_etcd(file: &Path, etcd: &Etcd, kinds: Kinds) -> Result<Restore
     let (source, _) = open_backup(file, kinds)?;
     let log = etcd.log(resources(kinds), Options::default().event_ttl)?;
     append(file, source, Box::new(log), Monotonicity::Waived)
+}
+
+/// Deletes what Coracle created in a data directory, and the directory itself unless it is a link. What it keeps in an etcd cluster stays.
+///
+/// # Errors
+/// [`Error::Log`] if a server uses it, [`Error::File`] if it has foreign entries, and nothing is deleted then; or an entry cannot be deleted.
+pub fn delete(data_dir: &Path) -> Result<(), Error> {
+    let _lock = lock_store(&data_dir.join(STORE))?;
+    data_dir::delete(data_dir).map_err(|cause| file_error(data_dir, cause))
 }
 
 /// Opens a backup, and reads it once to see that it is sound.

@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{Access, Name};
 
+/// The lists of a document.
+const LISTS: [&str; 3] = ["clusters", "contexts", "users"];
+
 /// The name of the extension that marks the clusters of this program.
 const MARK: &str = "coracle.dev";
 
@@ -66,7 +69,6 @@ pub(crate) fn merged(document: Value, name: &Name, access: &Access) -> Result<Me
         Value::Object(root) => root,
         _ => return Err("it is no map".to_owned()),
     };
-    const LISTS: [&str; 3] = ["clusters", "contexts", "users"];
     let is_known = root.is_empty() || LISTS.iter().any(|list| root.contains_key(*list));
     for (member, value) in [("apiVersion", "v1"), ("kind", "Config")] {
         match root.get(member) {
@@ -103,6 +105,37 @@ pub(crate) fn merged(document: Value, name: &Name, access: &Access) -> Result<Me
     let is_other = |context: &String| !context.is_empty() && context != name.as_str();
     let previous_context = previous.and_then(|context| context.as_str().map(str::to_owned)).filter(is_other);
     Ok(Merged { document: Value::Object(root), previous_context })
+}
+
+/// Returns a document without a cluster, its user and its context; None if this program wrote no such cluster. The current context
+/// becomes none if it was the removed one. A context that a user pointed to another cluster stays.
+///
+/// # Errors
+/// The fault of a document that is no kubeconfig.
+pub(crate) fn removed(document: Value, name: &Name) -> Result<Option<Value>, String> {
+    let mut root = match document {
+        Value::Null => return Ok(None),
+        Value::Object(root) => root,
+        _ => return Err("it is no map".to_owned()),
+    };
+    if !find(&mut root, "clusters", name)?.is_some_and(|entry| is_marked(entry)) {
+        return Ok(None);
+    }
+    let is_of_cluster = |context: &Value| context["context"]["cluster"] == name.as_str();
+    let is_kept = find(&mut root, "contexts", name)?.is_some_and(|context| !is_of_cluster(context));
+    for list in LISTS {
+        find(&mut root, list, name)?;
+        if list == "contexts" && is_kept {
+            continue;
+        }
+        if let Some(entries) = root.get_mut(list).and_then(Value::as_array_mut) {
+            entries.retain(|entry| entry["name"] != name.as_str());
+        }
+    }
+    if !is_kept && root.get("current-context").is_some_and(|current| current == name.as_str()) {
+        root.insert("current-context".to_owned(), json!(""));
+    }
+    Ok(Some(Value::Object(root)))
 }
 
 /// The entry of a name in a list. A list that is missing is created.
@@ -230,6 +263,55 @@ users:
         ] {
             let document = json!({"clusters": clusters, "users": users});
             assert_eq!(merge(document.clone()).expect_err("refused"), want, "{document}");
+        }
+    }
+
+    #[test]
+    fn the_entries_of_a_cluster_are_removed_and_no_others() {
+        let name = Name::default();
+        let others = json!({
+            "apiVersion": "v1", "kind": "Config", "preferences": {"colors": true}, "current-context": "prod",
+            "clusters": [{"name": "prod", "cluster": {"server": "https://prod"}}],
+            "contexts": [{"name": "prod", "context": {"cluster": "prod", "user": "prod"}}],
+            "users": [{"name": "prod", "user": {"token": "a"}}],
+        });
+        let with_ours = merge(others.clone()).unwrap().document;
+        let mut left = others.clone();
+        left["current-context"] = json!("");
+        assert_eq!(removed(with_ours.clone(), &name).unwrap(), Some(left.clone()));
+        assert_eq!(removed(left, &name), Ok(None), "once more");
+        let mut with_other_current = with_ours.clone();
+        with_other_current["current-context"] = json!("prod");
+        assert_eq!(removed(with_other_current, &name).unwrap(), Some(others));
+        assert_eq!(removed(with_ours.clone(), &"other".parse().unwrap()), Ok(None));
+        // A context of our name that a user pointed elsewhere.
+        let mut pointed = with_ours.clone();
+        pointed["contexts"][1]["context"]["cluster"] = json!("prod");
+        let left = removed(pointed.clone(), &name).unwrap().unwrap();
+        assert_eq!((&left["contexts"], &left["current-context"]), (&pointed["contexts"], &json!("coracle")));
+        assert_eq!(left["clusters"].as_array().map(Vec::len), Some(1));
+        // A user alone of the file is missing.
+        let mut partial = with_ours;
+        partial["users"] = Value::Null;
+        assert_eq!(removed(partial, &name).unwrap().unwrap()["users"], json!([]));
+    }
+
+    #[test]
+    fn the_entries_of_another_program_are_not_removed() {
+        let name = Name::default();
+        let theirs =
+            json!({"clusters": [{"name": "coracle", "cluster": {"extensions": [{"name": "kind"}]}}]});
+        for document in [Value::Null, json!({}), json!({"users": [{"name": "coracle"}]}), theirs] {
+            assert_eq!(removed(document.clone(), &name), Ok(None), "{document}");
+        }
+        let ours = json!({"name": "coracle", "cluster": {"extensions": [{"name": MARK}]}});
+        for (document, want) in [
+            (json!([]), "it is no map"),
+            (json!({"clusters": 1}), "its clusters are no list"),
+            (json!({"clusters": [ours, ours]}), "its clusters have several coracle"),
+            (json!({"clusters": [ours], "users": ["a"]}), "its users are not all maps"),
+        ] {
+            assert_eq!(removed(document.clone(), &name).expect_err("refused"), want, "{document}");
         }
     }
 

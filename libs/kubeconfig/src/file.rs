@@ -11,7 +11,7 @@ use coracle_apimachinery::codec::yaml;
 use coracle_private_fs::Draft;
 use serde_json::Value;
 
-use crate::document::{Merged, document, merged, text};
+use crate::document::{Merged, document, merged, removed, text};
 use crate::{Access, Name};
 
 /// The maximum size of a file, in bytes.
@@ -81,17 +81,55 @@ fn merge_within(
 ) -> Result<Option<String>, Error> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.map_or(Ok(()), coracle_private_fs::create_directory).map_err(io_error(path))?;
+    change(path, timeout, |document| {
+        let Merged { document, previous_context } = merged(document, name, access)?;
+        Ok((Some(document), previous_context))
+    })
+}
+
+/// Removes a cluster, its user and its context from the kubeconfig at `path`, if this program wrote them. The current context becomes
+/// none if it was the removed one. Returns whether something was removed; otherwise the file is as it was.
+///
+/// Comments, links and the lock are treated as by [`merge`].
+///
+/// # Errors
+/// See [`Error`].
+pub fn remove(path: &Path, name: &Name) -> Result<bool, Error> {
+    remove_within(path, name, LOCK_TIMEOUT)
+}
+
+fn remove_within(path: &Path, name: &Name, timeout: Duration) -> Result<bool, Error> {
+    let target = target(path).map_err(io_error(path))?;
+    let remove = |document| {
+        let left = removed(document, name)?;
+        let is_changed = left.is_some();
+        Ok((left, is_changed))
+    };
+    // Nothing is locked or created for a file without the entries, which may be in a directory that is missing or of others.
+    let (document, _) = existing(path, &target)?;
+    let (left, _) = remove(document).map_err(refusal(path))?;
+    if left.is_none() { Ok(false) } else { change(path, timeout, remove) }
+}
+
+/// Replaces the document of a file, under its lock, by the one that `change` returns; with None the file stays as it is.
+fn change<T>(
+    path: &Path,
+    timeout: Duration,
+    change: impl FnOnce(Value) -> Result<(Option<Value>, T), String>,
+) -> Result<T, Error> {
     let target = target(path).map_err(io_error(path))?;
     // kubectl locks the file under the name that it was given.
     let _lock = Lock::acquire(path, timeout)?;
     let _target_lock = if target == path { None } else { Some(Lock::acquire(&target, timeout)?) };
-    let (merged, metadata) = merged_file(path, &target, name, access)?;
-    let written = Draft::new(&target, text(&merged.document).as_bytes()).and_then(|draft| {
+    let (document, metadata) = existing(path, &target)?;
+    let (document, outcome) = change(document).map_err(refusal(path))?;
+    let Some(document) = document else { return Ok(outcome) };
+    let written = Draft::new(&target, text(&document).as_bytes()).and_then(|draft| {
         metadata.map_or(Ok(()), |metadata| draft.set_owner(&metadata))?;
         draft.replace()
     });
     written.map_err(io_error(path))?;
-    Ok(merged.previous_context)
+    Ok(outcome)
 }
 
 /// Checks whether [`merge`] can be called for a file, which is not changed.
@@ -101,7 +139,8 @@ fn merge_within(
 pub fn check(path: &Path, name: &Name) -> Result<(), Error> {
     let access = Access { server: "", ca_pem: "", certificate_pem: "", key_pem: "" };
     let target = target(path).map_err(io_error(path))?;
-    merged_file(path, &target, name, &access).map(drop)
+    let (document, _) = existing(path, &target)?;
+    merged(document, name, &access).map(drop).map_err(refusal(path))
 }
 
 /// Checks whether [`create`] can be called for a file.
@@ -116,23 +155,22 @@ pub fn check_absent(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The document of a file with a cluster in it, and the attributes of the file, if there is one.
-fn merged_file(
-    path: &Path,
-    target: &Path,
-    name: &Name,
-    access: &Access,
-) -> Result<(Merged, Option<Metadata>), Error> {
-    let refuse = |reason: String| Error::Unmergeable { path: path.to_owned(), reason };
-    let (existing, metadata) = match read(target).map_err(io_error(path))? {
-        None => (Value::Null, None),
-        Some((content, metadata)) => (parse(&content).map_err(refuse)?, Some(metadata)),
+/// The document of a file and the file's attributes; null and None if there is no file.
+fn existing(path: &Path, target: &Path) -> Result<(Value, Option<Metadata>), Error> {
+    let refuse = refusal(path);
+    let (document, metadata) = match read(target).map_err(io_error(path))? {
+        None => return Ok((Value::Null, None)),
+        Some((content, metadata)) => (parse(&content).map_err(&refuse)?, metadata),
     };
-    if metadata.as_ref().is_some_and(|metadata| !is_trusted(target, metadata)) {
+    if !is_trusted(target, &metadata) {
         return Err(refuse("it is of another user, in a directory of others".to_owned()));
     }
-    let merged = merged(existing, name, access).map_err(refuse)?;
-    Ok((merged, metadata))
+    Ok((document, Some(metadata)))
+}
+
+/// The error of a document that is not changed.
+fn refusal(path: &Path) -> impl Fn(String) -> Error {
+    |reason| Error::Unmergeable { path: path.to_owned(), reason }
 }
 
 /// Whether the owner of a file may get the key of an administrator: this process's user, or whoever owns the directory, too, and
@@ -425,6 +463,52 @@ users:
         fs::write(&lock, ended.id().to_string()).unwrap();
         merge_within(&file, &name(), &ACCESS, Duration::ZERO).unwrap();
         assert_eq!(names(directory.path()), ["config"]);
+    }
+
+    #[test]
+    fn a_cluster_is_removed_from_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("theirs")).unwrap();
+        let (file, link) = (path("theirs/config"), path("link"));
+        fs::write(&file, PROD).unwrap();
+        symlink("theirs/config", &link).unwrap();
+        assert!(!remove(&file, &name()).unwrap(), "never merged");
+        assert_eq!(fs::read_to_string(&file).unwrap(), PROD, "comments and style");
+        merge(&file, &name(), &ACCESS).unwrap();
+        // The lock is honoured, under both names.
+        for lock in ["link.lock", "theirs/config.lock"] {
+            fs::write(path(lock), "").unwrap();
+            let before = fs::read(&file).unwrap();
+            let error = remove_within(&link, &name(), Duration::ZERO).unwrap_err();
+            assert!(matches!(&error, Error::Locked { lock: named } if *named == path(lock)), "{error:?}");
+            assert_eq!(fs::read(&file).unwrap(), before);
+            fs::remove_file(path(lock)).unwrap();
+        }
+        assert!(remove(&link, &name()).unwrap());
+        assert!(link.is_symlink());
+        let mut left = parse(PROD.as_bytes()).unwrap();
+        left["current-context"] = "".into();
+        (left["clusters"], left["contexts"]) = (Value::Array(vec![]), Value::Array(vec![]));
+        assert_eq!(parse(&fs::read(&file).unwrap()).unwrap(), left);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!remove(&link, &name()).unwrap(), "once more");
+        assert_eq!(
+            (names(&path("theirs")), names(directory.path())),
+            (vec!["config".into()], vec!["link".into(), "theirs".into()])
+        );
+    }
+
+    #[test]
+    fn there_is_nothing_to_remove_from_a_missing_file_and_a_malformed_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!remove(&directory.path().join("missing/config"), &name()).unwrap());
+        assert_eq!(names(directory.path()), Vec::<String>::new());
+        let file = directory.path().join("config");
+        fs::write(&file, "just text").unwrap();
+        let error = remove(&file, &name()).unwrap_err().to_string();
+        assert!(error.contains("no map") && error.contains("is not changed"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "just text");
     }
 
     #[test]

@@ -21,5 +21,5 @@ pub use location::Location;
 pub use memory::MemoryLog;
 pub use notifier::{Notification, Notifier};
 pub use outcome::{Conflict, Outcome, Rejected, Unknown};
-pub use sled::{CheckReport, Durability, SledLog};
+pub use sled::{CheckReport, Durability, SledLog, lock_store};
 pub use transaction::{Change, Entry, Proposal, Record, Transaction, UnreadableEntry};

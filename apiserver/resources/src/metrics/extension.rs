@@ -1,14 +1,28 @@
-//! The group as one that is served only while something provides it: here a pod with an annotation of usage.
+//! The group as one that is served only once something provides it: here a pod that is measured.
+
+use std::sync::Arc;
 
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::resource_info::{ExtensionGroup, Group};
 use serde_json::{Value, json};
 
-use super::usage::{GROUP, RESOURCES};
+use super::usage::{GROUP, Measured, may_be_measured};
+use super::{SimulatedNodeMetrics, SimulatedPodMetrics};
 
-/// `group` as an extension: with its APIService, and the ClusterRole that lets everyone who may view
+/// `group` as an extension for the pods that are measured: with its APIService, and the ClusterRole that lets everyone who may view
 /// a namespace view its metrics.
-pub fn extension(group: Group) -> ExtensionGroup {
+pub fn extension(mut group: Group, measured: Measured) -> ExtensionGroup {
+    for info in group.versions.iter_mut().flat_map(|version| &mut version.resources) {
+        // It is in no table yet.
+        if let Some(info) = Arc::get_mut(info) {
+            info.behaviour.computed = Some(match (&*info.kind, measured) {
+                ("PodMetrics", Measured::Annotated) => &SimulatedPodMetrics(Measured::Annotated),
+                ("PodMetrics", Measured::Simulated) => &SimulatedPodMetrics(Measured::Simulated),
+                (_, Measured::Annotated) => &SimulatedNodeMetrics(Measured::Annotated),
+                (_, Measured::Simulated) => &SimulatedNodeMetrics(Measured::Simulated),
+            });
+        }
+    }
     let api_service = json!({
         "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
         "metadata": {"name": format!("v1beta1.{GROUP}")},
@@ -25,8 +39,9 @@ pub fn extension(group: Group) -> ExtensionGroup {
     ExtensionGroup {
         group,
         source: GroupResource::new("", "pods"),
-        is_provided_by: |pod| {
-            RESOURCES.iter().any(|(_, annotation)| memchr::memmem::find(pod, annotation.as_bytes()).is_some())
+        is_provided_by: match measured {
+            Measured::Annotated => |pod| may_be_measured(pod, Measured::Annotated),
+            Measured::Simulated => |pod| may_be_measured(pod, Measured::Simulated),
         },
         objects: vec![api_service, reader],
     }

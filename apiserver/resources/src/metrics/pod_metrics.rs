@@ -6,19 +6,20 @@ use coracle_apimachinery::strategy::Computed;
 use coracle_apimachinery::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::usage::{API_VERSION, GROUP, WINDOW, measured_pods, metadata, printed, usage};
+use super::usage::{API_VERSION, GROUP, Measured, WINDOW, measured_pods, metadata, printed, usage};
 
-/// The usage of pods, from their annotations.
-pub struct SimulatedPodMetrics;
+/// The usage of pods.
+pub struct SimulatedPodMetrics(pub Measured);
 
 impl Computed for SimulatedPodMetrics {
     fn list(&self, cluster: &dyn Cluster, namespace: &str, now: &str) -> Result<Vec<Value>> {
-        Ok(measured_pods(cluster, namespace)?.iter().filter_map(|pod| metrics(pod, now)).collect())
+        let pods = measured_pods(cluster, namespace, self.0)?;
+        Ok(pods.iter().filter_map(|pod| metrics(pod, self.0, now)).collect())
     }
 
     fn get(&self, cluster: &dyn Cluster, namespace: &str, name: &str, now: &str) -> Result<Option<Value>> {
         let pod = cluster.get(&GroupResource::new("", "pods"), namespace, name)?;
-        Ok(pod.and_then(|pod| metrics(&pod, now)))
+        Ok(pod.and_then(|pod| metrics(&pod, self.0, now)))
     }
 
     fn not_found(&self, namespace: &str, name: &str) -> Error {
@@ -27,27 +28,19 @@ impl Computed for SimulatedPodMetrics {
 }
 
 /// The usage of a pod; None if it is not measured.
-fn metrics(pod: &Value, now: &str) -> Option<Value> {
-    let usage = usage(pod);
-    let statuses = pod["status"]["containerStatuses"].as_array()?;
-    let running = statuses.iter().filter(|status| status["state"]["running"].is_object());
-    let names: Vec<&str> = running.filter_map(|status| status["name"].as_str()).collect();
-    let count = i64::try_from(names.len()).ok().filter(|count| *count > 0 && !usage.is_empty())?;
-    // The first container gets what cannot be shared equally.
-    let share = |total: i64, index: usize| total / count + if index == 0 { total % count } else { 0 };
-    let containers = names.iter().enumerate().map(|(index, name)| {
-        let amounts = usage.iter().map(|(resource, amount)| {
-            // Memory is shared in whole bytes.
-            let amount = match *resource {
-                "cpu" => share(amount.milli_value(), index),
-                _ => share(amount.value(), index).saturating_mul(1000),
-            };
-            ((*resource).to_owned(), printed(resource, amount).into())
-        });
-        json!({"name": name, "usage": amounts.collect::<Map<String, Value>>()})
+fn metrics(pod: &Value, measured: Measured, now: &str) -> Option<Value> {
+    let usage = usage(pod, measured);
+    let containers = usage.iter().map(|container| {
+        let amounts = container.milli.iter();
+        let amounts =
+            amounts.map(|(resource, milli)| ((*resource).to_owned(), printed(resource, *milli).into()));
+        json!({"name": container.name, "usage": amounts.collect::<Map<String, Value>>()})
     });
-    Some(json!({
-        "kind": "PodMetrics", "apiVersion": API_VERSION, "metadata": metadata(pod, now),
-        "timestamp": now, "window": WINDOW, "containers": containers.collect::<Vec<_>>(),
-    }))
+    let containers: Vec<Value> = containers.collect();
+    (!containers.is_empty()).then(|| {
+        json!({
+            "kind": "PodMetrics", "apiVersion": API_VERSION, "metadata": metadata(pod, now),
+            "timestamp": now, "window": WINDOW, "containers": containers,
+        })
+    })
 }

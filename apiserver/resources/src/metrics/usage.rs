@@ -21,23 +21,105 @@ pub const RESOURCES: [(&str, &str); 2] =
 /// The time over which usage is measured, which ends now: a new pod is measured soon.
 pub const WINDOW: &str = "1s";
 
-/// The pods of a namespace, or with `""` of all, that may have a usage.
-pub fn measured_pods(cluster: &dyn Cluster, namespace: &str) -> Result<Vec<Value>> {
-    let pods = cluster.list_containing(&GroupResource::new("", "pods"), namespace, PREFIX)?;
-    Ok(pods.into_iter().filter(|pod| !usage(pod).is_empty()).collect())
+/// The beginning of the container IDs, and of the runtime versions of nodes, that simulated kubelets report.
+pub const RUNTIME: &str = "coracle://";
+
+/// The least usage of a container whose usage follows from its requests, and that of one without a request: of the CPU in thousandths of
+/// a core, of memory in bytes.
+const LEAST_CPU: i64 = 1;
+const LEAST_MEMORY: i64 = 1 << 20;
+const DEFAULT_MEMORY: i64 = 8 << 20;
+
+/// The pods that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// Those with annotations of their usage.
+    Annotated,
+    /// Also those that simulated kubelets run: what no annotation says follows from their requests.
+    Simulated,
 }
 
-/// The usage of a pod by resource; empty for one that does not run or is not measured.
-pub fn usage(pod: &Value) -> BTreeMap<&'static str, Quantity> {
+/// The usage of a running container by resource, in thousandths.
+pub struct ContainerUsage<'a> {
+    /// The name of the container.
+    pub name: &'a str,
+    /// The resources that are measured.
+    pub milli: BTreeMap<&'static str, i64>,
+}
+
+/// The pods of a namespace, or with `""` of all, that may have a usage.
+pub fn measured_pods(cluster: &dyn Cluster, namespace: &str, measured: Measured) -> Result<Vec<Value>> {
+    let text = match measured {
+        Measured::Annotated => PREFIX,
+        // Of a pod that a simulated kubelet does not run, the annotations count nevertheless.
+        Measured::Simulated => "coracle",
+    };
+    cluster.list_containing(&GroupResource::new("", "pods"), namespace, text)
+}
+
+/// Whether the bytes of a pod may be of one that is measured.
+pub fn may_be_measured(pod: &[u8], measured: Measured) -> bool {
+    let has = |text: &str| memchr::memmem::find(pod, text.as_bytes()).is_some();
+    RESOURCES.iter().any(|(_, annotation)| has(annotation))
+        || measured == Measured::Simulated && has(RUNTIME) && has(r#""phase":"Running""#)
+}
+
+/// The usage of the running containers of a pod; empty for one that does not run or is not measured.
+///
+/// The amounts of annotations are shared equally by the containers; the first one gets what cannot be shared.
+pub fn usage(pod: &Value, measured: Measured) -> Vec<ContainerUsage<'_>> {
     if pod["status"]["phase"] != "Running" {
-        return BTreeMap::new();
+        return Vec::new();
     }
-    let amounts = RESOURCES.iter().filter_map(|(resource, annotation)| {
-        let text = pod["metadata"]["annotations"].get(annotation)?.as_str()?;
-        let amount: Quantity = text.parse().ok()?;
-        (!amount.is_negative()).then_some((*resource, amount))
+    let statuses = pod["status"]["containerStatuses"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let running: Vec<&Value> =
+        statuses.iter().filter(|status| status["state"]["running"].is_object()).collect();
+    let annotated: BTreeMap<&str, Quantity> = RESOURCES
+        .iter()
+        .filter_map(|(resource, annotation)| Some((*resource, annotated_amount(pod, annotation)?)))
+        .collect();
+    let count = i64::try_from(running.len()).unwrap_or(i64::MAX);
+    let share = |total: i64, index: usize| total / count + if index == 0 { total % count } else { 0 };
+    let usage = running.iter().enumerate().filter_map(|(index, status)| {
+        let name = status["name"].as_str()?;
+        let is_simulated = measured == Measured::Simulated
+            && status["containerID"].as_str().is_some_and(|id| id.starts_with(RUNTIME));
+        let amounts = RESOURCES.iter().filter_map(|(resource, _)| {
+            let milli = match (annotated.get(resource), *resource) {
+                (Some(amount), "cpu") => share(amount.milli_value(), index),
+                // Memory is shared in whole bytes.
+                (Some(amount), _) => share(amount.value(), index).saturating_mul(1000),
+                (None, _) if !is_simulated => return None,
+                (None, resource) => estimated(request(pod, name, resource).as_ref(), resource),
+            };
+            Some((*resource, milli))
+        });
+        let milli: BTreeMap<_, _> = amounts.collect();
+        (!milli.is_empty()).then_some(ContainerUsage { name, milli })
     });
-    amounts.collect()
+    usage.collect()
+}
+
+/// The amount in an annotation; None without a valid one.
+fn annotated_amount(pod: &Value, annotation: &str) -> Option<Quantity> {
+    let amount: Quantity = pod["metadata"]["annotations"].get(annotation)?.as_str()?.parse().ok()?;
+    (!amount.is_negative()).then_some(amount)
+}
+
+/// The request of a container.
+fn request(pod: &Value, container: &str, resource: &str) -> Option<Quantity> {
+    let containers = pod["spec"]["containers"].as_array()?;
+    let container = containers.iter().find(|spec| spec["name"] == container)?;
+    container["resources"]["requests"].get(resource)?.as_str()?.parse().ok()
+}
+
+/// The usage that follows from a request, in thousandths: a tenth of the CPU, half of the memory.
+fn estimated(request: Option<&Quantity>, resource: &str) -> i64 {
+    match (resource, request) {
+        ("cpu", request) => request.map_or(0, |request| request.milli_value() / 10).max(LEAST_CPU),
+        (_, Some(request)) => (request.value() / 2).max(LEAST_MEMORY).saturating_mul(1000),
+        (_, None) => DEFAULT_MEMORY * 1000,
+    }
 }
 
 /// The metadata of a measurement: the names and labels of what was measured.

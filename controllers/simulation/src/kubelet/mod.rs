@@ -192,7 +192,6 @@ impl Controller for Kubelet {
 
     async fn reconcile(&self, key: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let pod = self.pods.get(key).filter(|pod| !is_ignored(pod));
-        let record = self.records().get(key).cloned();
         let Some((pod, node)) = pod.and_then(|pod| self.node(&pod).map(|node| (pod, node))) else {
             self.forget(key).await;
             return Ok(Action::AwaitChange);
@@ -201,17 +200,7 @@ impl Controller for Kubelet {
         if node_object.as_deref().is_some_and(is_silent) {
             return Ok(Action::AwaitChange);
         }
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let mut record = match record.filter(|record| record.uid == uid) {
-            Some(record) => record,
-            None => {
-                self.forget(key).await;
-                let has_claims = pod_claims(&pod).next().is_some();
-                let generation = pod.status.as_ref().and_then(|status| status.observed_generation);
-                let state = PodRuntimeState::restore(&pod);
-                PodRecord { state, uid, has_claims, generation, ..PodRecord::default() }
-            }
-        };
+        let mut record = self.record(key, &pod).await;
         if is_finished(&pod) {
             self.release(&record.uid);
             record.state = None;
@@ -222,18 +211,13 @@ impl Controller for Kubelet {
             self.records().insert(key.clone(), record);
             return Ok(Action::AwaitChange);
         }
-        let is_new = record.state.is_none() && pod.metadata.deletion_timestamp.is_none();
-        let inherited = match self.inheritance.of(&pod) {
-            Some(inherited) => inherited,
-            // It will be reconciled once the namespace is known.
-            None if is_new => return Ok(Action::AwaitChange),
-            None => Vec::new(),
+        // It will be reconciled once the namespace is known.
+        let Some((behavior, warnings)) = self.behavior(&pod, &record) else {
+            return Ok(Action::AwaitChange);
         };
-        let (behavior, warnings) = PodBehavior::of(&pod, &inherited, self.profile);
-        let missing_images = node_object.as_deref().map(missing_images).unwrap_or_default();
         let recorder = self.recorder.on(&node.name());
-        if let Some(node) = node_object.filter(|_| record.state.is_none())
-            && let Err(rejection) = self.admit(&pod, &node)
+        if let Some(node) = node_object.as_deref().filter(|_| record.state.is_none())
+            && let Err(rejection) = self.admit(&pod, node)
         {
             return self.reject(&pod, &rejection, &recorder, ctx).await;
         }
@@ -242,15 +226,7 @@ impl Controller for Kubelet {
                 recorder.warning(pod.as_ref(), "InvalidSimulation", warning.clone())
             });
         }
-        let may_start = pod.metadata.deletion_timestamp.is_none()
-            && !record.state.as_ref().is_some_and(PodRuntimeState::has_started);
-        let mounted = if may_start { self.mounts.mount(&pod, ctx).await? } else { Mounted::Yes };
-        if let Mounted::No(why) = &mounted {
-            record.report_once(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
-        }
-        let mut obstacles = self.obstacles(&pod, &mut record, &recorder, ctx).await?;
-        obstacles.volumes |= !matches!(mounted, Mounted::Yes);
-        obstacles.missing_images = missing_images;
+        let obstacles = self.obstacles(&pod, node_object.as_deref(), &mut record, &recorder, ctx).await?;
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, !obstacles.volumes) };
         let state = record.state.as_ref();
@@ -294,8 +270,59 @@ impl Kubelet {
         SimulatedNode::named(pods::node(pod)?, self.nodes)
     }
 
-    /// The obstacles of a pod while a container of it waits to be started.
+    /// The knowledge about a pod: that of another pod of its name is forgotten, and a pod that nothing is known about is restored from its
+    /// status.
+    async fn record(&self, key: &NamespacedName, pod: &Pod) -> PodRecord {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let known = self.records().get(key).cloned();
+        if let Some(record) = known.filter(|record| record.uid == uid) {
+            return record;
+        }
+        self.forget(key).await;
+        let has_claims = pod_claims(pod).next().is_some();
+        let generation = pod.status.as_ref().and_then(|status| status.observed_generation);
+        PodRecord {
+            state: PodRuntimeState::restore(pod),
+            uid,
+            has_claims,
+            generation,
+            ..PodRecord::default()
+        }
+    }
+
+    /// The behavior of a pod, and the warnings about its annotations. None: it may not start, since its namespace is not known yet.
+    fn behavior(&self, pod: &Pod, record: &PodRecord) -> Option<(PodBehavior, Vec<String>)> {
+        let is_new = record.state.is_none() && pod.metadata.deletion_timestamp.is_none();
+        let inherited = match self.inheritance.of(pod) {
+            None if is_new => return None,
+            inherited => inherited.unwrap_or_default(),
+        };
+        Some(PodBehavior::of(pod, &inherited, self.profile))
+    }
+
+    /// The obstacles to the start of a pod: volumes that are not mounted, which events report, missing references and images.
     async fn obstacles(
+        &self,
+        pod: &Pod,
+        node: Option<&Node>,
+        record: &mut PodRecord,
+        recorder: &Recorder,
+        ctx: &ReconcileContext,
+    ) -> Result<Obstacles, Error> {
+        let may_start = pod.metadata.deletion_timestamp.is_none()
+            && !record.state.as_ref().is_some_and(PodRuntimeState::has_started);
+        let mounted = if may_start { self.mounts.mount(pod, ctx).await? } else { Mounted::Yes };
+        if let Mounted::No(why) = &mounted {
+            record.report_once(why, || recorder.warning(pod, "FailedMount", why.clone()));
+        }
+        let mut obstacles = self.missing_references(pod, record, recorder, ctx).await?;
+        obstacles.volumes |= !matches!(mounted, Mounted::Yes);
+        obstacles.missing_images = node.map(missing_images).unwrap_or_default();
+        Ok(obstacles)
+    }
+
+    /// The references that are missing to a pod while a container of it waits to be started.
+    async fn missing_references(
         &self,
         pod: &Pod,
         record: &mut PodRecord,

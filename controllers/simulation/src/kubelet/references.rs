@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use coracle_controller_runtime::cache::{Cache, NamespacedName};
+use coracle_controller_runtime::cache::{Cache, Cached, NamespacedName};
 use coracle_controller_runtime::{Error, ReconcileContext, Sources};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, KeyToPath, Pod, Secret, Volume};
 use kube::core::PartialObjectMeta;
@@ -63,25 +63,8 @@ impl References {
         sources: &mut Sources<NamespacedName>,
         pods_of: &(impl Fn(&str) -> Vec<Arc<Pod>> + Clone + Send + Sync + 'static),
     ) {
-        let enqueue = |kind: Kind, pods_of: &dyn Fn(&str) -> Vec<Arc<Pod>>, object: &NamespacedName| {
-            let pods = pods_of(&object.namespace).into_iter().filter(|pod| {
-                coracle_kinds::pods::phase(pod) == "Pending"
-                    && all(pod).any(|reference| reference.kind == kind && reference.name == object.name)
-            });
-            pods.map(|pod| NamespacedName::of(pod.as_ref())).collect::<Vec<_>>()
-        };
-        let pods = pods_of.clone();
-        sources.on(&self.config_maps, move |change, queue| {
-            let object = change.new.as_ref().map(|object| NamespacedName::of(object.as_ref()));
-            let pods = object.map(|object| enqueue(Kind::ConfigMap, &pods, &object));
-            pods.into_iter().flatten().for_each(|pod| queue.add(pod));
-        });
-        let pods = pods_of.clone();
-        sources.on(&self.secrets, move |change, queue| {
-            let object = change.new.as_ref().map(|object| NamespacedName::of(object.as_ref()));
-            let pods = object.map(|object| enqueue(Kind::Secret, &pods, &object));
-            pods.into_iter().flatten().for_each(|pod| queue.add(pod));
-        });
+        sources_of(sources, &self.config_maps, Kind::ConfigMap, pods_of.clone());
+        sources_of(sources, &self.secrets, Kind::Secret, pods_of.clone());
     }
 
     /// The kubelet's messages about the volumes of a pod, and the obstacles of its start.
@@ -121,6 +104,26 @@ impl References {
         }
         Ok(missing(pod, &known))
     }
+}
+
+/// Reconciles pods that are pending when an object of a kind appears or changes that they refer to.
+fn sources_of<K>(
+    sources: &mut Sources<NamespacedName>,
+    objects: &Arc<Cache<K>>,
+    kind: Kind,
+    pods_of: impl Fn(&str) -> Vec<Arc<Pod>> + Send + Sync + 'static,
+) where
+    K: Cached,
+{
+    sources.on(objects, move |change, queue| {
+        let Some(object) = change.new.as_ref().map(|object| NamespacedName::of(object.as_ref())) else {
+            return;
+        };
+        let refers = |reference: Reference| reference.kind == kind && reference.name == object.name;
+        let pods = pods_of(&object.namespace).into_iter();
+        let pods = pods.filter(|pod| coracle_kinds::pods::phase(pod) == "Pending" && all(pod).any(refers));
+        pods.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+    });
 }
 
 /// Whether a pod refers to anything.

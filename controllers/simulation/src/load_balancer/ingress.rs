@@ -49,7 +49,9 @@ impl Controller for IngressAddresses {
             return Ok(Action::AwaitChange);
         };
         let class = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
-        if class.is_some_and(|class| self.classes.get(&NamespacedName::new("", class)).is_some()) {
+        if let Some(class) = class
+            && self.exists(&NamespacedName::new("", class), ctx).await?
+        {
             return Ok(Action::AwaitChange);
         }
         let status = json!({"loadBalancer": {"ingress": [{"ip": self.address.to_string()}]}});
@@ -57,6 +59,14 @@ impl Controller for IngressAddresses {
         let written = ctx.api(&self.ingresses).patch_status(key, patch).await;
         ignore_not_found(ignore_conflict(written))?;
         Ok(Action::AwaitChange)
+    }
+}
+
+impl IngressAddresses {
+    /// Whether an IngressClass exists. The cache may not have one yet that was created just before its Ingress, which would keep the address
+    /// for good; so the server is asked.
+    async fn exists(&self, class: &NamespacedName, ctx: &ReconcileContext) -> Result<bool, Error> {
+        Ok(self.classes.get(class).is_some() || ctx.api(&self.classes).get(class).await?.is_some())
     }
 }
 

@@ -93,28 +93,17 @@ impl Controller for ServiceAddresses {
         if self.known(|known| known.uids.get(key).is_some_and(|known| known != uid)) {
             self.release(key);
         }
-        let wanted = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
-        let wanted = wanted.filter(|ip| !ip.is_empty()).map(str::parse::<Ipv4Addr>);
         let current = address(&service);
         // An address that a client wrote stays.
         if current.is_some_and(|address| !self.block.has_service(address)) || has_host_name(&service) {
             return Ok(Action::AwaitChange);
         }
-        let allocated = self.known(|known| {
-            let allocated = match wanted {
-                Some(Err(_)) => None,
-                Some(Ok(wanted)) => known.pool.allocate(uid, Some(wanted)),
-                None => current.and_then(|current| known.pool.allocate(uid, Some(current))),
-            };
-            let allocated =
-                allocated.or_else(|| wanted.is_none().then(|| known.pool.allocate(uid, None)).flatten());
-            if allocated.is_some() {
-                known.uids.insert(key.clone(), uid.clone());
-            }
-            allocated
-        });
+        let allocated = self.allocate(key, uid, &service);
+        if allocated.is_some() && allocated == current {
+            return Ok(Action::AwaitChange);
+        }
+        self.recorder.normal(service.as_ref(), "EnsuringLoadBalancer", "Ensuring load balancer");
         let Some(allocated) = allocated else {
-            self.recorder.normal(service.as_ref(), "EnsuringLoadBalancer", "Ensuring load balancer");
             let message = format!(
                 "Error syncing load balancer: failed to ensure load balancer: no such address is free in {}",
                 self.block
@@ -122,10 +111,6 @@ impl Controller for ServiceAddresses {
             self.recorder.warning(service.as_ref(), "SyncLoadBalancerFailed", message);
             return Ok(Action::AwaitChange);
         };
-        if current == Some(allocated) {
-            return Ok(Action::AwaitChange);
-        }
-        self.recorder.normal(service.as_ref(), "EnsuringLoadBalancer", "Ensuring load balancer");
         let status = json!({"loadBalancer": {"ingress": [{"ip": allocated.to_string(), "ipMode": "VIP"}]}});
         if self.write(key, &service, status, ctx).await? {
             self.recorder.normal(service.as_ref(), "EnsuredLoadBalancer", "Ensured load balancer");
@@ -135,6 +120,24 @@ impl Controller for ServiceAddresses {
 }
 
 impl ServiceAddresses {
+    /// The address of a Service: the one that it asks for, else the one that it has if it may keep it, else any. None: no such is free.
+    fn allocate(&self, key: &NamespacedName, uid: &str, service: &Service) -> Option<Ipv4Addr> {
+        let wanted = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
+        let wanted = wanted.filter(|ip| !ip.is_empty()).map(str::parse::<Ipv4Addr>);
+        self.known(|known| {
+            let allocated = match wanted {
+                // It is none of this block.
+                Some(Err(_)) => None,
+                Some(Ok(wanted)) => known.pool.allocate(uid, Some(wanted)),
+                None => address(service)
+                    .and_then(|current| known.pool.allocate(uid, Some(current)))
+                    .or_else(|| known.pool.allocate(uid, None)),
+            }?;
+            known.uids.insert(key.clone(), uid.to_owned());
+            Some(allocated)
+        })
+    }
+
     /// Writes a status. Whether the Service is still there.
     async fn write(
         &self,

@@ -47,7 +47,7 @@ mod tests {
         let arguments = ["coracle", "serve"].into_iter().chain(flags.split_whitespace());
         let cli = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
         match cli.command {
-            Command::Serve(serve) => serve.etcd.options(),
+            Command::Serve { serve, .. } => serve.etcd.options(),
             other => panic!("{other:?}"),
         }
     }

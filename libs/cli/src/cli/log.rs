@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 /// The log of the process.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Log {
     /// The format of the log on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -14,8 +14,9 @@ pub struct Log {
 }
 
 /// The format of a line of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
+    #[default]
     Text,
     Json,
 }

@@ -1,5 +1,6 @@
 //! The command line: subcommands and flags. Scripts rely on them.
 
+mod background;
 mod controllers;
 mod declared;
 mod etcd;
@@ -17,6 +18,7 @@ use coracle_control_plane::{Etcd, range};
 
 use crate::range::within;
 
+pub use background::{Down, Status, Up};
 pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
@@ -33,7 +35,13 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Starts the control plane and serves until SIGTERM or SIGINT.
-    Serve(Serve),
+    Serve {
+        #[command(flatten)]
+        serve: Serve,
+        /// The directory with the state of a process that `up` starts, with the lock as standard input.
+        #[arg(long, value_name = "DIR", hide = true)]
+        background: Option<PathBuf>,
+    },
     /// Runs a command against a control plane of its own, and exits with the command's code.
     Run {
         #[command(flatten)]
@@ -42,6 +50,17 @@ pub enum Command {
         #[arg(last = true, required = true, num_args = 1..)]
         command: Vec<String>,
     },
+    /// Starts the control plane in the background, and waits until it is ready.
+    ///
+    /// One of the name that runs already is reported, and keeps its flags. The log is coracle.log in the default data directory; that of the
+    /// start before is coracle.log.1.
+    Up(Up),
+    /// Stops a control plane that `up` started, and removes it from the kubeconfig. It is no error if none runs.
+    Down(Down),
+    /// Reports the control planes that `up` started.
+    ///
+    /// The exit code is 0 if those that run are ready, 1 if one is not, and 3 if none runs.
+    Status(Status),
     /// Runs the controllers against any cluster, as kube-controller-manager does, until SIGTERM or SIGINT.
     Controllers(Controllers),
     /// Prints the kubeconfig of the control plane in a data directory.

@@ -49,9 +49,9 @@ fn the_reference_of_flags_is_up_to_date() {
         .to_owned();
     for subcommand in command().get_subcommands() {
         let name = match subcommand.get_name() {
-            "serve" => "`coracle serve` and `coracle run`".to_owned(),
-            // It has those of `serve`.
-            "run" => continue,
+            "serve" => "`coracle serve`, `coracle run` and `coracle up`".to_owned(),
+            // They have those of `serve`.
+            "run" | "up" => continue,
             name => format!("`coracle {name}`"),
         };
         let flags: Vec<&Arg> = subcommand.get_arguments().filter(|arg| is_shown(arg)).collect();
@@ -84,7 +84,9 @@ fn the_reference_of_flags_is_up_to_date() {
 }
 
 fn is_shown(arg: &Arg) -> bool {
-    arg.get_long().is_some() && !matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpLong)
+    arg.get_long().is_some()
+        && !arg.is_hide_set()
+        && !matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpLong)
 }
 
 /// Adds the row of a flag. The default is at the end of its help, or known to clap.

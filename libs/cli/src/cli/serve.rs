@@ -112,6 +112,11 @@ impl Serve {
         self
     }
 
+    /// Whether the flags say where the data is kept: in a directory, or in memory.
+    pub fn has_place(&self) -> bool {
+        self.data.ephemeral || !self.defaults.iter().any(|flag| flag.name == "data-dir")
+    }
+
     /// The time between a signal and the shutdown.
     pub fn shutdown_delay(&self) -> Duration {
         self.shutdown.0.delay

@@ -51,7 +51,7 @@ fn accepts(subcommand: &str, long: &str, value: &str) -> bool {
         line.push("--etcd-servers=http://a:1".to_owned());
     }
     match Cli::try_parse_from(line).map(|cli| cli.command) {
-        Ok(cli::Command::Serve(serve) | cli::Command::Run { serve, .. }) => serve.options().is_ok(),
+        Ok(cli::Command::Serve { serve, .. } | cli::Command::Run { serve, .. }) => serve.options().is_ok(),
         Ok(cli::Command::Restore { etcd, .. }) => etcd.options().is_ok(),
         Ok(_) => true,
         // It is reported after all values are known to be valid.

@@ -51,7 +51,7 @@ pub fn spawn(
     }
     tasks.spawn(AvailabilityController::new(registry.clone(), remote.groups).run());
     tasks.spawn(OpenApiController::new(registry.clone(), remote.documents).run());
-    if let Some(extension) = (kinds.extension)() {
+    if let Some(extension) = (kinds.extension)(options.simulation_profile) {
         tasks.spawn(serve_when_provided(registry.clone(), extension));
     }
     tasks

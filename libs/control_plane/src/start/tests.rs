@@ -15,8 +15,10 @@ use super::*;
 use crate::control_plane::ControlPlane;
 use crate::maintenance::STORE;
 
-const KINDS: Kinds =
-    Kinds { built_in: coracle_resources::built_in, extension: coracle_resources::metrics_extension };
+const KINDS: Kinds = Kinds {
+    built_in: coracle_resources::built_in,
+    extension: |_| coracle_resources::metrics_extension(coracle_resources::Measured::Simulated),
+};
 
 /// The time by which what ends in the background has ended.
 const DEADLINE: Duration = Duration::from_secs(20);

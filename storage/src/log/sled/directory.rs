@@ -142,6 +142,19 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Locks the store in a directory, without opening it. The lock is held until the file is dropped; None if there is no store.
+///
+/// # Errors
+/// [`LogError::InUse`] if another process has it, or the cause if it cannot be opened.
+pub fn lock_store(path: &Path) -> Result<Option<File>, LogError> {
+    let mut options = private::file_options();
+    match options.create(false).open(path.join("store")) {
+        Ok(store) => lock(&store, path).map(|()| Some(store)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(failed("cannot open the store", path, cause)),
+    }
+}
+
 /// Locks the file `store` of a directory, until it is closed.
 pub(super) fn lock(store: &File, path: &Path) -> Result<(), LogError> {
     match store.try_lock() {

@@ -48,5 +48,6 @@ mod tree;
 mod unsynced;
 
 pub use check::CheckReport;
+pub use directory::lock_store;
 pub use durability::Durability;
 pub use log::SledLog;
