@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -527,5 +528,65 @@ func TestAPodAndItsServiceAreReachedThroughTheirProxies(t *testing.T) {
 	}
 	if answer, err = core.Pods(ns).ProxyGet("", "web", "", "/missing", nil).DoRaw(ctx); !apierrors.IsNotFound(err) || string(answer) != "GET /missing" {
 		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+// Each of many connections is used while the others are open.
+func TestManyConnectionsAreForwarded(t *testing.T) {
+	echo := serve(t, func(connection *net.TCPConn) {
+		if _, err := io.Copy(connection, connection); err != nil {
+			t.Error(err)
+		}
+	})
+	ns := runPod(t, map[string]string{"sim.coracle.dev/forward": fmt.Sprintf("7=127.0.0.1:%d", echo)})
+	ask := func(connection *net.TCPConn) error {
+		if err := connection.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			return err
+		}
+		answer := make([]byte, 5)
+		if _, err := connection.Write([]byte("hello")); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(connection, answer)
+		return err
+	}
+	for name, dialer := range dialers {
+		t.Run(name+", at once", func(t *testing.T) {
+			forwarder := forward(t, dialer(t, subresource(t, ns, "portforward", nil)), "0:7")
+			var group sync.WaitGroup
+			var failures atomic.Int32
+			for range 100 {
+				connection := forwarder.dial(t, 7)
+				group.Go(func() {
+					if ask(connection) != nil {
+						failures.Add(1)
+					}
+				})
+			}
+			group.Wait()
+			if failures.Load() > 0 {
+				t.Errorf("%d of 100 connections have no answer", failures.Load())
+			}
+		})
+		t.Run(name+", one after the other", func(t *testing.T) {
+			forwarder := forward(t, dialer(t, subresource(t, ns, "portforward", nil)), "0:7")
+			var open []*net.TCPConn
+			for i := range 200 {
+				open = append(open, forwarder.dial(t, 7))
+				if err := ask(open[i]); err != nil {
+					t.Errorf("connection %d: %v", i, err)
+					break
+				}
+			}
+			for range 20 {
+				open = append(open, forwarder.dial(t, 7))
+			}
+			for _, connection := range open {
+				connection.Close()
+			}
+			if err := ask(forwarder.dial(t, 7)); err != nil {
+				t.Errorf("after the end of all others: %v", err)
+			}
+		})
 	}
 }

@@ -256,6 +256,20 @@ describe('port-forward', () => {
     });
   }
 
+  test('the end of a process is the end of its connection', async () => {
+    const greeting = net.createServer((socket) => socket.end('220 ready\r\n'));
+    const other = await runPod({ forward: `25=127.0.0.1:${await listen(greeting)}` });
+    const [output, input] = [new PassThrough(), new PassThrough()];
+    const socket = await new k8s.PortForward(config).portForward(other, 'web', [25], output, null, input);
+    try {
+      await within('the end', once(socket, 'close'));
+      assert.equal(output.read().toString(), '220 ready\r\n');
+    } finally {
+      socket.terminate();
+      greeting.close();
+    }
+  });
+
   test('ports of a pod without processes are refused', async () => {
     const other = await runPod({});
     const streams = [new PassThrough(), null, new PassThrough()];

@@ -99,3 +99,20 @@ def test_a_connection_to_a_port_that_leads_nowhere_ends(port):
     pod = run_pod({"forward": f"81=127.0.0.1:{unused}"})
     with forwarded(pod, port) as connection:
         assert connection.recv(1) == b""
+
+
+def test_the_end_of_a_process_is_the_end_of_its_connection():
+    with server(lambda connection: connection.sendall(b"220 ready\r\n")) as local:
+        pod = run_pod({"forward": f"25=127.0.0.1:{local}"})
+        with forwarded(pod, 25) as connection:
+            received = b""
+            while data := connection.recv(1 << 16):
+                received += data
+    assert received == b"220 ready\r\n"
+
+
+def test_a_connection_to_a_pod_without_processes_ends():
+    pod = run_pod({})
+    with forwarded(pod, 80) as connection:
+        connection.settimeout(5)
+        assert connection.recv(1) == b""

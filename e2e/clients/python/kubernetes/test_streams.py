@@ -38,8 +38,10 @@ class Site(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
         asked = {"method": self.command, "path": self.path, "body": body, "authorization": self.headers["Authorization"]}
         answer = json.dumps(asked).encode()
+        if self.path == "/page":
+            answer = b'<a href="/there">there</a><a href="here">here</a><a href="http://192.0.2.1/x">x</a>'
         self.send_response(404 if "missing" in self.path else 200)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/html" if self.path == "/page" else "application/json")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -175,6 +177,7 @@ def test_a_command_answers_as_the_pod_says(api, namespace):
 def test_a_command_that_says_what_it_does_is_followed(api, namespace):
     core = run_pod(api, namespace, {})
     assert execute(core, namespace, "sh", "-c", "echo one; exit 3") == ("one\n", "", 3)
+    assert execute(core, namespace, "sh", "-c", "echo one; echo two >&2") == ("one\n", "two\n", 0)
     begun = time.monotonic()
     assert execute(core, namespace, "sh", "-c", "echo one; sleep 1; echo two") == ("one\ntwo\n", "", 0)
     assert time.monotonic() - begun >= 1
@@ -261,6 +264,16 @@ def test_much_data_arrives_both_ways(api, namespace, echo):
         assert forward.error(7) is None
 
 
+def test_the_end_of_a_process_is_the_end_of_its_connection(api, namespace):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        core = run_pod(api, namespace, {"forward": f"25=127.0.0.1:{listener.getsockname()[1]}"})
+        with forwarded(core, namespace, 25) as forward:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"220 ready\r\n")
+            assert read_to_end(forward.socket(25)) == b"220 ready\r\n"
+
+
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_port_that_leads_nowhere_has_an_error_and_others_go_on(api, namespace, echo, mapped):
     nowhere = f", 81=127.0.0.1:{unused_port()}" if mapped else ""
@@ -298,6 +311,24 @@ def test_a_pod_is_reached_through_its_proxy(api, namespace, site):
         with pytest.raises(ApiException) as refused:
             core.connect_get_namespaced_pod_proxy_with_path(name, namespace, path)
         assert (refused.value.status, text in refused.value.body) == (code, True), refused.value
+
+
+def test_a_proxy_keeps_the_length_of_an_answer_and_rewrites_its_links(api, namespace, site):
+    core = run_pod(api, namespace, {"forward": f"80=127.0.0.1:{site}"})
+    response = core.connect_get_namespaced_pod_proxy_with_path("web", namespace, "index", _preload_content=False)
+    assert response.headers.get("Content-Length") == str(len(response.data))
+    response = core.connect_get_namespaced_pod_proxy_with_path("web", namespace, "page", _preload_content=False)
+    proxy = f"/api/v1/namespaces/{namespace}/pods/web/proxy"
+    links = f'<a href="{proxy}/there">there</a><a href="here">here</a><a href="http://192.0.2.1/x">x</a>'
+    assert response.data.decode() == links
+
+
+def test_a_proxy_of_another_scheme_is_refused(api, namespace, site):
+    core = run_pod(api, namespace, {"forward": f"80=127.0.0.1:{site}"})
+    for name in ["ftp:web:80", "http:web:80:x"]:
+        with pytest.raises(ApiException) as refused:
+            core.connect_get_namespaced_pod_proxy_with_path(name, namespace, "index")
+        assert (refused.value.status, f'invalid pod request \\"{name}\\"' in refused.value.body) == (400, True), refused.value
 
 
 def test_a_service_is_reached_through_its_proxy(api, namespace, site):

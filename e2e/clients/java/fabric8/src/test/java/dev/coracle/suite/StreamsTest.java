@@ -2,12 +2,15 @@ package dev.coracle.suite;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.net.httpserver.HttpServer;
 import io.fabric8.kubernetes.api.model.NamespaceBuilder;
 import io.fabric8.kubernetes.api.model.PodBuilder;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.fabric8.kubernetes.client.KubernetesClientBuilder;
+import io.fabric8.kubernetes.client.KubernetesClientException;
 import io.fabric8.kubernetes.client.dsl.PodResource;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
@@ -88,6 +91,13 @@ class StreamsTest {
     assertEquals(new Executed("before\n", "ls: no such file\n", 2), execute(pod, null, "ls", "/none"));
     assertEquals(new Executed("7\n", "", 0), execute(pod, "a line\n", "wc", "-c"));
     assertEquals(new Executed("a\n", "", 3), execute(pod, null, "sh", "-c", "echo a; sleep 1; exit 3"));
+  }
+
+  @Test
+  void aCommandThatIsNotSimulatedIsRefusedWithTheReason() {
+    var pod = runPod(Map.of());
+    var refused = assertThrows(KubernetesClientException.class, () -> execute(pod, null, "nginx", "-t"));
+    assertTrue(refused.getMessage().contains("exec of \"nginx -t\" is not simulated"), refused::getMessage);
   }
 
   @Test
