@@ -151,10 +151,12 @@ async fn commands_answer_by_annotations_and_by_what_they_say() -> Result<()> {
         let got = scenario.exec("db", command).await.with_context(|| format!("{command:?}"))?;
         assert_eq!((got.0.as_str(), got.1.as_str(), got.2), want, "{command:?}");
     }
-    // What nobody can know is refused, with what would help.
+    // What nobody can know is not found, and says what would help.
     let path = |query: &str| format!("{PODS}/db/exec?{query}");
-    let refused = scenario.pods().await?.exec("db", ["ls"], &AttachParams::default()).await;
-    ensure!(refused.is_err(), "no answer for `ls` in this container");
+    let (stdout, stderr, code) = scenario.exec("db", &["ls"]).await?;
+    ensure!(stdout.is_empty() && code == 127 && stderr.contains("sim.coracle.dev/exec"), "{stderr}");
+    let (stdout, stderr, code) = scenario.exec("db", &["sh", "-c", "echo a; echo b >&2"]).await?;
+    ensure!((stdout.as_str(), stderr.as_str(), code) == ("a\n", "b\n", 0), "{stdout} {stderr}");
     for (query, want) in [
         ("command=ls&stdout=true", "Upgrade request required"),
         ("command=ls&stdout=true&container=x", "container x is not valid for pod db"),
@@ -265,8 +267,10 @@ async fn ports_lead_to_the_processes_that_annotations_name() -> Result<()> {
     let error = timeout(DEADLINE, error.context("an error stream")?).await?.context("an error")?;
     ensure!(error.contains("error forwarding port 81 to pod web"), "{error}");
     ensure!(error.contains("sim.coracle.dev/forward: 81="), "{error}");
-    // A pod without the annotation refuses at once.
-    ensure!(timeout(DEADLINE, pods.portforward("plain", &[80])).await?.is_err());
+    // A pod without the annotation says so at once, as the connection's error: clients of channels wait for that.
+    let mut forwarder = timeout(DEADLINE, pods.portforward("plain", &[80])).await??;
+    let error = timeout(DEADLINE, forwarder.take_error(80).context("an error stream")?).await?;
+    ensure!(error.is_some_and(|error| error.contains("sim.coracle.dev/forward: 80=")));
     Ok(())
 }
 

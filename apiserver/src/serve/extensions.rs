@@ -40,8 +40,11 @@ pub struct Paths {
     /// The beginning of each of them.
     pub prefix: &'static str,
     /// Responds to a request.
-    pub respond: Arc<dyn for<'a> Fn(PathRequest<'a>) -> Result<Response<Body>> + Send + Sync>,
+    pub respond: RespondToPath,
 }
+
+/// Responds to a request for a path.
+pub type RespondToPath = Arc<dyn for<'a> Fn(PathRequest<'a>) -> Result<Response<Body>> + Send + Sync>;
 
 /// A request for a path.
 pub struct PathRequest<'a> {

@@ -131,13 +131,8 @@ pub async fn request_upstream(
     *request.headers_mut() = passed_on(&parts.headers);
     // The client's address is not passed on, and what it says of itself is no address.
     request.headers_mut().remove("x-forwarded-for");
-    for (name, value) in [
-        (HeaderName::from_static("x-forwarded-proto"), "https"),
-        (HeaderName::from_static("x-forwarded-uri"), parts.uri.path()),
-    ] {
-        let value = HeaderValue::from_str(value).map_err(|error| failed(&error))?;
-        request.headers_mut().insert(name, value);
-    }
+    let uri = HeaderValue::from_str(parts.uri.path()).map_err(|error| failed(&error))?;
+    request.headers_mut().insert("x-forwarded-uri", uri);
     if let Some(host) = parts.headers.get(header::HOST) {
         request.headers_mut().insert("x-forwarded-host", host.clone());
         // As `UpgradeAwareHandler` without `UseLocationHost`.
@@ -193,6 +188,10 @@ fn relay(
     let mut response = Response::new(Body::stream(chunks));
     *response.status_mut() = head.status;
     *response.headers_mut() = passed_on(&head.headers);
+    // A client sees by it that a response was broken off.
+    if let Some(length) = head.headers.get(header::CONTENT_LENGTH) {
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.clone());
+    }
     Some(response)
 }
 

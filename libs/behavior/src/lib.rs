@@ -28,7 +28,7 @@ pub use addresses::AddressBlock;
 pub use environment::{Environment, Variable};
 pub use exec::{Answer, Answers};
 pub use images::Images;
-pub use pod::{EXEC, Ending, Execution, FORWARD, MISSING_IMAGES, PodBehavior};
+pub use pod::{EXEC, Ending, Execution, FORWARD, MISSING_IMAGES, Output, PodBehavior};
 pub use ports::ForwardedPorts;
 pub use probes::FailingProbe;
 pub use profile::Profile;

@@ -70,13 +70,22 @@ pub struct Ending {
     pub code: i32,
 }
 
+/// A part of the output of a command that is executed in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The time since the start at which it is written.
+    pub at: Duration,
+    /// The bytes.
+    pub data: Vec<u8>,
+    /// Whether it is written to where errors go.
+    pub is_error: bool,
+}
+
 /// The course of a command that is executed in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Execution {
-    /// The output, each part with the time since the start at which it is written.
-    pub stdout: Vec<(Duration, Vec<u8>)>,
-    /// The output of errors, which is written at the end.
-    pub stderr: String,
+    /// The output, in the order of its times.
+    pub output: Vec<Output>,
     /// The end; None if it never ends.
     pub ending: Option<Ending>,
 }
@@ -162,11 +171,11 @@ impl PodBehavior {
     /// The answer of the annotation to a command that is executed in a container.
     pub fn answer(&self, container: &Container, command: &[String]) -> Option<Execution> {
         let answer = self.answers.find(&container.name, command)?;
-        Some(Execution {
-            stdout: vec![(answer.after, answer.stdout.clone())],
-            stderr: answer.stderr.clone(),
-            ending: Some(Ending { after: answer.after, code: answer.exit_code }),
-        })
+        let at = answer.after;
+        let stdout = Output { at, data: answer.stdout.clone(), is_error: false };
+        let stderr = Output { at, data: answer.stderr.clone().into_bytes(), is_error: true };
+        let ending = Ending { after: at, code: answer.exit_code };
+        Some(Execution { output: vec![stdout, stderr], ending: Some(ending) })
     }
 
     /// The course of a command that is executed in a container, as far as it says plainly what it does.
@@ -184,9 +193,11 @@ impl PodBehavior {
         }
         let environment = Environment::of(pod, container).of_programs(pod);
         let run = command::follow(command, &environment, Unclear::RunsOn, started);
-        let stdout = run.output.into_iter().map(|line| (line.at, line.text.into_bytes()));
+        let output = run.output.into_iter();
+        let output =
+            output.map(|Line { at, text, is_error }| Output { at, data: text.into_bytes(), is_error });
         let ending = run.end.map(|end| Ending { after: end.after, code: end.code.into() });
-        run.is_clear.then(|| Execution { stdout: stdout.collect(), stderr: String::new(), ending })
+        run.is_clear.then(|| Execution { output: output.collect(), ending })
     }
 
     /// Whether commands do what they say.
@@ -216,7 +227,11 @@ impl PodBehavior {
     /// The log of a container that started at a time, as long as it is not stopped.
     pub fn log(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Vec<Line> {
         let at_start = |text: &str| {
-            let lines = text.lines().map(|line| Line { at: Duration::ZERO, text: format!("{line}\n") });
+            let lines = text.lines().map(|line| Line {
+                at: Duration::ZERO,
+                text: format!("{line}\n"),
+                is_error: false,
+            });
             lines.collect()
         };
         if let Some(text) = &self.log {

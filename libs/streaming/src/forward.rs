@@ -11,7 +11,7 @@ use crate::session::{Receiver, STREAM_TYPE, Sender, Session, Stream};
 use crate::{spdy, tunnel};
 
 /// The connections of which only one of two streams is open. The oldest is dropped for another one.
-const MOST_PENDING: usize = 64;
+const MOST_PENDING: usize = 1024;
 /// The ports that a request may name where they are agreed upon beforehand: channels are numbered by bytes.
 const MOST_PORTS: usize = 64;
 

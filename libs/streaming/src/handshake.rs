@@ -195,7 +195,7 @@ fn select<'a>(
     let offers = |name: &&str| known.iter().copied().find(|(known, ..)| known == name);
     let newest = known.first().copied().filter(|(name, ..)| offered.contains(name));
     let nothing = || offers(&"").filter(|_| offered.is_empty() && may_be_silent);
-    newest.or_else(|| offered.iter().find_map(|name| offers(name))).or_else(nothing).ok_or_else(|| {
+    newest.or_else(|| offered.iter().find_map(offers)).or_else(nothing).ok_or_else(|| {
         Refusal::UnknownProtocol {
             offered: offered.iter().map(|name| (*name).to_owned()).collect(),
             accepted: known.iter().map(|(name, ..)| *name).filter(|name| !name.is_empty()).collect(),

@@ -15,6 +15,7 @@
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/httpstream`, `k8s.io/kubelet/pkg/cri/streaming`, KEP-4006.
 #![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 
 mod channels;
 mod command;

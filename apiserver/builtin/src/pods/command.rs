@@ -1,7 +1,7 @@
 //! Commands in simulated containers: exec, and attach, which shows the log.
 //!
 //! Nothing is executed. What a command answers says the annotation `sim.coracle.dev/exec`, or the command itself, if it is one of those
-//! that the simulation follows; any other one is refused.
+//! that the simulation follows; any other one is not found.
 //!
 //! Source: `k8s.io/kubelet/pkg/cri/streaming`.
 
@@ -16,7 +16,7 @@ use coracle_apimachinery::resource_info::Connection;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::{Registry, Target};
 use coracle_apiserver::serve::{Connected, ServeUpgraded};
-use coracle_behavior::{EXEC, Execution, Profile};
+use coracle_behavior::{EXEC, Ending, Execution, Output, Profile};
 use coracle_clock::Clock;
 use coracle_storage::Revision;
 use coracle_streaming::{Command, Handshake, Outcome, Purpose, Receiver, Refusal, Wanted, serve_command};
@@ -33,12 +33,16 @@ use crate::timers::EXECUTED_COMMAND;
 
 /// The exit code of a process that is killed with its container.
 const KILLED: i32 = 137;
+/// The exit code of a program that is not found.
+pub const NOT_FOUND: i32 = 127;
 /// The exit code of a process that a terminal interrupts.
 const INTERRUPTED: i32 = 130;
 /// The time in which a terminal is expected to say how large it is.
 const FIRST_SIZE: Duration = Duration::from_millis(500);
-/// The time in which the end of a client's input is expected once a command has ended.
+/// The time in which more of a client's input, or its end, is expected once a command has ended.
 const LAST_INPUT: Duration = Duration::from_millis(100);
+/// The time for which that is read.
+const ALL_INPUT: Duration = Duration::from_secs(10);
 /// The characters by which a terminal interrupts a process, and ends its input.
 const INTERRUPTS: [u8; 2] = [3, 4];
 
@@ -69,7 +73,7 @@ enum Process {
 /// Connects a client to a command or to the process of a container.
 ///
 /// # Errors
-/// 400 for a request that asks for no upgrade, 501 for a command that is not simulated.
+/// 400 for a request that asks for no upgrade.
 pub fn connect(
     container: &ContainerTarget<'_>,
     connection: Connection,
@@ -138,14 +142,19 @@ impl ContainerTarget<'_> {
         if execution.is_none() && has_input && behavior.follows_commands() && is_shell(&words) {
             return Ok(Process::Shell(Box::new(Shell::new(pod, spec, behavior))));
         }
-        let execution = execution.ok_or_else(|| {
-            not_implemented(format!(
-                "exec of {} is not simulated: containers have no processes; the annotation {EXEC} says what commands answer ({PAGE})",
-                quote(&words.join(" "))
-            ))
-        })?;
+        let execution = execution.unwrap_or_else(|| not_simulated(&words));
         Ok(Process::Command { words, execution })
     }
+}
+
+/// The course of a command that nothing is known about: that of one that is not found, which every client shows.
+fn not_simulated(words: &[String]) -> Execution {
+    let command = quote(&words.join(" "));
+    let text = format!(
+        "exec of {command} is not simulated: containers have no processes; the annotation {EXEC} says what commands answer ({PAGE})\n"
+    );
+    let output = Output { at: Duration::ZERO, data: text.into_bytes(), is_error: true };
+    Execution { output: vec![output], ending: Some(Ending { after: Duration::ZERO, code: NOT_FOUND }) }
 }
 
 impl Process {
@@ -170,27 +179,34 @@ impl Process {
             Process::Main | Process::Shell(_) => Outcome::Succeeded,
         };
         // A shell reads the input itself.
-        let (input, shell_input) = match self {
+        let (mut stdin, shell_input) = match self {
             Process::Shell(_) => (None, stdin),
             _ => (stdin, None),
         };
-        let mut input = pin!(read_input(input, tty));
-        let mut resized = pin!(read_input(resize, false));
+        let mut resized = pin!(read_input(&mut resize, false));
         let mut work = pin!(self.work(command, shell_input, written, clock, tty));
-        let (mut is_read, mut is_resized) = (false, false);
-        let outcome = loop {
-            tokio::select! {
-                outcome = &mut work => break outcome?,
-                input = &mut input, if !is_read => match input {
-                    Input::Interrupted => break interrupted_outcome,
-                    Input::Ended => is_read = true,
-                },
-                _ = &mut resized, if !is_resized => is_resized = true,
+        let outcome = {
+            let mut input = pin!(read_input(&mut stdin, tty));
+            let (mut is_read, mut is_resized) = (false, false);
+            loop {
+                tokio::select! {
+                    outcome = &mut work => break outcome?,
+                    input = &mut input, if !is_read => match input {
+                        Input::Interrupted => break interrupted_outcome,
+                        Input::Ended => is_read = true,
+                    },
+                    _ = &mut resized, if !is_resized => is_resized = true,
+                }
             }
         };
-        if !is_read && !tty {
-            // What is on its way here would be an error at the client.
-            within(LAST_INPUT, input).await;
+        // What is on its way here would be an error at the client.
+        let rest = async {
+            while let Some(stdin) = &mut stdin
+                && let Some(Some(_)) = within(LAST_INPUT, stdin.next()).await
+            {}
+        };
+        if !tty {
+            within(ALL_INPUT, rest).await;
         }
         Some(outcome)
     }
@@ -250,21 +266,20 @@ pub async fn execute(execution: &Execution, command: &Command, clock: &Clock, tt
         let after = jiff::SignedDuration::try_from(after).unwrap_or(jiff::SignedDuration::MAX);
         clock.until(&EXECUTED_COMMAND, started.saturating_add(after).unwrap_or(jiff::Timestamp::MAX))
     };
-    for (at, data) in &execution.stdout {
+    for Output { at, data, is_error } in &execution.output {
         if !at.is_zero() {
             until(*at).await;
         }
-        command.stdout(on_terminal(data.clone().into(), tty)).await.ok()?;
+        let data = on_terminal(data.clone().into(), tty);
+        // A terminal has one output.
+        match *is_error && !tty {
+            true => command.stderr(data).await.ok()?,
+            false => command.stdout(data).await.ok()?,
+        }
     }
     let Some(ending) = execution.ending else { return std::future::pending().await };
     if !ending.after.is_zero() {
         until(ending.after).await;
-    }
-    let stderr = Bytes::from(execution.stderr.clone());
-    match tty {
-        // There is one output.
-        true => command.stdout(on_terminal(stderr, tty)).await.ok()?,
-        false => command.stderr(stderr).await.ok()?,
     }
     Some(ending.code)
 }
@@ -277,8 +292,8 @@ enum Input {
 }
 
 /// Reads what a client sends, which no process reads.
-async fn read_input(stream: Option<Receiver>, tty: bool) -> Input {
-    let Some(mut stream) = stream else { return Input::Ended };
+async fn read_input(stream: &mut Option<Receiver>, tty: bool) -> Input {
+    let Some(stream) = stream else { return Input::Ended };
     while let Some(data) = stream.next().await {
         if tty && data.iter().any(|byte| INTERRUPTS.contains(byte)) {
             return Input::Interrupted;

@@ -106,7 +106,11 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
         may_create(authorizer, caller.user, target, &subresource.name)?;
     }
     let named = match connection {
-        Connection::Proxy => ProxiedName::parse(&target.name),
+        Connection::Proxy => ProxiedName::parse(&target.name).ok_or_else(|| {
+            let kind = target.info.group_kind.kind.to_lowercase();
+            let name = coracle_apimachinery::field::quote(&target.name);
+            Error::bad_request(format!("invalid {kind} request {name}"))
+        })?,
         _ => ProxiedName::of(&target.name),
     };
     let revision = registry.store.revision();

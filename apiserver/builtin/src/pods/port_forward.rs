@@ -10,6 +10,7 @@ use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::serve::{Connected, ServeUpgraded};
+use coracle_apiserver::webhook::TransportError;
 use coracle_behavior::{FORWARD, PodBehavior};
 use coracle_streaming::{Forward, Forwards, Handshake, Purpose, serve_forwards};
 use futures::stream::{BoxStream, FuturesUnordered};
@@ -19,11 +20,11 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::command::{not_implemented, refuse};
+use super::command::refuse;
 use crate::forwarding::{ForwardAccess, PAGE, no_process};
 
 /// The connections of one client at once. Others are refused: if they waited, those that exist could not end.
-const MOST_CONNECTIONS: usize = 128;
+const MOST_CONNECTIONS: usize = 1000;
 /// The ports that a request may name.
 const MOST_PORTS: usize = 64;
 /// The time in which a process has to accept a connection.
@@ -36,7 +37,7 @@ const BUFFER: usize = 16 << 10;
 /// - `life`: a stream that ends with the pod
 ///
 /// # Errors
-/// 400 for a request that asks for no upgrade, 501 if no process stands for any port of the pod.
+/// 400 for a request that asks for no upgrade, and if no process stands for any port of the pod.
 pub fn connect(
     pod: &Value,
     behavior: PodBehavior,
@@ -49,8 +50,9 @@ pub fn connect(
         Ok(handshake) => handshake,
         Err(refusal) => return refuse(&refusal),
     };
-    if behavior.first_port().is_none() {
-        return Err(not_implemented(format!(
+    // Clients of channels wait for what comes over them, whatever the response is.
+    if behavior.first_port().is_none() && !handshake.needs_ports() {
+        return Err(Error::bad_request(format!(
             "port-forward to pod {} is not simulated: no process stands for its ports; name one with the annotation \
              {FORWARD}: PORT=127.0.0.1:PORT ({PAGE})",
             pod.name()
@@ -58,7 +60,7 @@ pub fn connect(
     }
     let ports = ports(query)?;
     if ports.is_empty() && handshake.needs_ports() {
-        return Err(Error::bad_request("query parameter \"ports\" is required"));
+        return Err(Error::bad_request("query parameter \"port\" is required"));
     }
     let response_headers = handshake.headers.clone();
     let (name, uid, access) = (pod.name().to_owned(), pod.uid().to_owned(), access.clone());
@@ -139,9 +141,10 @@ async fn serve_all(
 async fn serve_one(address: std::result::Result<SocketAddr, String>, forward: Forward, pod: &str) {
     let Forward { port, receiver, sender, error } = forward;
     let connected = match address {
-        Ok(address) => {
-            dial(address).await.map_err(|cause| format!("failed to connect to {address}: {cause}"))
-        }
+        Ok(address) => dial(address).await.map_err(|error| {
+            let cause = TransportError::dial(&address.to_string(), &error);
+            format!("failed to connect to {address}: {cause}")
+        }),
         Err(reason) => Err(reason),
     };
     match connected {

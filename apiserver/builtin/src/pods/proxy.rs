@@ -34,13 +34,14 @@ impl ProxiedName<'_> {
         ProxiedName { scheme: "", name, port: "" }
     }
 
-    /// The parts of a name.
-    pub fn parse(text: &str) -> ProxiedName<'_> {
+    /// The parts of a name; None for a name that has others.
+    pub fn parse(text: &str) -> Option<ProxiedName<'_>> {
         let parts: Vec<&str> = text.split(':').collect();
         match parts[..] {
-            [name, port] => ProxiedName { scheme: "", name, port },
-            [scheme, name, port] => ProxiedName { scheme, name, port },
-            _ => ProxiedName { scheme: "", name: text, port: "" },
+            [name] => Some(ProxiedName::of(name)),
+            [name, port] => Some(ProxiedName { scheme: "", name, port }),
+            [scheme @ ("http" | "https" | ""), name, port] => Some(ProxiedName { scheme, name, port }),
+            _ => None,
         }
     }
 
@@ -143,9 +144,11 @@ mod tests {
             ("web:80", "", "web", "80"),
             ("https:web:443", "https", "web", "443"),
             ("https:web:", "https", "web", ""),
-            ("a:b:c:d", "", "a:b:c:d", ""),
         ] {
-            assert_eq!(ProxiedName::parse(text), ProxiedName { scheme, name, port }, "{text}");
+            assert_eq!(ProxiedName::parse(text), Some(ProxiedName { scheme, name, port }), "{text}");
+        }
+        for wrong in ["a:b:c:d", "ftp:web:80"] {
+            assert_eq!(ProxiedName::parse(wrong), None, "{wrong}");
         }
     }
 

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coracle_behavior::{EXEC, Ending, Execution, PodBehavior};
+use coracle_behavior::{EXEC, Ending, Execution, Output, PodBehavior};
 use coracle_clock::Clock;
 use coracle_streaming::{Closed, Command, Receiver};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::command::execute;
+use super::command::{NOT_FOUND, execute};
 use crate::forwarding::PAGE;
 
 /// The programs that are shells, if they have no arguments that name a script.
@@ -26,8 +26,6 @@ const MOST_LINES: usize = 1000;
 const LONGEST_SCRIPT: usize = 8 << 10;
 /// The bytes of input that are kept while a line is executed.
 const MOST_PENDING: usize = 64 << 10;
-/// The exit code of a program that is not found.
-const NOT_FOUND: i32 = 127;
 const INTERRUPTED: i32 = 130;
 /// The last output of a script that has not ended before its end, before the exit code.
 const MARK: &str = "coracle-end-of-line ";
@@ -168,10 +166,10 @@ impl Shell {
         match is_plain.then(follow).flatten() {
             Some(execution) => self.session.after(script, execution),
             None => {
-                let stderr =
-                    format!("sh: {line}: not simulated; {EXEC} says what commands answer ({PAGE})\n");
+                let text = format!("sh: {line}: not simulated; {EXEC} says what commands answer ({PAGE})\n");
+                let output = vec![Output { at: Duration::ZERO, data: text.into_bytes(), is_error: true }];
                 let ending = Some(Ending { after: Duration::ZERO, code: NOT_FOUND });
-                let execution = Execution { stderr, ending, ..Execution::default() };
+                let execution = Execution { output, ending };
                 Step { execution, session: with_code(NOT_FOUND), is_last: false }
             }
         }
@@ -181,8 +179,8 @@ impl Shell {
 impl Session {
     /// The course of the last line of a script, of which the others were shown.
     fn after(&self, script: String, whole: Execution) -> Step {
-        let (mut stdout, mut passed, mut marked) = (Vec::new(), 0, None);
-        for (at, mut text) in whole.stdout {
+        let (mut output, mut passed, mut marked) = (Vec::new(), 0, None);
+        for Output { at, data: mut text, is_error } in whole.output {
             let mark = text.windows(MARK.len()).rposition(|window| window == MARK.as_bytes());
             if let Some(mark) = mark {
                 let code = String::from_utf8_lossy(&text.split_off(mark)[MARK.len()..]).trim().parse().ok();
@@ -191,7 +189,7 @@ impl Session {
             let new = text.split_off(self.shown.saturating_sub(passed).min(text.len()));
             passed += text.len() + new.len();
             if !new.is_empty() {
-                stdout.push((at.saturating_sub(self.elapsed), new));
+                output.push(Output { at: at.saturating_sub(self.elapsed), data: new, is_error });
             }
         }
         let ending = whole.ending.map(|ending| Ending {
@@ -201,11 +199,7 @@ impl Session {
         let elapsed = whole.ending.map_or(self.elapsed, |ending| ending.after);
         let code = ending.map_or(0, |ending| ending.code);
         let session = Session { script, shown: passed, elapsed, code };
-        Step {
-            execution: Execution { stdout, stderr: String::new(), ending },
-            session,
-            is_last: marked.is_none(),
-        }
+        Step { execution: Execution { output, ending }, session, is_last: marked.is_none() }
     }
 }
 
@@ -310,9 +304,9 @@ mod tests {
         let mut line = |line: &str| {
             let Step { execution, session, is_last } = shell.step(line, Timestamp::UNIX_EPOCH);
             shell.session = session;
-            let text: Vec<u8> = execution.stdout.iter().flat_map(|(_, text)| text.clone()).collect();
-            let text =
-                String::from_utf8(text).unwrap() + execution.stderr.split(';').next().unwrap_or_default();
+            let text: Vec<u8> = execution.output.iter().flat_map(|output| output.data.clone()).collect();
+            let text = String::from_utf8(text).unwrap();
+            let text = text.split(';').next().unwrap_or_default().to_owned();
             let (after, code) = execution.ending.map(|ending| (ending.after.as_secs(), ending.code)).unwrap();
             (text, after, code, is_last)
         };

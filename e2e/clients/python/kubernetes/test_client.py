@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from kubernetes import client, config, dynamic, utils, watch
+from kubernetes import client, dynamic, utils, watch
 from kubernetes.client.rest import ApiException
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 
@@ -33,17 +33,6 @@ BOATS = {
         ],
     },
 }
-
-
-@pytest.fixture(scope="session")
-def api(coracle_session):
-    return config.new_client_from_config(coracle_session.kubeconfig)
-
-
-@pytest.fixture
-def namespace(api):
-    body = client.V1Namespace(metadata=client.V1ObjectMeta(generate_name="suite-"))
-    return client.CoreV1Api(api).create_namespace(body).metadata.name
 
 
 def config_map(name, **data):

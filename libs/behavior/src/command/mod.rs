@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::environment::Environment;
-use shell::{Shell, Stop};
+use shell::{Shell, Stop, Text};
 
 /// The longest script that is read, in bytes.
 pub(crate) const LONGEST_SCRIPT: usize = 64 << 10;
@@ -55,6 +55,8 @@ pub struct Line {
     pub at: Duration,
     /// The text with its line feed, which the last line may lack.
     pub text: String,
+    /// Whether it is written to where errors go.
+    pub is_error: bool,
 }
 
 /// The end of a command.
@@ -94,17 +96,17 @@ pub fn follow(arguments: &[String], environment: &Environment, unclear: Unclear,
 }
 
 /// Splits texts into lines. A line has the time of its end.
-fn lines(mut output: Vec<(Duration, String)>) -> Vec<Line> {
-    output.sort_by_key(|(at, _)| *at);
+fn lines(mut output: Vec<Text>) -> Vec<Line> {
+    output.sort_by_key(|text| text.at);
     let mut lines: Vec<Line> = Vec::new();
-    for (at, text) in output {
+    for Text { at, text, is_error } in output {
         for part in text.split_inclusive('\n') {
-            match lines.last_mut().filter(|line| !line.text.ends_with('\n')) {
+            match lines.last_mut().filter(|line| !line.text.ends_with('\n') && line.is_error == is_error) {
                 Some(line) => {
                     line.text.push_str(part);
                     line.at = at;
                 }
-                None => lines.push(Line { at, text: part.to_owned() }),
+                None => lines.push(Line { at, text: part.to_owned(), is_error }),
             }
         }
     }

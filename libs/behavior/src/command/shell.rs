@@ -34,6 +34,14 @@ const SIGNALS: [&str; 14] = [
     "15", "2",
 ];
 
+/// A text that is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    pub at: Duration,
+    pub text: String,
+    pub is_error: bool,
+}
+
 pub struct Shell {
     environment: Environment,
     /// The variables that are not passed on to programs.
@@ -44,7 +52,7 @@ pub struct Shell {
     started: Timestamp,
     /// The time since the start.
     now: Duration,
-    output: Vec<(Duration, String)>,
+    output: Vec<Text>,
     /// The bytes that may still be made and copied.
     budget: usize,
     is_clear: bool,
@@ -115,7 +123,7 @@ impl Shell {
     }
 
     /// The time of the end, the output with its times, and whether all was clear.
-    pub fn finish(self) -> (Duration, Vec<(Duration, String)>, bool) {
+    pub fn finish(self) -> (Duration, Vec<Text>, bool) {
         (self.now, self.output, self.is_clear)
     }
 
@@ -212,7 +220,7 @@ impl Shell {
     fn write(&mut self, text: Option<String>) -> Outcome {
         let Some(text) = text else { return self.unclear() };
         self.spend(text.len())?;
-        self.output.push((self.now, text));
+        self.output.push(Text { at: self.now, text, is_error: false });
         Ok(0)
     }
 
@@ -341,7 +349,7 @@ impl Shell {
 
     fn command(&mut self, command: &SimpleCommand, code: u8, depth: usize) -> Outcome {
         self.spend(STEP)?;
-        let SimpleCommand { assignments, words, is_redirected } = command;
+        let SimpleCommand { assignments, words, .. } = command;
         let mut arguments = Vec::new();
         for word in words {
             match self.fields(word, code)? {
@@ -364,7 +372,7 @@ impl Shell {
             let outcome = match self.assign(assignments, code)? {
                 true => {
                     self.locals.retain(|local| assignments.iter().all(|(name, _)| name != local));
-                    self.run(&arguments, *is_redirected, code, depth)
+                    self.run(&arguments, command, code, depth)
                 }
                 false => self.unclear_rest(),
             };
@@ -374,7 +382,7 @@ impl Shell {
         if !self.assign(assignments, code)? {
             return self.unclear_rest();
         }
-        self.run(&arguments, *is_redirected, code, depth)
+        self.run(&arguments, command, code, depth)
     }
 
     /// Sets variables, one after another. Whether that was plain.
@@ -399,7 +407,8 @@ impl Shell {
         Ok(true)
     }
 
-    fn run(&mut self, arguments: &[String], is_redirected: bool, code: u8, depth: usize) -> Outcome {
+    fn run(&mut self, arguments: &[String], command: &SimpleCommand, code: u8, depth: usize) -> Outcome {
+        let SimpleCommand { is_redirected, to_errors, .. } = *command;
         if self.options.xtrace && !arguments.is_empty() {
             match programs::trace(arguments) {
                 Some(trace) => self.write(Some(trace))?,
@@ -413,6 +422,9 @@ impl Shell {
         };
         if is_redirected {
             self.output.truncate(outputs);
+        }
+        if to_errors {
+            self.output.iter_mut().skip(outputs).for_each(|text| text.is_error = true);
         }
         outcome
     }

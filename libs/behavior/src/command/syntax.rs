@@ -22,6 +22,8 @@ pub struct SimpleCommand {
     pub words: Vec<Word>,
     /// Whether its output goes elsewhere than to the log.
     pub is_redirected: bool,
+    /// Whether its output goes to where errors go.
+    pub to_errors: bool,
 }
 
 /// `while` or `until`, with one command as the condition.
@@ -203,9 +205,11 @@ impl Parser<'_> {
                 Some(Token::Redirect { is_output, is_duplicate }) => {
                     let Some(Token::Word(target)) = self.token() else { return Parsed::Unclear };
                     match (is_duplicate, file(&target)) {
-                        (true, Some("1" | "2")) => {}
+                        (true, Some("1")) => {}
+                        (true, Some("2")) => command.to_errors |= is_output,
                         (false, Some(file)) if is_device(file) => {
-                            command.is_redirected |= is_output && !is_log(file)
+                            command.is_redirected |= is_output && !is_log(file);
+                            command.to_errors |= is_output && ERRORS.contains(&file)
                         }
                         // A file that may not exist, or not be written.
                         (false, Some(file)) if is_output && is_writable(file) => command.is_redirected = true,
@@ -448,9 +452,10 @@ fn is_writable(file: &str) -> bool {
     file.strip_prefix("/tmp/").unwrap_or(file).bytes().all(|byte| byte != b'/')
 }
 
+/// The files of the log to which errors go.
+const ERRORS: [&str; 3] = ["/dev/stderr", "/proc/1/fd/2", "/proc/self/fd/2"];
+
 /// Whether a file is the log.
 fn is_log(file: &str) -> bool {
-    const LOGS: [&str; 6] =
-        ["/dev/stdout", "/dev/stderr", "/proc/1/fd/1", "/proc/1/fd/2", "/proc/self/fd/1", "/proc/self/fd/2"];
-    LOGS.contains(&file)
+    ["/dev/stdout", "/proc/1/fd/1", "/proc/self/fd/1"].contains(&file) || ERRORS.contains(&file)
 }

@@ -166,7 +166,7 @@ async fn a_client_cannot_open_any_number_of_streams() {
     });
     let mut client = SpdyClient::new(io);
     let (mut stream, mut refused) = (1, 0);
-    for number in 0..400 {
+    for number in 0..2100 {
         let id = number.to_string();
         for name in ["error", "data"] {
             client.open(stream, &[("streamtype", name), ("port", "80"), ("requestid", &id)]).await;
@@ -187,8 +187,8 @@ async fn a_client_cannot_open_any_number_of_streams() {
 async fn halves_of_connections_are_bounded() {
     let (io, served) = serve_echo("portforward.k8s.io", &[]);
     let mut client = SpdyClient::new(io);
-    let mut refused = 0;
-    for number in 0..400_u32 {
+    let (mut refused, more) = (0, u32::try_from(MOST_PENDING).expect("a small number") + 100);
+    for number in 0..more {
         let id = number.to_string();
         client.open(number * 2 + 1, &[("streamtype", "error"), ("port", "80"), ("requestid", &id)]).await;
         match client.next().await.expect("a reply") {
@@ -199,11 +199,12 @@ async fn halves_of_connections_are_bounded() {
     }
     // Those that were dropped for others give their places back.
     assert_eq!(refused, 0);
-    client.open(801, &[("streamtype", "data"), ("port", "80"), ("requestid", "0")]).await;
-    assert_eq!(client.next().await, Some(Received::Reply(801)));
-    connect(&mut client, 803, "8080", "last").await;
-    client.data(805, b"ping", false).await;
-    assert_eq!(client.next().await, Some(Received::Data(805, b"ping".to_vec())));
+    let next = more * 2 + 1;
+    client.open(next, &[("streamtype", "data"), ("port", "80"), ("requestid", "0")]).await;
+    assert_eq!(client.next().await, Some(Received::Reply(next)));
+    connect(&mut client, next + 2, "8080", "last").await;
+    client.data(next + 4, b"ping", false).await;
+    assert_eq!(client.next().await, Some(Received::Data(next + 4, b"ping".to_vec())));
     drop(client);
     ended(served).await;
 }

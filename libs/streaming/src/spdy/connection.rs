@@ -12,7 +12,7 @@ use super::headers::{Decoder, Encoder};
 use crate::session::{self, Driver, Incoming, LONGEST_CHUNK, Outgoing, Session, unless_stalled};
 
 /// The streams that a client may have open.
-const MOST_STREAMS: usize = 256;
+const MOST_STREAMS: usize = 2048;
 /// The longest control frame, in bytes.
 const LONGEST_CONTROL_FRAME: usize = 64 << 10;
 
@@ -22,7 +22,7 @@ where
     IO: AsyncRead + AsyncWrite,
     H: Future<Output = ()>,
 {
-    let (reader, writer) = tokio::io::split(io);
+    let (reader, mut writer) = tokio::io::split(io);
     let read = async move |driver| {
         let reader = Reader {
             io: BufReader::new(reader),
@@ -35,12 +35,14 @@ where
             tracing::debug!(%error, "SPDY connection ended");
         }
     };
-    let write = async move |frames| {
-        if let Err(error) = write(writer, frames).await {
+    let write = async |frames| {
+        if let Err(error) = write(&mut writer, frames).await {
             tracing::debug!(%error, "SPDY connection ended");
         }
     };
     session::run(read, write, handle).await;
+    // Only now, since nothing may be read from a TLS connection that was ended.
+    session::within(session::CLOSE_TIMEOUT, writer.shutdown()).await;
 }
 
 /// The end of a connection that is not its close.
@@ -138,7 +140,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         headers: Vec<(String, String)>,
         is_ended: bool,
     ) -> Result<(), Error> {
-        if stream <= self.last || stream % 2 == 0 {
+        if stream <= self.last || stream.is_multiple_of(2) {
             return Err(Malformed("the number of a stream that it cannot open").into());
         }
         self.last = stream;
@@ -187,6 +189,5 @@ async fn write(io: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Outgoing>
     }
     io.write_all(&frame::goaway(last)).await?;
     io.flush().await?;
-    io.shutdown().await?;
     Ok(())
 }

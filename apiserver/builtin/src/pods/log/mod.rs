@@ -148,7 +148,7 @@ impl Writer {
         let Some((role, spec)) = containers.find(|(_, spec)| spec.name == container) else {
             return Vec::new();
         };
-        let lines = behavior.log(&pod, role, &spec, started).into_iter().map(|Line { at, text }| {
+        let lines = behavior.log(&pod, role, &spec, started).into_iter().map(|Line { at, text, .. }| {
             let passed = SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX);
             LogLine { time: started.saturating_add(passed).unwrap_or(Timestamp::MAX), text }
         });
