@@ -75,7 +75,6 @@ impl ForwardAccess {
         pod: &Value,
         port: u16,
     ) -> Result<Option<std::result::Result<SocketAddr, String>>> {
-        // Nothing is looked up for the many pods of which nothing is said.
         let (_, behavior) = behavior_of(cluster, pod, Profile::Inert)?;
         Ok(behavior.address_of(port).map(|address| self.check(address).map(|()| address)))
     }

@@ -149,12 +149,12 @@ impl Shell {
             let code = execution.ending.map_or(0, |ending| ending.code);
             return Step { execution, session: with_code(code), is_last: false };
         }
-        let code = match words[..] {
+        let followed = match words[..] {
             // The code of a line that the annotation answers is known here alone.
             [ref exit] if exit == "exit" => format!("exit {}", self.session.code),
             _ => line.to_owned(),
         };
-        let script = format!("{}{code}\n", self.session.script);
+        let script = format!("{}{followed}\n", self.session.script);
         let marked = ["sh", "-c", &format!("{script}echo \"{MARK}$?\"")].map(str::to_owned);
         let elapsed = SignedDuration::try_from(self.session.elapsed).unwrap_or_default();
         let started = now.saturating_sub(elapsed).unwrap_or(now);
