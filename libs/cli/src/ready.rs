@@ -11,7 +11,7 @@ use kube::client::Body;
 use crate::kubeconfig_client::client;
 use crate::process::unreachable;
 
-/// How long the server may take to respond.
+/// The timeout of the server's response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests `/readyz`; returns the URL of a server that is ready.

@@ -1,4 +1,4 @@
-//! What is done to a store while no server uses it: checking it, making it of a backup, and deleting it.
+//! The maintenance of a store that no server uses: checking it, making it of a backup, and deleting it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek};

@@ -54,7 +54,7 @@ pub(crate) enum Version {
     V5,
 }
 
-/// What a client and the server agreed upon.
+/// The protocol that a client and the server agreed upon.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     pub(crate) transport: Transport,

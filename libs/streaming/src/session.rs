@@ -170,7 +170,7 @@ impl Session {
 
 /// The ends of a session that a transport drives.
 pub(crate) struct Driver {
-    /// Where new streams are announced.
+    /// Announces new streams.
     opened: mpsc::Sender<Stream>,
     /// Weak, so that the last frame is known to be the last.
     frames: mpsc::WeakSender<Outgoing>,

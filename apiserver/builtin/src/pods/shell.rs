@@ -222,7 +222,7 @@ async fn interrupted(stdin: &mut Receiver, pending: &mut VecDeque<u8>, tty: bool
 struct Editor {
     tty: bool,
     line: Vec<u8>,
-    /// What a terminal shows of what was typed.
+    /// The echo of the typed characters on a terminal.
     echo: Vec<u8>,
 }
 

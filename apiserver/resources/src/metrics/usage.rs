@@ -33,7 +33,7 @@ const DEFAULT_MEMORY: i64 = 8 << 20;
 /// The pods that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
-    /// Those with annotations of their usage.
+    /// Pods with annotations of their usage.
     Annotated,
     /// Also those that simulated kubelets run: what no annotation says follows from their requests.
     Simulated,

@@ -59,7 +59,7 @@ enum Error {
 struct Reader<R> {
     io: R,
     decoder: Decoder,
-    /// Where the chunks of each stream are put that the client has not ended.
+    /// The queues of the streams that the client has not ended.
     streams: HashMap<u32, Incoming>,
     /// The last stream that was opened.
     last: u32,
