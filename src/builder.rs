@@ -8,8 +8,8 @@ use coracle_control_plane::{Name, Options, option_doc, service_account_doc};
 
 use crate::audit::AuditOptions;
 use crate::{
-    AddressBlock, Cidr, ControlPlane, Durability, Error, Etcd, ForwardAddresses, GoawayChance, KINDS, Mode,
-    PluginSelection, ServiceUrl, SimulationProfile,
+    AddressBlock, Cidr, ClockMode, ControlPlane, Durability, Error, Etcd, ForwardAddresses, GoawayChance,
+    KINDS, Mode, PluginSelection, ServiceUrl, SimulationProfile,
 };
 
 /// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
@@ -123,6 +123,12 @@ impl Builder {
     #[doc = option_doc!(webhook_service_urls)]
     pub fn webhook_service_urls(mut self, urls: impl IntoIterator<Item = ServiceUrl>) -> Builder {
         self.0.webhook_service_urls.extend(urls);
+        self
+    }
+
+    #[doc = option_doc!(clock)]
+    pub fn clock(mut self, mode: ClockMode) -> Builder {
+        self.0.clock = mode;
         self
     }
 

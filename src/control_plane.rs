@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Builder, KubeconfigError, Problems, ProblemsError, StoreError};
+use crate::{
+    Builder, ClockHandle, KubeconfigError, Problems, ProblemsError, SettleRequest, Settled, StoreError,
+};
 
 /// A running control plane.
 ///
@@ -77,6 +79,28 @@ impl ControlPlane {
     /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
     pub fn client(&self) -> kube::Client {
         self.0.client()
+    }
+
+    /// Waits until nothing is left to happen at this moment of the clock: every change is followed to the end of the reconciliations
+    /// that it caused, every watch has been delivered, no request is under way, and nothing was written for 50 ms.
+    ///
+    /// # Errors
+    /// The control plane has not settled within 10 s; the error names what is under way.
+    pub async fn settle(&self) -> Result<Settled, coracle_apimachinery::Error> {
+        self.settle_by(&SettleRequest::default()).await
+    }
+
+    /// The same with other times, or for clients that must have been seen.
+    ///
+    /// # Errors
+    /// The control plane has not settled in time, or a value is out of range.
+    pub async fn settle_by(&self, request: &SettleRequest) -> Result<Settled, coracle_apimachinery::Error> {
+        self.0.testing().settle(request).await
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> ClockHandle {
+        ClockHandle(self.0.testing().clone())
     }
 
     /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds: the facts to look

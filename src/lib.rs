@@ -16,9 +16,11 @@
 #![warn(missing_docs)]
 
 mod builder;
+mod clock;
 mod control_plane;
 
 pub use builder::Builder;
+pub use clock::ClockHandle;
 pub use control_plane::ControlPlane;
 pub use coracle_apimachinery::features::{self, FeatureGates, GateError};
 pub use coracle_apimachinery::validation::ip::Cidr;
@@ -34,6 +36,9 @@ pub use coracle_control_plane::{
 };
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
+pub use coracle_testing_api::{
+    ClockEvent, ClockMode, ClockMoved, ClockRequest, ClockStatus, NextTimer, SettleRequest, Settled,
+};
 
 /// The kinds of Kubernetes.
 pub const KINDS: Kinds = Kinds {

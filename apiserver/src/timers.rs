@@ -2,13 +2,13 @@
 
 coracle_clock::timers! {
     /// The check which Events were not written for the time given by `--event-ttl`.
-    pub EVENT_TTL = semantic("event-ttl");
+    pub EVENT_TTL = periodic("event-ttl");
     /// The check which APIServices are available.
-    pub API_SERVICE_CHECK = semantic("apiservice-check");
+    pub API_SERVICE_CHECK = upkeep("apiservice-check");
     /// The same while one of them is not available.
-    pub API_SERVICE_RETRY = semantic("apiservice-retry");
+    pub API_SERVICE_RETRY = upkeep("apiservice-retry");
     /// The download of the OpenAPI documents of aggregated API servers.
-    pub OPENAPI_REFRESH = semantic("openapi-refresh");
+    pub OPENAPI_REFRESH = upkeep("openapi-refresh");
     /// The batch of changes of APIServices after which OpenAPI documents are downloaded.
     pub OPENAPI_BATCH = pacing("openapi-batch");
     /// The retry after an API group could not be registered.

@@ -13,9 +13,29 @@ export interface ControlPlane {
    * It is rejected if the control plane does not respond.
    */
   problems(): Promise<string>;
+  /**
+   * Waits until nothing is left to happen at this moment of the clock. It is rejected, with what is under way, if that takes more than
+   * 10 seconds.
+   */
+  settle(): Promise<void>;
+  /** The clock, which can be moved on if the control plane was started with the flag `--clock=manual`. */
+  readonly clock: Clock;
   /** Stops the control plane, within 10 seconds. A second call returns the same. It is rejected, with the log, if the program fails. */
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** The clock of a control plane. Its methods resolve to its time, and are rejected if the clock cannot be moved so. */
+export interface Clock {
+  now(): Promise<Date>;
+  /** Moves the clock on, from timer to timer, and waits at each until the control plane has settled. `by` is such as `24h`. */
+  advance(by: string): Promise<Date>;
+  /** Moves the clock to the times at which the next timers fire, so many times: once by default. */
+  next(count?: number): Promise<Date>;
+  /** Moves the clock to a time that is not earlier than its own. */
+  set(to: Date | string): Promise<Date>;
+  /** Lets the clock run by itself, from its time on. */
+  resume(): Promise<Date>;
 }
 
 export interface StartOptions {

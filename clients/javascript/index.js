@@ -8,6 +8,10 @@ const START_TIMEOUT = 30_000;
 const STOP_TIMEOUT = 10_000;
 // `coracle problems` has a deadline of its own, which is shorter.
 const PROBLEMS_TIMEOUT = 10_000;
+// `coracle settle` waits for less.
+const SETTLE_TIMEOUT = 20_000;
+// A year of a busy control plane is much work.
+const CLOCK_TIMEOUT = 600_000;
 const MAX_LOG = 1 << 20;
 
 // The command of `coracle run` ends with its standard input, which ends with this process. So no control plane outlives tests that
@@ -72,8 +76,30 @@ class ControlPlane {
   }
 
   async problems() {
-    const arguments_ = ['problems', '--kubeconfig', this.kubeconfigFile];
-    const { stdout } = await promisify(execFile)(this.#program, arguments_, { timeout: PROBLEMS_TIMEOUT });
+    return this.#run(['problems'], PROBLEMS_TIMEOUT);
+  }
+
+  async settle() {
+    await this.#run(['settle'], SETTLE_TIMEOUT);
+  }
+
+  get clock() {
+    const run = async (...arguments_) => {
+      const output = await this.#run(['clock', ...arguments_], CLOCK_TIMEOUT);
+      return new Date(output.split(' ', 1)[0].trim());
+    };
+    return {
+      now: () => run('--limit', '0'),
+      advance: (by) => run('advance', '--', by),
+      next: (count = 1) => run('next', '--', String(count)),
+      set: (to) => run('set', to instanceof Date ? to.toISOString() : to),
+      resume: () => run('resume'),
+    };
+  }
+
+  async #run(arguments_, timeout) {
+    const env = { ...process.env, KUBECONFIG: this.kubeconfigFile };
+    const { stdout } = await promisify(execFile)(this.#program, arguments_, { timeout, env });
     return stdout;
   }
 

@@ -26,15 +26,21 @@ coracle_clock::timers! {
     /// The end of the `DisruptionTarget` condition of a pod that was not deleted.
     pub STALE_DISRUPTION = semantic("stale-disruption");
     /// The check for nodes without heartbeats.
-    pub NODE_MONITOR = semantic("node-monitor");
+    pub NODE_MONITOR = periodic("node-monitor");
+    /// The same after the readiness, the taints or the labels of a node have changed.
+    pub NODE_CHANGE = semantic("node-change");
+    /// The end of the time for which a node may be silent.
+    pub NODE_GRACE_PERIOD = watchdog("node-grace-period");
     /// The next node that is tainted, at the eviction rate of its zone.
     pub NODE_EVICTION_RATE = semantic("node-eviction-rate");
     /// The end of a pod's `tolerationSeconds`.
     pub TAINT_EVICTION = semantic("taint-eviction");
     /// The check for pods that are left over.
-    pub POD_GARBAGE_COLLECTION = semantic("pod-garbage-collection");
+    pub POD_GARBAGE_COLLECTION = periodic("pod-garbage-collection");
+    /// The same after a pod or a node has changed so that pods may be left over.
+    pub LEFT_OVER_PODS = semantic("left-over-pods");
     /// The check for old CertificateSigningRequests.
-    pub CERTIFICATE_SIGNING_REQUEST_CLEANUP = semantic("certificatesigningrequest-cleanup");
+    pub CERTIFICATE_SIGNING_REQUEST_CLEANUP = periodic("certificatesigningrequest-cleanup");
     /// The expiration of a bootstrap token.
     pub BOOTSTRAP_TOKEN_EXPIRATION = semantic("bootstrap-token-expiration");
     /// The pause before the content of a terminating namespace is deleted.
@@ -46,7 +52,7 @@ coracle_clock::timers! {
     /// The grace period of a terminating ServiceCIDR.
     pub SERVICE_CIDR_DELETION = semantic("servicecidr-deletion");
     /// The periodic recalculation of a ResourceQuota.
-    pub RESOURCE_QUOTA_RESYNC = semantic("resourcequota-resync");
+    pub RESOURCE_QUOTA_RESYNC = periodic("resourcequota-resync");
     /// The batch of deletions after which a ResourceQuota is recalculated.
     pub RESOURCE_QUOTA_BATCH = pacing("resourcequota-batch");
     /// The recalculation of a ResourceQuota that an admission updated meanwhile.
@@ -56,7 +62,7 @@ coracle_clock::timers! {
     /// The rate at which the endpoints of one Service are written.
     pub ENDPOINTS_RATE = pacing("endpoints-rate");
     /// The periodic check of claims and volumes.
-    pub VOLUME_RESYNC = semantic("volume-resync");
+    pub VOLUME_RESYNC = periodic("volume-resync");
     /// The time for which a volume is available at least before a waiting claim is bound to it.
     pub VOLUME_AVAILABLE = pacing("volume-available");
 }

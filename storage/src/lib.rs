@@ -65,6 +65,7 @@ mod compaction;
 pub mod contract;
 mod error;
 mod event;
+mod followers;
 mod history;
 mod index;
 mod key;
@@ -86,6 +87,7 @@ mod watch;
 
 pub use error::{Future, LinearizeError, RevisionError, StoreError};
 pub use event::Event;
+pub use followers::Unfollowed;
 pub use history::History;
 pub use index::{Index, Indexed, Unreadable};
 pub use key::Key;

@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{BucketSnapshot, Index, Revision, StoreError, log::LogError, view::State};
+use crate::{BucketSnapshot, Index, Revision, StoreError, followers::Followers, log::LogError, view::State};
 
 /// The state that the store's readers, its watchers and its sequencer share.
 pub(crate) struct Shared<I: Index> {
@@ -24,6 +24,8 @@ pub(crate) struct Shared<I: Index> {
     wakers: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
     /// States rebuilt lately: clients page through one revision while others write.
     rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
+    /// How far those have come who follow the events of a bucket.
+    pub followers: Followers,
     failure: OnceLock<Arc<LogError>>,
     /// Changes when there is a failure.
     failed: watch::Sender<()>,
@@ -44,6 +46,7 @@ impl<I: Index> Shared<I> {
             state: ArcSwap::from_pointee(state),
             wakers: Mutex::default(),
             rebuilt: Mutex::default(),
+            followers: Followers::default(),
             failure: OnceLock::new(),
             failed: watch::Sender::new(()),
             disk_is_full: AtomicBool::new(false),
@@ -73,6 +76,10 @@ impl<I: Index> Shared<I> {
     /// Shows readers a new state, then wakes who waits for what is new in it.
     pub fn publish(&self, state: State<I>, changed: impl Iterator<Item = Arc<str>>) {
         let newest = state.revision();
+        let mut changed = changed.peekable();
+        if changed.peek().is_some() {
+            self.followers.published();
+        }
         self.state.store(Arc::new(state));
         let wakers = self.wakers.lock();
         for bucket in changed {

@@ -3,18 +3,19 @@
 use std::{
     collections::HashSet,
     sync::{Arc, mpsc},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, futures::Notified, oneshot},
     time::Instant,
 };
 
 use crate::{
     BucketSnapshot, CommitOutcome, Compacted, DeleteOutcome, Event, Expect, Future, Index, Key, Limits,
-    LinearizeError, Object, Options, PutOutcome, Revision, RevisionError, Snapshot, StoreError, Watcher,
-    Write,
+    LinearizeError, Object, Options, PutOutcome, Revision, RevisionError, Snapshot, StoreError, Unfollowed,
+    Watcher, Write,
     index::read,
     limits::MAX_STORED_BYTES,
     log::{Linearizer, Log, LogError, Notifier},
@@ -127,6 +128,33 @@ impl<I: Index> Store<I> {
         let woken = waker.subscribe();
         shared.peek().compact_revision(bucket).admit(after)?;
         Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
+    }
+
+    /// The watchers that wait for events, and have yet to handle some that are there.
+    pub fn unfollowed(&self) -> Vec<Unfollowed> {
+        let state = self.0.shared.state();
+        self.0.shared.followers.unfollowed(|bucket, after| state.has_events_after(bucket, after))
+    }
+
+    /// Whether any watcher that waits for events has yet to handle some that are there.
+    pub fn has_unfollowed(&self) -> bool {
+        let state = self.0.shared.state();
+        self.0.shared.followers.has_unfollowed(|bucket, after| state.has_events_after(bucket, after))
+    }
+
+    /// Whether anything was written after a revision but in one bucket, as far as history knows.
+    pub fn has_changed_outside(&self, bucket: &str, after: Revision) -> bool {
+        self.0.shared.peek().has_events_outside(bucket, after)
+    }
+
+    /// Is notified when a watcher has handled the events that it had.
+    pub fn followed(&self) -> Notified<'_> {
+        self.0.shared.followers.handled()
+    }
+
+    /// The time since the last write.
+    pub fn since_write(&self) -> Duration {
+        self.0.shared.followers.since_published()
     }
 
     /// Waits until the store has come to a revision: for reads "not older than".

@@ -234,6 +234,18 @@ impl<I: Index> State<I> {
         Ok(events.map(|(_, event)| event))
     }
 
+    /// Whether history has events of a bucket after a revision.
+    pub fn has_events_after(&self, bucket: &str, after: Revision) -> bool {
+        let bucket = self.buckets.get(bucket);
+        bucket.and_then(|bucket| bucket.events.get_max()).is_some_and(|(id, _)| id.revision > after)
+    }
+
+    /// Whether history has events after a revision of any bucket but one.
+    pub fn has_events_outside(&self, bucket: &str, after: Revision) -> bool {
+        let others = self.buckets.keys().filter(|name| ***name != *bucket);
+        others.into_iter().any(|name| self.has_events_after(name, after))
+    }
+
     /// The bucket as it was at a revision, and how many events had to be undone for it.
     pub fn bucket_at(&self, bucket: &str, at: Revision) -> Result<(BucketSnapshot<I>, usize), RevisionError> {
         if at > self.revision {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::{Compacted, Event, Index, Revision, shared::Shared};
+use crate::{Compacted, Event, Index, Revision, followers::Follower, shared::Shared};
 
 /// A batch with so many events ends with its current transaction, so that a watcher far behind leaves others their turn.
 const BATCH: usize = 256;
@@ -30,6 +30,9 @@ pub struct Watcher<I: Index> {
     /// Wakes all watchers of the bucket.
     waker: watch::Sender<()>,
     woken: watch::Receiver<()>,
+    name: Option<Arc<str>>,
+    /// What shows how far it has come, from the first time on that it waited for events.
+    follower: Option<Arc<Follower>>,
 }
 
 impl<I: Index> Watcher<I> {
@@ -40,11 +43,13 @@ impl<I: Index> Watcher<I> {
         waker: watch::Sender<()>,
         woken: watch::Receiver<()>,
     ) -> Watcher<I> {
-        Watcher { shared, bucket, seen: after, waker, woken }
+        Watcher { shared, bucket, seen: after, waker, woken, name: None, follower: None }
     }
 
     /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The
     /// events of a transaction are never in two batches, however many they are.
+    ///
+    /// What was returned before counts as handled: see [`Store::unfollowed`](crate::Store::unfollowed).
     ///
     /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for
     /// ever.
@@ -52,6 +57,11 @@ impl<I: Index> Watcher<I> {
     /// # Errors
     /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are forgotten.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
+        let followers = &self.shared.followers;
+        match &self.follower {
+            Some(follower) => followers.handle(follower, self.seen),
+            None => self.follower = Some(followers.add(&self.bucket, self.seen, self.name.take())),
+        }
         loop {
             // The wake must be taken before the state is read: a state published in between wakes again.
             self.woken.borrow_and_update();
@@ -89,6 +99,11 @@ impl<I: Index> Watcher<I> {
             None => self.seen.max(state.revision()),
         };
         Ok(events)
+    }
+
+    /// Gives it a name, by which [`Store::unfollowed`](crate::Store::unfollowed) lists it.
+    pub fn name(&mut self, name: impl Into<Arc<str>>) {
+        self.name = Some(name.into());
     }
 
     /// The number of watchers of the bucket, with this one.

@@ -37,5 +37,5 @@ static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, 
 pub fn extensions(profile: Profile, access: Arc<ForwardAccess>) -> Extensions {
     let connect = Some(pods::connect(profile, access));
     // Rules are compared with all that their author may do.
-    Extensions { actions: &ACTIONS, connect, paths: None, large_groups: &[rbac::GROUP] }
+    Extensions { actions: &ACTIONS, connect, large_groups: &[rbac::GROUP], ..Extensions::default() }
 }

@@ -2,7 +2,7 @@
 
 coracle_clock::timers! {
     /// The renewal of the identity Lease of an API server.
-    pub IDENTITY_LEASE = semantic("identity-lease");
+    pub IDENTITY_LEASE = heartbeat("identity-lease");
     /// The next line of a log that a client follows.
     pub FOLLOWED_LOG = semantic("followed-log");
     /// The next output, or the end, of a command that a client executes.

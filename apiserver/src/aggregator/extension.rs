@@ -27,6 +27,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let bucket: Arc<str> = extension.source.to_string().into();
+        let mut work = None;
         loop {
             let revision = registry.store.revision();
             let registration = match registration(&registry, &extension) {
@@ -43,10 +44,11 @@ pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -
                     let group = &*extension.group.name;
                     tracing::warn!(group, %error, "an API group cannot be registered");
                     let retry = registry.clock().sleep(API_GROUP_RETRY.after(RETRY));
-                    retry.of(group.to_owned()).await;
+                    drop(retry.of(group.to_owned()).await);
                     continue;
                 }
             }
+            drop(work.take());
             // Where history does not reach back so far, everything is read anyway.
             let Ok(mut changes) = registry.store.watch(&bucket, revision) else { continue };
             while let Ok(events) = changes.next().await {
@@ -55,6 +57,7 @@ pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -
                     break;
                 }
             }
+            work = Some(registry.clock().activity().begin());
         }
     })
 }

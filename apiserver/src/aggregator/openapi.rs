@@ -92,19 +92,25 @@ impl OpenApiController {
     pub fn run(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
+            let mut work = None;
             loop {
                 let revision = self.registry.store.revision();
                 self.fetch_all().await;
+                drop(work.take());
                 // Where history does not reach back so far, something changed.
                 let clock = self.registry.clock();
-                let changed = match self.registry.store.watch(&bucket, revision) {
-                    Ok(mut changes) => {
-                        clock.timeout(OPENAPI_REFRESH.after(INTERVAL), changes.next()).await.is_some()
+                let mut changes = self.registry.store.watch(&bucket, revision);
+                let changed = match &mut changes {
+                    Ok(changes) => {
+                        clock.timeout(OPENAPI_REFRESH.after(INTERVAL), changes.next()).await.is_ok()
                     }
                     Err(_) => true,
                 };
-                if changed {
-                    clock.sleep(OPENAPI_BATCH.after(SETTLE)).await;
+                // The work goes on from the change to the end of the next fetch.
+                let pause = changed.then(|| clock.sleep(OPENAPI_BATCH.after(SETTLE)));
+                drop(changes);
+                if let Some(pause) = pause {
+                    work = Some(pause.await);
                 }
             }
         })

@@ -12,6 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_clock::Work;
 use coracle_storage::{BucketSnapshot, DeleteOutcome, Expect, Key, Revision};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
@@ -49,7 +50,9 @@ impl Registry {
             let clock = &self.clock;
             let mut ages =
                 Ages::new(ttl, &self.store.snapshot().bucket(bucket), clock.now(), clock.monotonic());
+            let mut due: Option<Work> = None;
             loop {
+                let look = clock.sleep(EVENT_TTL.after(interval));
                 let events = self.store.snapshot().bucket(bucket);
                 ages.mark(clock.monotonic(), events.revision());
                 let mut next = None;
@@ -57,7 +60,8 @@ impl Registry {
                     stream::iter(page).for_each_concurrent(AT_ONCE, |key| self.expire(key)).await;
                     tokio::task::yield_now().await;
                 }
-                clock.sleep(EVENT_TTL.after(interval)).await;
+                drop(due.take());
+                due = Some(look.await);
             }
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coracle_clock::Delay;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 
 use super::Registry;
 
@@ -22,13 +22,24 @@ impl Registry {
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             loop {
-                let revision = self.store.revision();
-                let delay = reconciler.reconcile().await;
-                // What it changed itself is seen here too. Where history does not reach back so far, everything is read anyway.
-                let Ok(mut changes) = self.store.watch(&bucket, revision) else { continue };
-                match delay {
-                    Some(delay) => _ = self.clock.timeout(delay, changes.next()).await,
-                    None => _ = changes.next().await,
+                let Ok(mut changes) = self.store.watch(&bucket, self.store.revision()) else { continue };
+                let mut due = None;
+                // Where history does not reach back to the last change, the watch begins anew.
+                loop {
+                    // What has changed by now is looked at now; what the reconciler changes itself comes afterwards.
+                    while changes.try_next().is_ok_and(|events| !events.is_empty()) {}
+                    let wait = reconciler.reconcile().await.map(|delay| self.clock.sleep(delay));
+                    drop(due.take());
+                    let changed = tokio::select! {
+                        changed = changes.next() => changed,
+                        Some(work) = OptionFuture::from(wait) => {
+                            due = Some(work);
+                            continue;
+                        }
+                    };
+                    if changed.is_err() {
+                        break;
+                    }
                 }
             }
         })

@@ -272,6 +272,11 @@ impl Watch {
         events.into_iter().filter_map(|event| notice(event, &self.filter)).collect()
     }
 
+    /// Gives it a name, by which it is listed while it has yet to handle events.
+    pub fn name(&mut self, name: String) {
+        self.watcher.iter_mut().for_each(|watcher| watcher.name(name.as_str()));
+    }
+
     /// Its position, which shows others how far it has come.
     pub fn position(&self) -> &Position {
         &self.position

@@ -11,6 +11,9 @@ use crate::{Error, Result};
 /// How long a request may take that is no watch, from its first byte to its answer: upstream's `--request-timeout`.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The deadline of what has none: a year is more than any client waits.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// When a request must be answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
@@ -35,6 +38,12 @@ impl Deadline {
         let asked = query.timeout()?.filter(|timeout| !timeout.is_zero()).unwrap_or(REQUEST_TIMEOUT);
         let began = Instant::now();
         Ok(Deadline { began, at: began + asked.min(REQUEST_TIMEOUT) })
+    }
+
+    /// The deadline of a request that lasts as long as it needs.
+    pub fn never() -> Deadline {
+        let began = Instant::now();
+        Deadline { began, at: began + NEVER }
     }
 
     /// When a request must be executed that waits for a seat: after a quarter of its time, as upstream has it.

@@ -1,16 +1,20 @@
 //! The stream of a watch: its events in chunks, as the client takes them.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use coracle_clock::Work;
+use futures::{Stream, StreamExt, poll, stream};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::order::Place;
 use super::rarely::rarely;
+use super::traffic::Traffic;
 use crate::answer::watch::Frames;
 use crate::registry::watch::{Notice, Watch};
 use crate::resource_info::ResourceInfo;
@@ -42,6 +46,10 @@ pub struct EventStream {
     ready: VecDeque<Bytes>,
     /// When the next chunk is made at the earliest.
     not_before: Option<Instant>,
+    /// The work until the client has what was there at the beginning.
+    beginning: Option<Work>,
+    /// Counts what it delivers, if the client is on a socket.
+    traffic: Option<Arc<Traffic>>,
     /// Counts the watch for as long as it lasts.
     _lasting: Option<GaugeGuard>,
 }
@@ -49,17 +57,22 @@ pub struct EventStream {
 impl EventStream {
     /// The stream of a watch.
     ///
-    /// - `place`: its place among the watches of a client on a socket.
+    /// - `remote`: for a client on a socket, the place among its watches, and what counts the deliveries.
+    /// - `beginning`: the work that ends when the client has what was there at the beginning.
     /// - `lasting`: counts it for as long as it lasts.
     pub fn new(
         info: &Arc<ResourceInfo>,
         watch: Watch,
         frames: Frames,
         counters: WatchEvents,
-        place: Option<Place>,
+        remote: Option<(Place, Arc<Traffic>)>,
+        beginning: Work,
         lasting: Option<GaugeGuard>,
     ) -> EventStream {
+        let (place, traffic) = remote.unzip();
         EventStream {
+            beginning: Some(beginning),
+            traffic,
             info: info.clone(),
             watch,
             frames,
@@ -94,7 +107,7 @@ impl EventStream {
             if let Some(place) = &mut self.place {
                 place.wait();
             }
-            self.held = self.watch.next().await?.into();
+            self.held = self.next_changes().await?.into();
             self.enter();
             self.gather().await;
             // The time that others wait for it begins now.
@@ -105,10 +118,21 @@ impl EventStream {
         let notices = self.take_turn().await;
         self.ready = self.frames.encode(&self.info, &notices).await?.into();
         self.ready.iter().for_each(|frame| self.counters.sent(frame.len()));
+        self.traffic.iter().for_each(|traffic| traffic.deliver());
         let is_small = self.ready.iter().map(Bytes::len).sum::<usize>() < SMALL;
         let waits = is_small && self.place.is_some();
         self.not_before = waits.then(|| Instant::now() + batch_delay(self.watch.watchers()));
         Some(())
+    }
+
+    /// The next changes. Once the watch waits for events, those are work until it has handled them.
+    async fn next_changes(&mut self) -> Option<Vec<Notice>> {
+        let mut next = pin!(self.watch.next());
+        if let Poll::Ready(changes) = poll!(next.as_mut()) {
+            return changes;
+        }
+        self.beginning = None;
+        next.await
     }
 
     /// Takes a ticket for the first change.

@@ -24,6 +24,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use tracing::{Span, field, info_span};
 
 use super::deadline::Deadline;
+use super::extensions::EXTENSION_PATHS;
 use super::{Body, respond};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
@@ -197,6 +198,11 @@ impl RequestContext {
             _ => false,
         };
         self.is_watch() || connects
+    }
+
+    /// Whether the request is for a path that is none of Kubernetes'.
+    pub fn is_extension(&self) -> bool {
+        matches!(&self.info, RequestInfo::Path { path, .. } if path.starts_with(EXTENSION_PATHS))
     }
 
     /// What flow control and authorization decide by.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::request::Parts;
@@ -10,6 +11,7 @@ use http::{HeaderMap, Response};
 
 use super::body::Body;
 use super::proxy::Upstream;
+use super::traffic::Traffic;
 use super::upgrade::ServeUpgraded;
 use crate::Result;
 use crate::access::UserInfo;
@@ -30,6 +32,8 @@ pub struct Extensions {
     pub connect: Option<Connect>,
     /// Paths that are none of Kubernetes'.
     pub paths: Option<Paths>,
+    /// The requests under way.
+    pub traffic: Arc<Traffic>,
     /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
 }
@@ -37,14 +41,19 @@ pub struct Extensions {
 /// Paths that are none of Kubernetes'. Authorization decides about them as about any path.
 #[derive(Clone)]
 pub struct Paths {
-    /// The beginning of each of them.
+    /// The beginning of each of them, which begins with [`EXTENSION_PATHS`] itself.
     pub prefix: &'static str,
     /// Responds to a request.
     pub respond: RespondToPath,
 }
 
+/// The beginning of the paths of all [`Paths`]. A request for one of them lasts as long as it needs, has a body whatever its method is,
+/// and is no work that others wait for.
+pub const EXTENSION_PATHS: &str = "/coracle/";
+
 /// Responds to a request for a path.
-pub type RespondToPath = Arc<dyn for<'a> Fn(PathRequest<'a>) -> Result<Response<Body>> + Send + Sync>;
+pub type RespondToPath =
+    Arc<dyn for<'a> Fn(PathRequest<'a>) -> BoxFuture<'a, Result<Response<Body>>> + Send + Sync>;
 
 /// A request for a path.
 pub struct PathRequest<'a> {
@@ -56,6 +65,8 @@ pub struct PathRequest<'a> {
     pub query: &'a Query,
     /// The client.
     pub user: &'a UserInfo,
+    /// The body.
+    pub body: &'a Bytes,
 }
 
 /// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a request for a token.

@@ -58,6 +58,7 @@ mod stack;
 mod streams;
 #[cfg(test)]
 mod testing;
+mod traffic;
 mod transfers;
 mod tunnel;
 mod turns;
@@ -69,11 +70,12 @@ pub use api::{Api, Config};
 pub use backup::BACKUP_PATH;
 pub use body::Body;
 pub use extensions::{
-    Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, Extensions, PathRequest,
-    Paths,
+    Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, EXTENSION_PATHS,
+    Extensions, PathRequest, Paths, RespondToPath,
 };
 pub use goaway::GoawayChance;
 pub use proxy::Upstream;
+pub use traffic::{Observation, Traffic, Writer};
 pub use upgrade::ServeUpgraded;
 
 /// The largest body of a request, in bytes.

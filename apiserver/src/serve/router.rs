@@ -13,7 +13,6 @@ use super::exchange::{MeasuredRequest, RequestContext};
 use super::extensions::PathRequest;
 use super::layers::labels;
 use super::{Body, proxy, respond};
-use crate::access::UserInfo;
 use crate::aggregator::RemoteApi;
 use crate::background::in_background;
 use crate::request::Verb;
@@ -41,7 +40,12 @@ pub async fn respond(
     let request = match &context.info {
         RequestInfo::Resource(request) => request,
         RequestInfo::Path { path, .. } => {
-            let respond = async { respond_to_path(shared, &context, &user, path) };
+            let extension = shared.extensions.paths.as_ref().filter(|paths| path.starts_with(paths.prefix));
+            if let Some(paths) = extension {
+                let body = &body.unwrap_or_else(|| Ok(Bytes::new()))?;
+                return (paths.respond)(PathRequest { parts, path, query, user: &user, body }).await;
+            }
+            let respond = async { respond_to_path(shared, &context, path) };
             // Generating an OpenAPI document takes long, and is done once.
             return match shared.discovery.is_generated(parts) {
                 true => respond.await,
@@ -80,12 +84,7 @@ fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, 
 }
 
 /// Responds to a path that is no resource.
-fn respond_to_path(
-    shared: &Shared,
-    context: &RequestContext,
-    user: &UserInfo,
-    path: &str,
-) -> Result<Response<Body>> {
+fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Result<Response<Body>> {
     if let Some(response) = shared.health.respond(path, &context.query) {
         return Ok(response.map(Body::from));
     }
@@ -100,10 +99,6 @@ fn respond_to_path(
     }
     if path == BACKUP_PATH && context.parts.method == Method::GET {
         return Ok(backup(&shared.registry));
-    }
-    if let Some(paths) = shared.extensions.paths.as_ref().filter(|paths| path.starts_with(paths.prefix)) {
-        let RequestContext { parts, query, .. } = context;
-        return (paths.respond)(PathRequest { parts, path, query, user });
     }
     match shared.discovery.respond(&context.parts, shared.registry.now()) {
         Some(response) => Ok(response?.map(Body::from)),

@@ -21,8 +21,8 @@ use super::api::{Api, Shared};
 use super::exchange::ReceivedRequest;
 use super::incoming::Incoming;
 use super::layers::{
-    Annotate, AuditId, Authenticate, Authorize, BeginSpan, CatchPanic, Classify, Compress, Execute,
-    KeepConnection, LargeTurn, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest, Rescue,
+    Annotate, AuditId, Authenticate, Authorize, BeginSpan, CatchPanic, Classify, Compress, CountWork,
+    Execute, KeepConnection, LargeTurn, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest, Rescue,
     SetDeadline, SwitchProtocols, Trace, cache_control, filter, take_seats,
 };
 use super::{Body, router};
@@ -41,6 +41,11 @@ pub fn stack<'a, B: Incoming + 'a>(
         .layer(filter(KeepConnection { connection, renderers: &shared.renderers }))
         // The head is parsed once, for all that follows.
         .map_request(ReceivedRequest::<B>::new)
+        // Around everything that it causes.
+        .layer(filter(CountWork {
+            activity: registry.clock().activity(),
+            traffic: &shared.extensions.traffic,
+        }))
         // What is recorded is the body that a GET would have.
         .layer(filter(OmitBody))
         // Records what the client gets, whoever responds: refusals, panics and handshakes too.

@@ -335,19 +335,23 @@ impl Call<'_> {
         if self.request.named {
             filter.fields.require_name(&self.request.name);
         }
-        let watch = self.shared.registry.watch(info, filter, &options).await?;
+        let mut watch = self.shared.registry.watch(info, filter, &options).await?;
         let held = watch.held_bytes();
         let clients = &self.shared.clients;
         let agent = self.caller().user_agent;
+        watch.name(format!("watch of {} by {agent:?}", info.plural));
         let client = |remote| clients.of_request(&self.user.name, agent, remote);
-        let place = self.remote.map(|remote| client(remote).join(watch.position().clone()));
+        let traffic = &self.shared.extensions.traffic;
+        let remote =
+            self.remote.map(|remote| (client(remote).join(watch.position().clone()), traffic.clone()));
         let counters = self.shared.metrics.watch(&info.group, &info.version, &info.plural);
         let stream = EventStream::new(
             info,
             watch,
             Frames::new(form, self.shared.registry.clock().clone()),
             counters,
-            place,
+            remote,
+            self.shared.registry.clock().activity().begin(),
             self.lasting,
         );
         let chunks = stream.chunks(self.shared.closing.clone());

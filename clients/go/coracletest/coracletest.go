@@ -14,6 +14,7 @@ package coracletest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -119,12 +120,19 @@ func New(flags ...string) (*ControlPlane, error) {
 // Problems returns the objects that are not ready, have failed or are terminating, and their newest events, a line each; nothing if there
 // are none.
 func (c *ControlPlane) Problems() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), problemsTimeout)
+	return c.run(problemsTimeout, "problems")
+}
+
+// run runs a command of the program on the control plane, and returns its output.
+func (c *ControlPlane) run(timeout time.Duration, arguments ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	output, err := exec.CommandContext(ctx, c.program, "problems", "--kubeconfig", c.KubeconfigFile).Output()
+	command := exec.CommandContext(ctx, c.program, arguments...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+c.KubeconfigFile)
+	output, err := command.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		err = fmt.Errorf("coracle %s: %w: %s", arguments[0], err, bytes.TrimSpace(exit.Stderr))
 	}
 	return string(output), err
 }

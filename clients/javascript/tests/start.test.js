@@ -154,3 +154,16 @@ test('a test that fails has the problems of its control plane', async (t) => {
   assert.match(stdout, /coracle problems:\n.*objects that are not ready \(1\):\n.*pod\/default\/pod-that-fails: Pending/);
   assert.doesNotMatch(stdout, /pod-that-passes/);
 });
+
+test('the clock is moved on', async (t) => {
+  const controlPlane = await startFor(t, { flags: ['--clock=manual'] });
+  await controlPlane.settle();
+  const { clock } = controlPlane;
+  const began = await clock.now();
+  const later = await clock.advance('24h');
+  assert.equal(later - began, 24 * 3600 * 1000);
+  assert.ok((await clock.next(2)) > later);
+  await assert.rejects(clock.set(began), /does not go back/);
+  await clock.resume();
+  await assert.rejects(clock.advance('1s'), /--clock=manual/);
+});

@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 import sys
+from datetime import timedelta
 import urllib.parse
 
 import pytest
@@ -134,3 +135,19 @@ def test_the_report_of_a_failure_has_the_problems(pytester, monkeypatch):
     if sys.version_info >= (3, 11):
         assert "pod/default/of-a-block: Pending" in block, block
     assert "of-a-test-that-passes" not in output
+
+
+def test_the_clock_is_moved_on():
+    with pytest_coracle.start("--clock=manual") as control_plane:
+        control_plane.settle()
+        clock = control_plane.clock
+        began = clock.now()
+        assert clock.advance("24h")[:10] > began[:10]
+        later = clock.advance(timedelta(minutes=1.5))
+        assert clock.next(2) > later
+        for refused in [lambda: clock.set(began), lambda: clock.advance("-1s")]:
+            with pytest.raises(pytest_coracle.ClockError, match="does not go back|negative"):
+                refused()
+        clock.resume()
+        with pytest.raises(pytest_coracle.ClockError, match="--clock=manual"):
+            clock.advance("1s")

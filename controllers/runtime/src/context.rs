@@ -128,7 +128,7 @@ impl<S> Context<S> {
         let mut caches = self.caches.lock();
         let Caches { by_kind, tasks } = &mut *caches;
         let known = by_kind.entry((kind, scope)).or_insert_with(|| {
-            let indexer = Arc::<Indexer>::default();
+            let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
             let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
             let (name, supervisor) = (format!("cache of {}", resource.plural), self.supervisor());
             let watched = (resource, scope);
@@ -143,7 +143,7 @@ impl<S> Context<S> {
     /// Discovery, refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
-            let resources = Arc::new(Discovery::new(self.unrecorded.clone()));
+            let resources = Arc::new(Discovery::new(self.unrecorded.clone(), self.clock.activity().clone()));
             // Not the context: the caches end with the last one.
             // Nor does whoever asks first need these caches.
             let others = self.of_controller();

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_clock::{Clock, Delay};
+use coracle_clock::Delay;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use kube::Client;
@@ -76,8 +76,8 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), retries);
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
-    let (clock, client) = (context.clock.clone(), context.unrecorded.clone());
-    let workers = Workers { controller: Arc::new(controller), queue, clock, client };
+    let client = context.unrecorded.clone();
+    let workers = Workers { controller: Arc::new(controller), queue, client };
     context.synced().await;
     ready();
     // The caches end with the last context, which lives until this does.
@@ -125,7 +125,6 @@ impl<C: Controller> ErasedController<C::Key> for C {
 struct Workers<K> {
     controller: Arc<dyn ErasedController<K>>,
     queue: Queue<K>,
-    clock: Clock,
     client: Client,
 }
 
@@ -144,11 +143,11 @@ impl<K: Key> Workers<K> {
     }
 
     async fn process_next_key(&self) {
-        let Workers { controller, queue, clock, client } = self;
+        let Workers { controller, queue, client } = self;
         let key = queue.next().await;
         let ctx = ReconcileContext::new(client.clone());
         let (outcome, longest) = measured(controller.reconcile(&key, &ctx)).await;
-        let late = ctx.wait_until_observed(clock).await;
+        let late = ctx.wait_until_observed().await;
         if queue.is_dirty(&key) {
             late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
         }

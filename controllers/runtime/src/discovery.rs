@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::timers::{DISCOVERY_REFRESH, REDISCOVERY};
-use coracle_clock::Clock;
+use coracle_clock::{Activity, Clock, Work};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
 use kube::core::PartialObjectMeta;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 use kube::discovery::ApiResource;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use super::cache::{Cache, Cached, Changes};
 
@@ -117,13 +117,21 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
 pub struct Discovery {
     client: Client,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
+    subscribers: parking_lot::Mutex<Vec<mpsc::UnboundedSender<Work>>>,
+    activity: Activity,
     /// Held while fetching, so that no response replaces a later one.
     fetching: Mutex<()>,
 }
 
 impl Discovery {
-    pub(super) fn new(client: Client) -> Discovery {
-        Discovery { client, current: watch::Sender::default(), fetching: Mutex::default() }
+    pub(super) fn new(client: Client, activity: Activity) -> Discovery {
+        Discovery {
+            client,
+            current: watch::Sender::default(),
+            subscribers: parking_lot::Mutex::default(),
+            activity,
+            fetching: Mutex::default(),
+        }
     }
 
     /// The last snapshot; empty before the first.
@@ -131,9 +139,16 @@ impl Discovery {
         self.current.borrow().clone()
     }
 
-    /// Sends each snapshot that differs from the one before.
-    pub fn subscribe(&self) -> watch::Receiver<Arc<DiscoverySnapshot>> {
-        self.current.subscribe()
+    /// Notifies of each snapshot that differs from the one before.
+    pub fn subscribe(&self) -> Snapshots {
+        let (sender, changed) = mpsc::unbounded_channel();
+        self.subscribers.lock().push(sender);
+        Snapshots { changed, following: None }
+    }
+
+    /// The work that is under way.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// Asks the server.
@@ -155,6 +170,7 @@ impl Discovery {
             let is_new = **current != snapshot;
             if is_new {
                 *current = Arc::new(snapshot);
+                self.subscribers.lock().retain(|subscriber| subscriber.send(self.activity.begin()).is_ok());
             }
             is_new
         });
@@ -171,14 +187,40 @@ impl Discovery {
         let (mut definitions, mut services) = (definitions.subscribe(), services.subscribe());
         let mut pause = REDISCOVERY.after(Duration::ZERO);
         loop {
+            // The work of a change goes on in the pause after it.
+            let next = clock.sleep(pause);
+            let mut _due = None;
             pause = tokio::select! {
                 () = any(&mut definitions) => REDISCOVERY.after(AFTER_A_CHANGE),
                 () = any(&mut services) => REDISCOVERY.after(AFTER_A_CHANGE),
-                () = clock.sleep(pause) => DISCOVERY_REFRESH.after(PERIOD),
+                due = next => {
+                    _due = Some(due);
+                    DISCOVERY_REFRESH.after(PERIOD)
+                }
             };
             if let Err(error) = self.refresh().await {
                 tracing::debug!(%error, "no discovery");
             }
+        }
+    }
+}
+
+/// The notifications of new snapshots. A subscriber has followed one when it waits for the next.
+pub struct Snapshots {
+    changed: mpsc::UnboundedReceiver<Work>,
+    following: Option<Work>,
+}
+
+impl Snapshots {
+    /// Waits for a snapshot after the last one that was waited for.
+    pub async fn changed(&mut self) {
+        self.following = None;
+        self.following = self.changed.recv().await;
+        if self.following.is_none() {
+            std::future::pending::<()>().await;
+        }
+        while let Ok(work) = self.changed.try_recv() {
+            self.following = Some(work);
         }
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::timers::EVENT_RETRY;
-use coracle_clock::Clock;
+use coracle_clock::{Clock, Work};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -65,6 +66,8 @@ struct Recorded {
     reason: Box<str>,
     message: Box<str>,
     at: Timestamp,
+    /// Ends once the event is written.
+    work: Work,
 }
 
 impl Recorder {
@@ -93,6 +96,7 @@ impl Recorder {
             reason: reason.into(),
             message: message.into().into_boxed_str(),
             at: self.clock.now(),
+            work: self.clock.activity().begin(),
         };
         if let Err(TrySendError::Full(lost)) = self.events.try_send(recorded) {
             tracing::debug!(reason = %lost.reason, "an event was lost: too many wait to be written");
@@ -101,7 +105,7 @@ impl Recorder {
 }
 
 impl Recorded {
-    fn into_event(self) -> Event {
+    fn into_event(self) -> (Event, Work) {
         let mut event = Event { involved_object: self.about, ..Event::default() };
         event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
         event.metadata.name = Some(name_of(&event.involved_object, self.at));
@@ -116,7 +120,7 @@ impl Recorded {
         event.count = Some(1);
         event.first_timestamp = Some(Time(self.at));
         event.last_timestamp = Some(Time(self.at));
-        event
+        (event, self.work)
     }
 }
 
@@ -152,8 +156,9 @@ impl Broadcaster {
             let (client, clock) = (client.clone(), clock.clone());
             let mut correlator = Correlator::new();
             move |recorded: Recorded| {
-                let event = correlator.correlate(recorded.into_event(), clock.now());
-                deliver(client.clone(), clock.clone(), event)
+                let (event, work) = recorded.into_event();
+                let event = correlator.correlate(event, clock.now());
+                deliver(client.clone(), clock.clone(), event).map(|()| drop(work))
             }
         };
         tokio::spawn(async move { supervisor.consume("events", events, handler).await });
@@ -183,7 +188,7 @@ async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
             }
             Err(error) => {
                 tracing::debug!(%error, "an event was not written yet");
-                clock.sleep(EVENT_RETRY.after(PAUSE)).await;
+                drop(clock.sleep(EVENT_RETRY.after(PAUSE)).await);
             }
         }
     }
@@ -360,7 +365,7 @@ mod tests {
         for message in ["one", "two", "three"] {
             recorder.on("node-0").event(ObjectReference::default(), EventType::Warning, "R", message);
         }
-        let first = queued.recv().await.map(Recorded::into_event).unwrap();
+        let (first, _) = queued.recv().await.map(Recorded::into_event).unwrap();
         assert_eq!((first.message.as_deref(), first.type_.as_deref()), (Some("one"), Some("Warning")));
         assert_eq!(first.source.and_then(|source| source.host).as_deref(), Some("node-0"));
         assert_eq!(queued.len(), 1);

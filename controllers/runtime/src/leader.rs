@@ -73,7 +73,7 @@ pub async fn run_elected<'a, S>(
         released = elector.release() => if let Err(error) = released {
             tracing::info!(%error, "the lease is not released");
         },
-        () = context.clock.sleep(LEADER_ELECTION_RELEASE.after(RELEASE)) => {}
+        _ = context.clock.sleep(LEADER_ELECTION_RELEASE.after(RELEASE)) => {}
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ impl LeaderElector {
     /// Waits until the lease is ours.
     pub async fn acquire(&mut self) {
         while !self.is_renewed().await {
-            self.clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await;
+            drop(self.clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await);
         }
         self.record_event("became leader");
     }
@@ -109,18 +109,18 @@ impl LeaderElector {
     /// Renews the lease until that fails for too long.
     pub async fn renew_until_lost(&mut self) {
         loop {
-            self.clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await;
+            drop(self.clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await);
             let deadline = self.clock.sleep(LEADER_ELECTION_DEADLINE.after(RENEW_DEADLINE));
             let clock = self.clock.clone();
             let renewing = async {
                 while !self.is_renewed().await {
-                    clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await;
+                    drop(clock.sleep(LEADER_ELECTION.after(RETRY_PERIOD)).await);
                 }
             };
             tokio::select! {
                 () = renewing => {}
                 // A response may never come, so that the deadline also ends a request.
-                () = deadline => break,
+                _ = deadline => break,
             }
         }
         self.record_event("stopped leading");

@@ -29,6 +29,8 @@ pub struct Metrics {
 
 /// The metrics of one queue.
 pub struct QueueMetrics {
+    /// The name of the queue.
+    pub name: Box<str>,
     /// How many keys wait.
     pub depth: IntGauge,
     /// How many keys were added.
@@ -103,6 +105,7 @@ impl Metrics {
     pub fn queue(&self, name: &str) -> QueueMetrics {
         let name = &[name];
         QueueMetrics {
+            name: name[0].into(),
             depth: self.depth.with_label_values(name),
             adds: self.adds.with_label_values(name),
             retries: self.retries.with_label_values(name),

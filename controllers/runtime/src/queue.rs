@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use coracle_clock::{Clock, Delay, Pending, Source, Timer};
+use coracle_clock::{Class, Clock, Delay, Pending, Source, Timer, UnderWay, Work};
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -64,8 +64,12 @@ struct State<K> {
     /// The keys that come later, in order; also the list of pending timers: see [`Source`].
     later: BTreeMap<(Timestamp, u64), (K, &'static Timer)>,
     due: HashMap<K, (Timestamp, u64)>,
+    /// The number of keys that come later after a pause of the implementation.
+    paused: usize,
     failures: HashMap<K, u32>,
     sequence: u64,
+    /// The work of all keys that wait, are worked on or come after a pause.
+    work: Option<Work>,
 }
 
 impl<K: Key> Source for Inner<K> {
@@ -73,6 +77,25 @@ impl<K: Key> Source for Inner<K> {
         let state = self.state.lock();
         let later = state.later.iter().take(limit);
         later.map(|((due, _), (key, timer))| Pending { due: *due, timer, key: key.to_string() }).collect()
+    }
+
+    fn first_due(&self, is_included: &dyn Fn(Class) -> bool) -> Option<Timestamp> {
+        let state = self.state.lock();
+        let mut later = state.later.iter();
+        later.find(|(_, (_, timer))| is_included(timer.class)).map(|((due, _), _)| *due)
+    }
+
+    fn due(&self, by: Timestamp) -> Vec<&'static Timer> {
+        let state = self.state.lock();
+        state.later.range(..=(by, u64::MAX)).map(|(_, (_, timer))| *timer).collect()
+    }
+
+    fn under_way(&self, limit: usize) -> Vec<UnderWay> {
+        let state = self.state.lock();
+        let later = state.later.values().filter(|(_, timer)| timer.class == Class::Pacing);
+        let keys = state.working.keys().chain(state.dirty.keys()).chain(later.map(|(key, _)| key));
+        let what = |key: &K| UnderWay { what: format!("queue {}", self.metrics.name), key: key.to_string() };
+        keys.take(limit).map(what).collect()
     }
 }
 
@@ -88,8 +111,10 @@ impl<K: Key> Queue<K> {
             resting: HashMap::new(),
             later: BTreeMap::new(),
             due: HashMap::new(),
+            paused: 0,
             failures: HashMap::new(),
             sequence: 0,
+            work: None,
         };
         let state = Mutex::new(state);
         let inner = Inner { state, changed: Notify::new(), clock, metrics, first_retry, longest_retry };
@@ -114,7 +139,7 @@ impl<K: Key> Queue<K> {
 
     /// Adds the key later; of several times the earliest counts.
     pub fn add_after(&self, key: K, Delay { delay, timer }: Delay) {
-        if delay.is_zero() {
+        if delay.is_zero() || self.0.clock.skips(timer) {
             return self.add(key);
         }
         let mut state = self.state();
@@ -123,12 +148,14 @@ impl<K: Key> Queue<K> {
             if place.0 <= at {
                 return;
             }
-            state.later.remove(&place);
+            state.remove_later(place);
         }
         state.sequence += 1;
         let place = (at, state.sequence);
         state.later.insert(place, (key.clone(), timer));
         state.due.insert(key, place);
+        state.paused += usize::from(timer.class == Class::Pacing);
+        self.track(&mut state);
         // Whoever waits for the next time may have to wait for this one.
         self.0.changed.notify_one();
     }
@@ -164,6 +191,7 @@ impl<K: Key> Queue<K> {
 
     /// Takes the next key, once there is one; [`Queue::done`] has to follow.
     pub async fn next(&self) -> K {
+        let mut due: Option<Work> = None;
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
@@ -171,6 +199,7 @@ impl<K: Key> Queue<K> {
                 let mut state = self.state();
                 self.end_rests(&mut state);
                 self.enter_due(&mut state);
+                drop(due.take());
                 if let Some(key) = self.take(&mut state) {
                     if !state.waiting.is_empty() {
                         self.0.changed.notify_one();
@@ -180,11 +209,12 @@ impl<K: Key> Queue<K> {
                 let next_time = state.later.first_key_value().map(|((at, _), _)| *at);
                 (next_time, state.resting.values().min().copied())
             };
-            tokio::select! {
-                () = changed => {}
-                Some(()) = OptionFuture::from(next_time.map(|at| self.0.clock.until_next_of_source(at))) => {}
-                Some(()) = OptionFuture::from(rested.map(|at| time::sleep_until(at))) => {}
-            }
+            // The keys that are due have entered before this work ends.
+            due = tokio::select! {
+                () = changed => None,
+                due = OptionFuture::from(next_time.map(|at| self.0.clock.until_next_of_source(at))), if next_time.is_some() => due,
+                Some(()) = OptionFuture::from(rested.map(|at| time::sleep_until(at))) => None,
+            };
         }
     }
 
@@ -207,6 +237,7 @@ impl<K: Key> Queue<K> {
             state.waiting.push_back(key.clone());
             self.0.changed.notify_one();
         }
+        self.track(&mut state);
         self.report(&state);
     }
 
@@ -223,6 +254,7 @@ impl<K: Key> Queue<K> {
         }
         self.0.metrics.adds.inc();
         state.dirty.insert(key.clone(), Instant::now());
+        self.track(state);
         if !state.working.contains_key(&key) && !state.resting.contains_key(&key) {
             state.waiting.push_back(key);
             self.0.changed.notify_one();
@@ -232,13 +264,24 @@ impl<K: Key> Queue<K> {
 
     fn enter_due(&self, state: &mut State<K>) {
         let now = self.0.clock.now();
-        while let Some(entry) = state.later.first_entry() {
-            if entry.key().0 > now {
-                break;
+        while let Some((place, _)) = state.later.first_key_value().filter(|((at, _), _)| *at <= now) {
+            let place = *place;
+            // Its pause ends after it has entered.
+            if let Some((key, timer)) = state.later.remove(&place) {
+                state.due.remove(&key);
+                self.enter(state, key);
+                state.paused -= usize::from(timer.class == Class::Pacing);
             }
-            let (key, _) = entry.remove();
-            state.due.remove(&key);
-            self.enter(state, key);
+        }
+    }
+
+    /// Begins the work of the queue with its first key, and ends it after the last one.
+    fn track(&self, state: &mut State<K>) {
+        let is_idle = state.dirty.is_empty() && state.working.is_empty() && state.paused == 0;
+        match is_idle {
+            true => state.work = None,
+            false if state.work.is_none() => state.work = Some(self.0.clock.activity().begin()),
+            false => {}
         }
     }
 
@@ -262,6 +305,14 @@ impl<K: Key> Queue<K> {
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
         self.0.state.lock()
+    }
+}
+
+impl<K: Key> State<K> {
+    fn remove_later(&mut self, place: (Timestamp, u64)) {
+        if let Some((_, timer)) = self.later.remove(&place) {
+            self.paused -= usize::from(timer.class == Class::Pacing);
+        }
     }
 }
 

@@ -1,16 +1,19 @@
 //! The tracking of a controller's own writes.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a watch that is broken must not stop a controller, whatever the clock"
+)]
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::timers::OWN_WRITES_DEADLINE;
-use coracle_clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::time;
 
 use super::cache::{self, Cache, Cached, Indexer, NamespacedName, Write};
 
@@ -66,7 +69,7 @@ impl ReconcileContext {
 
     /// Waits until all writes are observed, and returns the resources for which that took a while. A broken watch delays the key
     /// for a bounded time only.
-    pub(super) async fn wait_until_observed(self, clock: &Clock) -> BTreeSet<GroupResource> {
+    pub(super) async fn wait_until_observed(self) -> BTreeSet<GroupResource> {
         const LONGEST: Duration = Duration::from_secs(10);
         let writes = self.writes.into_inner().into_iter();
         let pending = writes.filter_map(|(resource, mut write)| {
@@ -79,7 +82,7 @@ impl ReconcileContext {
                 write.await;
             }
         };
-        if clock.timeout(OWN_WRITES_DEADLINE.after(LONGEST), all).await.is_none() {
+        if time::timeout(LONGEST, all).await.is_err() {
             tracing::debug!("own writes were not observed in time");
         }
         late

@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use coracle_clock::{Clock, Delay};
+use coracle_clock::{Clock, Delay, Work};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
-use super::cache::{Cache, Cached, Change, NamespacedName, Object};
+use super::cache::{Cache, Cached, Change, NamespacedName, Object, Sent};
 use super::queue::{Key, Queue};
 
 /// What enqueues the keys of a controller.
@@ -38,6 +38,11 @@ impl<K: Key> Sources<K> {
         self
     }
 
+    /// The queue, for a controller that enqueues keys while it reconciles others.
+    pub fn queue(&self) -> Queue<K> {
+        self.queue.clone()
+    }
+
     /// Enqueues these keys at the start.
     pub fn at_first(&mut self, keys: impl IntoIterator<Item = K>) -> &mut Sources<K> {
         keys.into_iter().for_each(|key| self.queue.add(key));
@@ -57,9 +62,13 @@ impl<K: Key> Sources<K> {
     pub fn every(&mut self, period: Delay, clock: &Clock, key: K) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());
         self.pumps.spawn(async move {
+            let mut due: Option<Work> = None;
             loop {
+                // The next time is known before the work of this one ends.
+                let next = clock.sleep(period).of(key.to_string());
                 queue.add(key.clone());
-                clock.sleep(period).of(key.to_string()).await;
+                drop(due.take());
+                due = Some(next.await);
             }
         });
         self
@@ -74,8 +83,11 @@ impl<K: Key> Sources<K> {
     ) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());
         let enqueuing = async move {
+            let mut next = clock.sleep(period);
             loop {
-                clock.sleep(period).await;
+                let _due = next.await;
+                // The next time is known before the work of this one ends.
+                next = clock.sleep(period);
                 enqueue(&queue);
             }
         };
@@ -88,12 +100,9 @@ impl<K: Key> Sources<K> {
 type Enqueue<K> = Box<dyn Fn(Change<dyn Object>, &Queue<K>) + Send>;
 
 /// The same code for all sources of a type of keys: see [`Object`].
-async fn pump<K: Key>(
-    mut changes: UnboundedReceiver<Change<dyn Object>>,
-    enqueue: Enqueue<K>,
-    queue: Queue<K>,
-) {
-    while let Some(change) = changes.recv().await {
+async fn pump<K: Key>(mut changes: UnboundedReceiver<Sent>, enqueue: Enqueue<K>, queue: Queue<K>) {
+    // The keys are in the queue before the work of the change ends.
+    while let Some((change, _work)) = changes.recv().await {
         enqueue(change, &queue);
     }
 }

@@ -91,7 +91,7 @@ impl Supervisor {
                 pause = FIRST_PAUSE;
             }
             tracing::error!(task = name, ?pause, "panicked and will be restarted");
-            self.clock.sleep(RESTART.after(pause)).of(name.to_owned()).await;
+            drop(self.clock.sleep(RESTART.after(pause)).of(name.to_owned()).await);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

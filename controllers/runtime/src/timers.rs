@@ -5,22 +5,20 @@ coracle_clock::timers! {
     pub RETRY = pacing("retry");
     /// The retry of a key after further errors in a row.
     pub RETRY_BACKOFF = semantic("retry-backoff");
-    /// The end of the wait until a controller's cache has observed its own writes.
-    pub OWN_WRITES_DEADLINE = semantic("own-writes-deadline");
     /// The restart of a controller, or of a task that controllers rely on, after a panic.
     pub RESTART = pacing("restart");
     /// The relist of a resource of which an object could not be read.
-    pub RELIST = semantic("relist");
+    pub RELIST = upkeep("relist");
     /// The retry of an Event that could not be sent to the server.
     pub EVENT_RETRY = pacing("event-retry");
     /// The refresh of discovery after a CustomResourceDefinition or an APIService changed.
     pub REDISCOVERY = pacing("rediscovery");
     /// The periodic refresh of discovery.
-    pub DISCOVERY_REFRESH = semantic("discovery-refresh");
+    pub DISCOVERY_REFRESH = upkeep("discovery-refresh");
     /// The next attempt to acquire or renew the Lease of the leader election.
-    pub LEADER_ELECTION = semantic("leader-election");
+    pub LEADER_ELECTION = upkeep("leader-election");
     /// The time by which a leader must have renewed its Lease.
-    pub LEADER_ELECTION_DEADLINE = semantic("leader-election-deadline");
+    pub LEADER_ELECTION_DEADLINE = upkeep("leader-election-deadline");
     /// The end of the wait until the Lease of the leader election is released.
-    pub LEADER_ELECTION_RELEASE = semantic("leader-election-release");
+    pub LEADER_ELECTION_RELEASE = upkeep("leader-election-release");
 }

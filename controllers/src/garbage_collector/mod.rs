@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 
 use crate::settings::Context;
 use graph::{Change, Graph, Identity, Owner, Uid, Work};
-use monitor::{MonitorEvent, Monitors};
+use monitor::{MonitorEvent, Monitors, Reported, Reports};
 
 pub const NAME: &str = "garbage-collector-controller";
 
@@ -54,7 +54,7 @@ struct Collector {
     graph: Mutex<Graph>,
     to_delete: Queue<Uid>,
     to_orphan: Queue<Uid>,
-    events: mpsc::UnboundedSender<MonitorEvent>,
+    reports: Reports,
     errors: Counter,
 }
 
@@ -63,7 +63,7 @@ struct Collector {
 /// # Panics
 /// If one of its tasks does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
-    let (events, receiver) = mpsc::unbounded_channel();
+    let (reports, receiver) = Reports::new(context.clock.activity().clone());
     let errors = context.metrics.counter(
         "garbagecollector_controller_resources_sync_error_total",
         "Objects that could not be worked on, and are tried again",
@@ -76,7 +76,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         graph: Mutex::default(),
         to_delete: context.queue("garbage_collector_attempt_to_delete"),
         to_orphan: context.queue("garbage_collector_attempt_to_orphan"),
-        events: events.clone(),
+        reports: reports.clone(),
         errors: errors.with_label_values::<&str>(&[]),
     });
     let metrics = context.metrics.queue("garbage_collector_graph_changes");
@@ -84,7 +84,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     drop(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(collector.clone().keep_graph(receiver, metrics));
-    let monitors = Monitors::new(collector.unrecorded.clone(), events, supervisor);
+    let monitors = Monitors::new(collector.unrecorded.clone(), reports, supervisor);
     let (synced, is_synced) = tokio::sync::oneshot::channel();
     let resources = collector.resources.clone();
     tasks.spawn(async move {
@@ -108,7 +108,7 @@ impl Collector {
     /// The only writer of the graph.
     async fn keep_graph(
         self: Arc<Self>,
-        mut receiver: mpsc::UnboundedReceiver<MonitorEvent>,
+        mut receiver: mpsc::UnboundedReceiver<Reported>,
         metrics: QueueMetrics,
     ) {
         const BATCH: usize = 256;
@@ -116,11 +116,15 @@ impl Collector {
         while receiver.recv_many(&mut events, BATCH).await > 0 {
             metrics.adds.inc_by(events.len() as f64);
             metrics.depth.set(receiver.len() as i64);
+            let reported;
             let work: Vec<Work> = {
                 let mut graph = self.graph();
-                events.drain(..).flat_map(|event| observe(&mut graph, event)).collect()
+                let (events, under_way): (Vec<_>, Vec<_>) = events.drain(..).unzip();
+                reported = under_way;
+                events.into_iter().flat_map(|event| observe(&mut graph, event)).collect()
             };
             work.into_iter().for_each(|work| self.enqueue(work));
+            drop(reported);
         }
     }
 
@@ -155,8 +159,7 @@ impl Collector {
 
     /// Reports to the graph that an identity was not found.
     fn report_absent(&self, identity: Identity) {
-        // The graph's task ends with the collector.
-        let _ = self.events.send(MonitorEvent::Change(Change::Absent(identity)));
+        self.reports.send(MonitorEvent::Change(Change::Absent(identity)));
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {

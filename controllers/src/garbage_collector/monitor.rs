@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use coracle_clock::{Activity, Work};
 use coracle_controller_runtime::cache::Identified;
 use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use coracle_controller_runtime::supervise::Supervisor;
@@ -10,6 +11,7 @@ use futures::{StreamExt, pin_mut};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -30,10 +32,32 @@ pub enum MonitorEvent {
     },
 }
 
+/// An event on its way to the graph, which is work until the graph has it.
+pub type Reported = (MonitorEvent, Work);
+
+/// Where events are reported to.
+#[derive(Clone)]
+pub struct Reports {
+    events: mpsc::UnboundedSender<Reported>,
+    activity: Activity,
+}
+
+impl Reports {
+    pub fn new(activity: Activity) -> (Reports, mpsc::UnboundedReceiver<Reported>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        (Reports { events, activity }, receiver)
+    }
+
+    pub fn send(&self, event: MonitorEvent) {
+        // The receiver ends with the collector, and so do its monitors.
+        drop(self.events.send((event, self.activity.begin())));
+    }
+}
+
 /// The monitors, one a resource.
 pub struct Monitors {
     reader: Client,
-    events: mpsc::UnboundedSender<MonitorEvent>,
+    reports: Reports,
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
     supervisor: Supervisor,
@@ -46,12 +70,8 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub fn new(
-        reader: Client,
-        events: mpsc::UnboundedSender<MonitorEvent>,
-        supervisor: Supervisor,
-    ) -> Monitors {
-        Monitors { reader, events, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
+    pub fn new(reader: Client, reports: Reports, supervisor: Supervisor) -> Monitors {
+        Monitors { reader, reports, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
     /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
@@ -59,7 +79,7 @@ impl Monitors {
         let mut snapshots = resources.subscribe();
         let mut ready = Some(ready);
         loop {
-            let snapshot = snapshots.borrow_and_update().clone();
+            let snapshot = resources.current();
             self.follow(&snapshot);
             // The first snapshot is empty: nothing was fetched yet.
             if !self.running.is_empty()
@@ -68,9 +88,7 @@ impl Monitors {
                 self.synced().await;
                 ready();
             }
-            if snapshots.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            snapshots.changed().await;
         }
     }
 
@@ -90,12 +108,15 @@ impl Monitors {
         }
         for (key, served) in watched {
             if !self.running.contains_key(&key) {
-                let (client, events, supervisor) =
-                    (self.reader.clone(), self.events.clone(), self.supervisor.clone());
+                let (client, reports, supervisor) =
+                    (self.reader.clone(), self.reports.clone(), self.supervisor.clone());
                 let (synced_sender, synced) = watch::channel(false);
                 let (synced_sender, watched) = (Arc::new(synced_sender), served.clone());
-                let start =
-                    move || monitor(client.clone(), watched.clone(), events.clone(), synced_sender.clone());
+                let first = Arc::new(Mutex::new(Some(reports.activity.begin())));
+                let start = move || {
+                    let synced = synced_sender.clone();
+                    monitor(client.clone(), watched.clone(), reports.clone(), synced, first.clone())
+                };
                 let name = format!("monitor of {}", served.resource.plural);
                 let task = self.tasks.spawn(async move { supervisor.run(&name, start).await });
                 self.running.insert(key, Monitor { served: served.clone(), synced, task });
@@ -118,19 +139,20 @@ fn is_monitored(served: &ServedResource) -> bool {
     !is_event && ["delete", "list", "watch"].iter().all(|verb| served.supports(verb))
 }
 
+/// - `first`: the work until everything is reported that was there at first, or that could not be
 async fn monitor(
     client: Client,
     served: ServedResource,
-    events: mpsc::UnboundedSender<MonitorEvent>,
+    reports: Reports,
     synced: Arc<watch::Sender<bool>>,
+    first: Arc<Mutex<Option<Work>>>,
 ) {
     let api = Api::<Identified>::all_with(client, &served.resource);
     let stream = watcher(api, Config::default().streaming_lists()).default_backoff();
     let api_version: Arc<str> = served.resource.api_version.as_str().into();
     let kind: Arc<str> = served.resource.kind.as_str().into();
     let object = |dependent: &Identified| Object::new(&kind, &api_version, dependent.meta());
-    // The receiver is dropped together with this task.
-    let send = |change| drop(events.send(MonitorEvent::Change(change)));
+    let send = |change| reports.send(MonitorEvent::Change(change));
     let mut seen = HashSet::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -145,13 +167,17 @@ async fn monitor(
             Ok(Event::InitDone) => {
                 let (api_version, kind, synced) = (api_version.clone(), kind.clone(), synced.clone());
                 let seen = std::mem::take(&mut seen);
-                drop(events.send(MonitorEvent::Relisted { api_version, kind, seen, synced }));
+                reports.send(MonitorEvent::Relisted { api_version, kind, seen, synced });
+                drop(first.lock().take());
             }
             Ok(Event::Apply(dependent)) => object(&dependent).map(Change::Seen).into_iter().for_each(send),
             Ok(Event::Delete(dependent)) => {
                 object(&dependent).map(|object| Change::Deleted(object.identity)).into_iter().for_each(send);
             }
-            Err(error) => tracing::debug!(%kind, %error, "a watch has to be started again"),
+            Err(error) => {
+                tracing::debug!(%kind, %error, "a watch has to be started again");
+                drop(first.lock().take());
+            }
         }
     }
 }

@@ -51,12 +51,22 @@ impl NodeHealth {
         NodeHealth { probe, heartbeat, renewal: renewal.max(known.and_then(|known| known.renewal)) }
     }
 
+    /// The first moment at which the node has been silent for too long. None: that is written already.
+    pub fn end_of_grace(&self, node: &Node) -> Option<Timestamp> {
+        let is_written = condition(node, "Ready").is_some_and(|ready| ready.status == "Unknown");
+        let end = self.probe.saturating_add(self.grace()).unwrap_or(Timestamp::MAX);
+        let end = end.saturating_add(SignedDuration::from_nanos(1)).unwrap_or(Timestamp::MAX);
+        (!is_written).then_some(end)
+    }
+
+    fn grace(&self) -> SignedDuration {
+        let grace = if self.heartbeat.is_some() { GRACE_PERIOD } else { STARTUP_GRACE_PERIOD };
+        SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
+    }
+
     /// The conditions to write for a node that has been silent for too long. None: it was not, or they are written.
     pub fn overdue(&self, node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
-        let grace = if self.heartbeat.is_some() { GRACE_PERIOD } else { STARTUP_GRACE_PERIOD };
-        let grace = SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
-        let is_written = condition(node, "Ready").is_some_and(|ready| ready.status == "Unknown");
-        if now.duration_since(self.probe) <= grace || is_written {
+        if self.end_of_grace(node).is_none_or(|end| now < end) {
             return None;
         }
         let unknown = |r#type: &&str| {

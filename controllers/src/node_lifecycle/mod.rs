@@ -19,31 +19,36 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::queue::Queue;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::pods;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
 
 use health::NodeHealth;
 use metrics::NodeMetrics;
 use zones::Zones;
 
 use crate::settings::{Context, Settings};
-use crate::timers::NODE_MONITOR;
+use crate::timers::{NODE_CHANGE, NODE_GRACE_PERIOD, NODE_MONITOR};
 
 const LEASES: &str = "kube-node-lease";
 /// kube-controller-manager's `--node-monitor-period`.
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
+/// The longest time without a check after which nodes that are silent are blamed for it.
+const LONGEST_GAP: Duration = Duration::from_secs(75);
+/// The shortest wait for the end of a grace period: a node that cannot be written is checked again in time.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 pub struct NodeLifecycleController {
     clock: Clock,
@@ -52,8 +57,8 @@ pub struct NodeLifecycleController {
     leases: Arc<Cache<Lease>>,
     pods: Arc<Cache<Pod>>,
     state: Mutex<State>,
-    /// Notified when a node waits for a taint.
-    queued: Arc<Notify>,
+    /// The queue of this controller, once it runs.
+    queue: OnceLock<Queue<Key>>,
     metrics: NodeMetrics,
 }
 
@@ -65,6 +70,8 @@ struct State {
     /// Nodes some pods of which could not be marked yet.
     unmarked: BTreeSet<String>,
     zones: Zones,
+    /// The time of the last check of all nodes.
+    checked: Option<Timestamp>,
 }
 
 /// What is reconciled.
@@ -100,7 +107,7 @@ impl Initialize<Settings> for NodeLifecycleController {
             leases: context.cache(),
             pods: context.cache(),
             state: Mutex::default(),
-            queued: Arc::default(),
+            queue: OnceLock::new(),
             metrics: NodeMetrics::new(&context.metrics),
         }
     }
@@ -117,6 +124,13 @@ impl Controller for NodeLifecycleController {
         sources.on(&self.nodes, |change, queue| {
             let name = change.new.as_ref().and_then(|node| node.metadata.name.clone());
             name.into_iter().for_each(|name| queue.add(Key::Node(name)));
+            let seen = |node: &Node| {
+                let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
+                (ready_status(node).map(str::to_owned), taints, node.metadata.labels.clone())
+            };
+            if change.changed(seen) {
+                queue.add_after(Key::Health, NODE_CHANGE.after(MONITOR_PERIOD));
+            }
         });
         sources.on(&self.pods, |change, queue| {
             let is_bound = change.new.as_ref().is_some_and(|pod| pods::node(pod).is_some());
@@ -124,13 +138,8 @@ impl Controller for NodeLifecycleController {
                 change.name().into_iter().for_each(|name| queue.add(Key::Pod(name)));
             }
         });
-        let queued = self.queued.clone();
-        sources.beside(|queue| async move {
-            loop {
-                queued.notified().await;
-                queue.add(Key::Evictions);
-            }
-        });
+        // A controller is started once.
+        let _ = self.queue.set(sources.queue());
     }
 
     async fn reconcile(&self, key: &Key, ctx: &ReconcileContext) -> Result<Action, Error> {
@@ -138,6 +147,12 @@ impl Controller for NodeLifecycleController {
             Key::Health => {
                 let _timer = self.metrics.all_nodes_duration.with_label_values::<&str>(&[]).start_timer();
                 self.monitor(ctx).await?;
+                let now = self.clock.now();
+                let end = self.end_of_grace();
+                let left = end.map(|end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
+                return Ok(left.map_or(Action::AwaitChange, |left| {
+                    Action::Requeue(NODE_GRACE_PERIOD.after(left.max(SHORTEST_WAIT)))
+                }));
             }
             Key::Evictions => return self.taint_queued(ctx).await,
             Key::Node(name) => {
@@ -162,6 +177,15 @@ impl Controller for NodeLifecycleController {
 }
 
 impl NodeLifecycleController {
+    /// The time at which the next node will have been silent for too long, if it stays silent.
+    fn end_of_grace(&self) -> Option<Timestamp> {
+        let state = self.state();
+        let ends = self.nodes.all().into_iter().filter_map(|node| {
+            state.health.get(node.metadata.name.as_deref()?).and_then(|health| health.end_of_grace(&node))
+        });
+        ends.min()
+    }
+
     fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.nodes.get(&NamespacedName::new("", name))
     }

@@ -19,6 +19,7 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_not_found, uid_precondition,
 };
+use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Patch;
 use kube::{Api, Client};
@@ -27,13 +28,16 @@ use prometheus::CounterVec;
 use serde_json::json;
 
 use crate::settings::{Context, Settings};
-use crate::timers::POD_GARBAGE_COLLECTION;
+use crate::timers::{LEFT_OVER_PODS, POD_GARBAGE_COLLECTION};
 use plan::{Quarantine, Reason};
 
 /// kube-controller-manager's defaults.
 const PERIOD: Duration = Duration::from_secs(20);
 const QUARANTINE: Duration = Duration::from_secs(40);
 const TERMINATED_THRESHOLD: usize = 12_500;
+
+/// The only key.
+const ALL: &str = "pods";
 
 /// How many pods are deleted at the same time.
 const MAX_CONCURRENT: usize = 20;
@@ -77,7 +81,23 @@ impl Controller for PodGarbageCollector {
     type Key = &'static str;
 
     fn sources(&self, sources: &mut Sources<&'static str>) {
-        sources.every(POD_GARBAGE_COLLECTION.after(PERIOD), &self.clock, "pods");
+        sources.every(POD_GARBAGE_COLLECTION.after(PERIOD), &self.clock, ALL);
+        let nodes = self.nodes.clone();
+        sources.on(&self.pods, move |change, queue| {
+            let has_lost_its_node = |pod: &Arc<Pod>| match pods::node(pod) {
+                Some(node) => nodes.get(&NamespacedName::new("", node)).is_none(),
+                None => pod.metadata.deletion_timestamp.is_some(),
+            };
+            if change.new.as_ref().is_some_and(has_lost_its_node) {
+                queue.add_after(ALL, LEFT_OVER_PODS.after(PERIOD));
+            }
+        });
+        sources.on(&self.nodes, |change, queue| {
+            let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
+            if change.new.is_none() || change.changed(taints) {
+                queue.add_after(ALL, LEFT_OVER_PODS.after(PERIOD));
+            }
+        });
     }
 
     async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {
@@ -100,7 +120,8 @@ impl Controller for PodGarbageCollector {
         }
         let work = terminating.into_iter().map(|(pod, reason)| self.count(pod, reason, ctx));
         execute_all(work, MAX_CONCURRENT).await;
-        Ok(Action::AwaitChange)
+        let is_empty = self.quarantine.lock().is_empty();
+        Ok(if is_empty { Action::AwaitChange } else { Action::Requeue(LEFT_OVER_PODS.after(PERIOD)) })
     }
 }
 

@@ -80,6 +80,11 @@ fn is_out_of_service(node: &Node) -> bool {
 pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
+    /// Whether no node is missing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Records missing nodes and returns those missing for `long_enough`. A node that reappears, or
     /// is returned, starts over.
     pub fn observe<'a>(

@@ -84,7 +84,7 @@ pub(super) async fn watch_deletions(
     let mut running: HashMap<Counted, (ServedResource, AbortHandle)> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
-        let snapshot = snapshots.borrow_and_update().clone();
+        let snapshot = resources.current();
         let wanted = wanted(&quotas, &snapshot);
         running.retain(|counted, (served, task)| {
             let goes_on = wanted.get(counted) == Some(served);
@@ -107,8 +107,7 @@ pub(super) async fn watch_deletions(
         while tasks.try_join_next().is_some() {}
         tokio::select! {
             () = other_limits(&mut changes) => {}
-            // The sender lives as long as this.
-            _ = snapshots.changed() => {}
+            () = snapshots.changed() => {}
         }
     }
 }

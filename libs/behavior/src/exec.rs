@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use crate::glob::matches;
 use crate::overrides::duration;
+use coracle_pattern::glob::matches;
 
 /// The longest command that is looked up, in bytes. With the limits of patterns it bounds a lookup, which takes as long as the product of the
 /// three at worst.

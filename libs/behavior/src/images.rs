@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::glob::matches;
+use coracle_pattern::glob::matches;
 
 /// The longest pattern and image, in bytes: a name has 255 at most, with a tag or a digest.
 const LONGEST: usize = 512;

@@ -15,7 +15,6 @@ mod addresses;
 pub mod command;
 mod environment;
 mod exec;
-mod glob;
 mod images;
 pub mod inheritance;
 pub mod overrides;

@@ -5,7 +5,6 @@
 mod background;
 mod backup;
 mod cli;
-mod clock;
 mod controller_manager;
 mod envtest;
 mod kept_log;
@@ -16,6 +15,7 @@ mod process;
 mod range;
 mod ready;
 mod run;
+mod testing;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -31,6 +31,7 @@ use coracle_storage::backup::Summary;
 use background::Background;
 use cli::{Cli, Command, Controllers, Log, Serve, Up};
 use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
+use testing::{clock, settle};
 
 /// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
@@ -99,8 +100,15 @@ pub fn main(kinds: Kinds) -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }),
         Command::Check { data_dir } => check(&data_dir, kinds),
-        Command::Clock { limit, kubeconfig, log } => block_on(log, async {
-            clock::print(kubeconfig.as_deref(), limit).await.map(|()| ExitCode::SUCCESS)
+        Command::Clock { action, limit, kubeconfig, log } => block_on(log, async {
+            let done = match action {
+                None => clock::print(kubeconfig.as_deref(), limit).await,
+                Some(action) => clock::move_on(kubeconfig.as_deref(), &action.into()).await,
+            };
+            done.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Settle { settle, kubeconfig, log } => block_on(log, async {
+            settle::settle(kubeconfig.as_deref(), &settle.into()).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })

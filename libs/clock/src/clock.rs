@@ -7,30 +7,54 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
-use crate::timer::{Delay, Timer};
+use crate::activity::{Activity, Work};
+use crate::timer::{Class, Delay, Timer};
 use crate::timers::Timers;
 use crate::wait::Wait;
 
-/// Reads the time, and waits for it. Clones share the time and the registry of timers.
+/// Reads the time, and waits for it. Clones share the time, the registry of timers and the count of the work under way.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
 
 struct Inner {
     time: Time,
     timers: Timers,
+    activity: Activity,
 }
 
 enum Time {
     /// The machine's, with an instant of its monotonic clock.
     System(Instant),
-    /// A mock's: where it began, and where it is.
-    Mock(Timestamp, Mutex<Timestamp>),
+    /// One that is advanced.
+    Advanced(Advanced),
 }
+
+struct Advanced {
+    start: Timestamp,
+    position: Mutex<Position>,
+    /// Whether timers of [`Class::Pacing`] wait for this time, too, as tests of them want it.
+    has_pace: bool,
+    /// Notified when a timer was added that may be the next one, and when the clock was resumed.
+    changed: Notify,
+}
+
+/// The position of a clock that is advanced.
+#[derive(Clone, Copy)]
+enum Position {
+    /// It stands still.
+    At(Timestamp),
+    /// It runs since a moment at which it showed a time.
+    RunningFrom(Timestamp, Instant),
+}
+
+/// Pacing timers of a clock that stands still are this short, by the machine's time: no loop of them takes all of the processor.
+const SHORTEST_PACE: Duration = Duration::from_millis(1);
 
 impl Clock {
     fn new(time: Time) -> Clock {
-        Clock(Arc::new(Inner { time, timers: Timers::default() }))
+        Clock(Arc::new(Inner { time, timers: Timers::default(), activity: Activity::default() }))
     }
 
     /// The clock of the machine, with a registry of its own.
@@ -38,17 +62,30 @@ impl Clock {
         Clock::new(Time::System(Instant::now()))
     }
 
-    /// A clock that stands still until the mock advances it.
+    /// A clock that stands still until the mock advances it. Timers of all classes wait for it.
     pub fn mock(start: Timestamp) -> (Clock, MockClock) {
-        let clock = Clock::new(Time::Mock(start, Mutex::new(start)));
+        let clock = Clock::advanced(start, true);
         (clock.clone(), MockClock(clock))
+    }
+
+    /// A clock that stands still until it is advanced, for a whole control plane: timers of [`Class::Pacing`] fire at once.
+    ///
+    /// - `start`: the time that it shows at first; None for the machine's
+    pub fn manual(start: Option<Timestamp>) -> (Clock, ManualClock) {
+        let clock = Clock::advanced(start.unwrap_or_else(Timestamp::now), false);
+        (clock.clone(), ManualClock(clock))
+    }
+
+    fn advanced(start: Timestamp, has_pace: bool) -> Clock {
+        let position = Mutex::new(Position::At(start));
+        Clock::new(Time::Advanced(Advanced { start, position, has_pace, changed: Notify::new() }))
     }
 
     /// The current time.
     pub fn now(&self) -> Timestamp {
         match &self.0.time {
             Time::System(_) => Timestamp::now(),
-            Time::Mock(_, now) => *now.lock(),
+            Time::Advanced(advanced) => advanced.now(),
         }
     }
 
@@ -57,7 +94,7 @@ impl Clock {
     pub fn monotonic(&self) -> Duration {
         match &self.0.time {
             Time::System(started) => started.elapsed(),
-            Time::Mock(start, now) => saturating_duration(*start, *now.lock()),
+            Time::Advanced(advanced) => saturating_duration(advanced.start, advanced.now()),
         }
     }
 
@@ -71,23 +108,39 @@ impl Clock {
         &self.0.timers
     }
 
+    /// The work under way.
+    pub fn activity(&self) -> &Activity {
+        &self.0.activity
+    }
+
+    /// Whether a timer fires at once, however long its delay is.
+    pub fn skips(&self, timer: &Timer) -> bool {
+        match &self.0.time {
+            Time::System(_) => false,
+            Time::Advanced(advanced) => timer.class == Class::Pacing && !advanced.has_pace,
+        }
+    }
+
     /// Waits until the clock shows `at`, which may be now.
     pub fn until(&self, timer: &'static Timer, at: Timestamp) -> Wait {
         self.wait(Some(timer), at, None)
     }
 
-    /// Waits for a time.
+    /// Waits for a time. The work that is due then has begun when the wait ends.
     pub fn sleep(&self, Delay { delay, timer }: Delay) -> Wait {
         self.wait(Some(timer), self.after(delay), Some(delay))
     }
 
-    /// Awaits `work`, for a time at most: None if it took longer.
-    pub async fn timeout<T>(&self, delay: Delay, work: impl Future<Output = T>) -> Option<T> {
+    /// Awaits `work`, for a time at most.
+    ///
+    /// # Errors
+    /// It took longer: the work that is due then has begun.
+    pub async fn timeout<T>(&self, delay: Delay, work: impl Future<Output = T>) -> Result<T, Work> {
         let wait = self.sleep(delay);
         tokio::select! {
             biased;
-            output = work => Some(output),
-            () = wait => None,
+            output = work => Ok(output),
+            due = wait => Err(due),
         }
     }
 
@@ -98,16 +151,49 @@ impl Clock {
 
     /// - `delay`: the time left until `at`, where it is known
     fn wait(&self, timer: Option<&'static Timer>, at: Timestamp, delay: Option<Duration>) -> Wait {
-        let (place, sleep) = match &self.0.time {
-            Time::System(_) => {
+        // A pause of the implementation is a part of the work that it is made in.
+        let pause = timer.filter(|timer| timer.class == Class::Pacing).map(|_| self.0.activity.begin());
+        let is_upkeep = timer.is_some_and(|timer| timer.class == Class::Upkeep);
+        let advanced = match &self.0.time {
+            Time::System(_) => None,
+            Time::Advanced(advanced) => Some(advanced),
+        };
+        match advanced {
+            Some(advanced) if advanced.has_pace || (pause.is_none() && !is_upkeep) => {
+                let place = self.0.timers.insert(at, timer, || advanced.now());
+                advanced.changed.notify_one();
+                Wait::new(self.clone(), place, None, pause)
+            }
+            _ => {
                 let now = self.now();
                 let delay = delay.unwrap_or_else(|| saturating_duration(now, at));
-                let place = timer.and_then(|timer| self.0.timers.insert(at, Some(timer), || now));
-                (place, Some(tokio::time::sleep(delay)))
+                let delay = if advanced.is_some() && !is_upkeep { delay.min(SHORTEST_PACE) } else { delay };
+                let listed = timer.filter(|_| advanced.is_none());
+                let place = listed.and_then(|timer| self.0.timers.insert(at, Some(timer), || now));
+                Wait::new(self.clone(), place, Some(tokio::time::sleep(delay)), pause)
             }
-            Time::Mock(_, now) => (self.0.timers.insert(at, timer, || *now.lock()), None),
-        };
-        Wait::new(self.clone(), place, sleep)
+        }
+    }
+
+    /// Wakes the tasks that wait for timers which are due and of a class that is included. Returns these timers.
+    fn fire(&self, is_included: impl Fn(Class) -> bool) -> Vec<&'static Timer> {
+        self.0.timers.fire(self.now(), &self.0.activity, is_included)
+    }
+}
+
+impl Advanced {
+    fn now(&self) -> Timestamp {
+        match *self.position.lock() {
+            Position::At(now) => now,
+            Position::RunningFrom(from, since) => later(from, since.elapsed()),
+        }
+    }
+
+    /// Moves it on; a clock that runs is left alone.
+    fn change(&self, to: impl FnOnce(Timestamp) -> Timestamp) {
+        if let Position::At(now) = &mut *self.position.lock() {
+            *now = to(*now);
+        }
     }
 }
 
@@ -144,11 +230,81 @@ impl MockClock {
     }
 
     fn change(&self, to: impl FnOnce(Timestamp) -> Timestamp) {
-        if let Time::Mock(_, now) = &self.0.0.time {
-            let mut now = now.lock();
-            *now = to(*now);
+        if let Time::Advanced(advanced) = &self.0.0.time {
+            advanced.change(to);
         }
         // What another change makes due by now is due as well.
-        self.0.timers().fire(self.0.now());
+        self.0.fire(|_| true);
+    }
+}
+
+/// Advances the clock of a control plane.
+#[derive(Clone, Debug)]
+pub struct ManualClock(Clock);
+
+impl ManualClock {
+    /// The clock.
+    pub fn clock(&self) -> &Clock {
+        &self.0
+    }
+
+    /// Whether it runs by itself.
+    pub fn is_running(&self) -> bool {
+        self.advanced().is_some_and(|advanced| matches!(*advanced.position.lock(), Position::RunningFrom(..)))
+    }
+
+    /// Sets a clock that stands still to a time that is not earlier than its own. Nothing is woken yet.
+    pub fn set(&self, to: Timestamp) {
+        if let Some(advanced) = self.advanced() {
+            advanced.change(|now| now.max(to));
+        }
+    }
+
+    /// Wakes the tasks that wait for timers which are due. Returns these timers; those of a [`Source`](crate::Source) are not among them.
+    pub fn fire(&self) -> Vec<&'static Timer> {
+        self.0.fire(|_| true)
+    }
+
+    /// The same for heartbeats alone.
+    pub fn fire_heartbeats(&self) -> Vec<&'static Timer> {
+        self.0.fire(|class| class == Class::Heartbeat)
+    }
+
+    /// Lets the clock run from its time on, as fast as the machine's. What waits for it is woken as long as [`run`](Self::run) is
+    /// polled.
+    pub fn resume(&self) {
+        let Some(advanced) = self.advanced() else { return };
+        {
+            let mut position = advanced.position.lock();
+            if let Position::At(now) = *position {
+                *position = Position::RunningFrom(now, Instant::now());
+            }
+        }
+        advanced.changed.notify_one();
+    }
+
+    /// Wakes what is due while the clock runs by itself, until the future is dropped.
+    pub async fn run(self) {
+        let Some(advanced) = self.advanced() else { return std::future::pending().await };
+        loop {
+            let changed = advanced.changed.notified();
+            if !self.is_running() {
+                changed.await;
+                continue;
+            }
+            let left = self.0.timers().first_wait().map(|due| saturating_duration(self.0.now(), due));
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(left.unwrap_or_default()), if left.is_some() => {}
+            }
+            self.fire();
+        }
+    }
+
+    fn advanced(&self) -> Option<&Advanced> {
+        match &self.0.0.time {
+            Time::System(_) => None,
+            Time::Advanced(advanced) => Some(advanced),
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! the machine's time, by tokio's timers.
 #![warn(missing_docs)]
 
+mod activity;
 mod clock;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,8 @@ mod timer;
 mod timers;
 mod wait;
 
-pub use clock::{Clock, MockClock};
+pub use activity::{Activity, Work};
+pub use clock::{Clock, ManualClock, MockClock};
 pub use timer::{Class, Delay, Timer};
-pub use timers::{Pending, Source, Timers};
+pub use timers::{Pending, Source, Timers, UnderWay};
 pub use wait::Wait;

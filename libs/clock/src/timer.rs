@@ -6,18 +6,38 @@ use std::time::Duration;
 /// The reason why a timer exists, which decides whether a test has to wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Kubernetes' semantics: deadlines, lifetimes, schedules, grace periods, heartbeats. Time must pass for the timer to fire.
+    /// Kubernetes' semantics: deadlines, lifetimes, schedules, grace periods. Time must pass for the timer to fire.
     Semantic,
     /// The pace of the implementation: batches of writes, first retries, rediscovery. No object says how long it takes.
     Pacing,
+    /// A deadline that heartbeats put off as long as they come. An advance stops at it only as long as it is not known that they do.
+    Watchdog,
+    /// Heartbeats. A clock that is advanced by an hour fires them once, not each time that they would have been due, and before
+    /// anything else.
+    Heartbeat,
+    /// Checks that repeat as long as the control plane runs. A clock that is advanced by an hour fires them once, too.
+    Periodic,
+    /// The upkeep of the implementation, which follows the machine's time even where the clock is advanced.
+    Upkeep,
+}
+
+impl Class {
+    /// The name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Class::Semantic => "semantic",
+            Class::Pacing => "pacing",
+            Class::Watchdog => "watchdog",
+            Class::Heartbeat => "heartbeat",
+            Class::Periodic => "periodic",
+            Class::Upkeep => "upkeep",
+        }
+    }
 }
 
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Class::Semantic => "semantic",
-            Class::Pacing => "pacing",
-        })
+        f.pad(self.as_str())
     }
 }
 
@@ -41,6 +61,26 @@ impl Timer {
     /// A timer of [`Class::Pacing`].
     pub const fn pacing(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Pacing, about }
+    }
+
+    /// A timer of [`Class::Watchdog`].
+    pub const fn watchdog(name: &'static str, about: &'static str) -> Timer {
+        Timer { name, class: Class::Watchdog, about }
+    }
+
+    /// A timer of [`Class::Upkeep`].
+    pub const fn upkeep(name: &'static str, about: &'static str) -> Timer {
+        Timer { name, class: Class::Upkeep, about }
+    }
+
+    /// A timer of [`Class::Heartbeat`].
+    pub const fn heartbeat(name: &'static str, about: &'static str) -> Timer {
+        Timer { name, class: Class::Heartbeat, about }
+    }
+
+    /// A timer of [`Class::Periodic`].
+    pub const fn periodic(name: &'static str, about: &'static str) -> Timer {
+        Timer { name, class: Class::Periodic, about }
     }
 
     /// A wait of this timer.

@@ -1,14 +1,15 @@
 //! The registry of pending timers.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::timer::Timer;
+use crate::activity::{Activity, Work};
+use crate::timer::{Class, Timer};
 
 /// A timer that is pending. Of several, the next one comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,10 +22,36 @@ pub struct Pending {
     pub key: String,
 }
 
+/// Work that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnderWay {
+    /// What does it, such as the queue of a controller.
+    pub what: String,
+    /// The object that it is about, such as `namespace/name`; empty if there is none.
+    pub key: String,
+}
+
 /// A collection that keeps timers of its own, such as a queue of delayed keys.
 pub trait Source: Send + Sync {
     /// The first pending timers, at most `limit`, the next one first.
     fn pending(&self, limit: usize) -> Vec<Pending>;
+
+    /// The time of the first pending timer of a class that is included.
+    fn first_due(&self, is_included: &dyn Fn(Class) -> bool) -> Option<Timestamp> {
+        let pending = self.pending(usize::MAX).into_iter();
+        pending.filter(|pending| is_included(pending.timer.class)).map(|pending| pending.due).min()
+    }
+
+    /// The pending timers that are due by a time.
+    fn due(&self, by: Timestamp) -> Vec<&'static Timer> {
+        let pending = self.pending(usize::MAX).into_iter();
+        pending.take_while(|pending| pending.due <= by).map(|pending| pending.timer).collect()
+    }
+
+    /// The work under way, at most `limit` pieces of it.
+    fn under_way(&self, _limit: usize) -> Vec<UnderWay> {
+        Vec::new()
+    }
 }
 
 /// The registry of all pending timers of a clock.
@@ -37,6 +64,8 @@ pub struct Timers {
 #[derive(Default)]
 struct Waits {
     by_due: BTreeMap<Place, Entry>,
+    /// The work of entries that were taken out because they are due, until their tasks take it.
+    fired: HashMap<Place, Work>,
     sequence: u64,
 }
 
@@ -60,12 +89,41 @@ impl Timers {
     /// The next timers, at most `limit`. The cost does not depend on how many are pending after them.
     pub fn next(&self, limit: usize) -> Vec<Pending> {
         let mut pending = self.waiting(limit);
-        // Not under the lock: a source has one of its own.
-        let sources: Vec<Arc<dyn Source>> = self.sources.lock().iter().filter_map(Weak::upgrade).collect();
-        pending.extend(sources.iter().flat_map(|source| source.pending(limit)));
+        pending.extend(self.sources().iter().flat_map(|source| source.pending(limit)));
         pending.sort_unstable();
         pending.truncate(limit);
         pending
+    }
+
+    /// The work under way of all sources, at most `limit` pieces of it; and the pauses, which are a part of work.
+    pub fn under_way(&self, limit: usize) -> Vec<UnderWay> {
+        let waiting = self.waiting(usize::MAX).into_iter();
+        let pauses = waiting.filter(|pending| pending.timer.class == Class::Pacing);
+        let pauses =
+            pauses.map(|Pending { timer, key, .. }| UnderWay { what: format!("timer {}", timer.name), key });
+        let sources = self.sources();
+        let keys = sources.iter().flat_map(|source| source.under_way(limit));
+        keys.chain(pauses).take(limit).collect()
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        // The sources are asked without this lock: each has one of its own.
+        self.sources.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The time of the first pending timer of a class that is included.
+    pub fn first_due(&self, is_included: impl Fn(Class) -> bool) -> Option<Timestamp> {
+        let first_wait = {
+            let waits = self.waits.lock();
+            let includes = |entry: &Entry| entry.timer.is_some_and(|timer| is_included(timer.class));
+            waits.by_due.iter().find(|(_, entry)| includes(entry)).map(|((due, _), _)| *due)
+        };
+        self.sources().iter().filter_map(|source| source.first_due(&is_included)).chain(first_wait).min()
+    }
+
+    /// The pending timers of all sources that are due by a time.
+    pub fn due_of_sources(&self, by: Timestamp) -> Vec<&'static Timer> {
+        self.sources().iter().flat_map(|source| source.due(by)).collect()
     }
 
     /// Lists the timers of a source, too, for as long as it lives.
@@ -107,37 +165,60 @@ impl Timers {
         }
     }
 
-    /// Has an entry wake a task. Returns false if it was taken out, because it is due.
-    pub(crate) fn wake(&self, place: Place, waker: &Waker) -> bool {
+    /// Has an entry wake a task. If it was taken out, because it is due, returns the work that has begun.
+    pub(crate) fn wake(&self, place: Place, waker: &Waker) -> Poll<Option<Work>> {
         let mut waits = self.waits.lock();
-        let Some(entry) = waits.by_due.get_mut(&place) else { return false };
+        let Some(entry) = waits.by_due.get_mut(&place) else {
+            return Poll::Ready(waits.fired.remove(&place));
+        };
         if entry.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            return true;
+            return Poll::Pending;
         }
         let replaced = entry.waker.replace(waker.clone());
         // Not under the lock: with the last waker of a task its waits end, which take the lock.
         drop(waits);
         drop(replaced);
-        true
+        Poll::Pending
     }
 
     /// Takes out an entry, which may be gone.
     pub(crate) fn remove(&self, place: Place) {
-        let removed = self.waits.lock().by_due.remove(&place);
+        let mut waits = self.waits.lock();
+        let removed = (waits.by_due.remove(&place), waits.fired.remove(&place));
         // Not under the lock, as in `wake`.
+        drop(waits);
         drop(removed);
     }
 
-    /// Takes out the entries that are due, and wakes their tasks.
-    pub(crate) fn fire(&self, now: Timestamp) {
-        let due = {
+    /// The time of the first entry.
+    pub(crate) fn first_wait(&self) -> Option<Timestamp> {
+        self.waits.lock().by_due.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Takes out the entries that are due and of a class that is included, begins their work, and wakes their tasks. Returns their
+    /// timers. The wait of a [`Source`] counts as semantic.
+    pub(crate) fn fire(
+        &self,
+        now: Timestamp,
+        activity: &Activity,
+        is_included: impl Fn(Class) -> bool,
+    ) -> Vec<&'static Timer> {
+        let (mut wakers, mut timers) = (Vec::new(), Vec::new());
+        {
             let mut waits = self.waits.lock();
-            let mut due = Vec::new();
-            while let Some(first) = waits.by_due.first_entry().filter(|first| first.key().0 <= now) {
-                due.extend(first.remove().waker);
+            let Waits { by_due, fired, .. } = &mut *waits;
+            let class = |entry: &Entry| entry.timer.map_or(Class::Semantic, |timer| timer.class);
+            let due = by_due.range(..=(now, u64::MAX)).filter(|(_, entry)| is_included(class(entry)));
+            let due: Vec<Place> = due.map(|(place, _)| *place).collect();
+            for place in due {
+                let Some(entry) = by_due.remove(&place) else { continue };
+                // A task that does not wait yet finds that its time has come.
+                fired.insert(place, activity.begin());
+                wakers.extend(entry.waker);
+                timers.extend(entry.timer);
             }
-            due
-        };
-        due.into_iter().for_each(Waker::wake);
+        }
+        wakers.into_iter().for_each(Waker::wake);
+        timers
     }
 }

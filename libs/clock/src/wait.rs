@@ -3,25 +3,29 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::time::Sleep;
 
+use crate::activity::Work;
 use crate::clock::Clock;
 use crate::timers::Place;
 
-/// A wait for a time of a [`Clock`]; its timer is listed as pending until the wait ends or is dropped.
+/// A wait for a time of a [`Clock`]; its timer is listed as pending until the wait ends or is dropped. Its output is the work that is
+/// due then: it is under way until that is dropped.
 #[must_use = "futures do nothing unless polled"]
 pub struct Wait {
     clock: Clock,
     place: Option<Place>,
     /// The timer of the machine's time; None for a clock that is advanced.
     sleep: Option<Pin<Box<Sleep>>>,
+    /// The work that the wait is a part of.
+    pause: Option<Work>,
 }
 
 impl Wait {
-    pub(crate) fn new(clock: Clock, place: Option<Place>, sleep: Option<Sleep>) -> Wait {
-        Wait { clock, place, sleep: sleep.map(Box::pin) }
+    pub(crate) fn new(clock: Clock, place: Option<Place>, sleep: Option<Sleep>, pause: Option<Work>) -> Wait {
+        Wait { clock, place, sleep: sleep.map(Box::pin), pause }
     }
 
     /// Lists the timer with a key, such as the `namespace/name` of the object that it is about.
@@ -40,20 +44,22 @@ impl Wait {
 }
 
 impl Future for Wait {
-    type Output = ();
+    type Output = Work;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Work> {
         let wait = self.get_mut();
-        let waits = match (&mut wait.sleep, wait.place) {
-            (Some(sleep), _) => sleep.as_mut().poll(context).is_pending(),
-            (None, Some(place)) => wait.clock.timers().wake(place, context.waker()),
-            (None, None) => false,
+        let begun = match (&mut wait.sleep, wait.place) {
+            (Some(sleep), _) => {
+                ready!(sleep.as_mut().poll(context));
+                None
+            }
+            (None, Some(place)) => ready!(wait.clock.timers().wake(place, context.waker())),
+            (None, None) => None,
         };
-        if waits {
-            return Poll::Pending;
-        }
+        let work = begun.or_else(|| wait.pause.take());
+        let work = work.unwrap_or_else(|| wait.clock.activity().begin());
         wait.end();
-        Poll::Ready(())
+        Poll::Ready(work)
     }
 }
 

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use coracle_apiserver::access::certificates;
 use coracle_kubeconfig::{Access, Name};
 use coracle_storage::StoreError;
+use coracle_testing_api::Testing;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -115,6 +116,11 @@ impl ControlPlane {
     /// The server does not respond.
     pub async fn problems(&self) -> Result<Problems, ProblemsError> {
         coracle_problems::collect(self.client()).await
+    }
+
+    /// The clock of the control plane, and its state of rest.
+    pub fn testing(&self) -> &Testing {
+        &self.running.testing
     }
 
     /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose changes can no longer be followed.

@@ -31,6 +31,9 @@ pub enum Error {
     /// The etcd servers or their TLS options cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
+    /// A manual clock and an etcd cluster were asked for.
+    #[error("there is no manual clock for an etcd cluster, whose leases go by its own time")]
+    ManualClock,
     /// The CA or the serving certificate cannot be read, created or stored.
     #[error(transparent)]
     Certificates(#[from] CertificateError),

@@ -19,6 +19,7 @@ mod timers;
 
 pub use control_plane::{ControlPlane, KubeconfigError, Problems, ProblemsError};
 pub use coracle_kubeconfig::Name;
+pub use coracle_testing_api::Testing;
 pub use data_dir::background;
 pub use error::Error;
 pub use kinds::Kinds;

@@ -7,6 +7,8 @@
 
 #![warn(missing_docs)]
 
+pub mod glob;
+
 use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};

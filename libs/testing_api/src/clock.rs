@@ -1,21 +1,32 @@
-//! The state of a clock.
+//! The state of a clock, and the timers of clients.
 
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
-use coracle_clock::{Class, Clock, Pending};
+use coracle_clock::{Class, Pending};
+use futures::{Stream, stream};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::Testing;
+use crate::read::{conflict, invalid};
+use crate::timers::CLIENT_TIMER;
 
 /// The timers that are listed, unless the query has another `limit`.
-const TIMERS: usize = 20;
+pub(crate) const TIMERS: usize = 20;
 /// The most timers that are listed.
 const MOST_TIMERS: usize = 1000;
+/// The most timers that clients can have set at a time.
+pub(crate) const MOST_CLIENT_TIMERS: usize = 10_000;
 
 /// The mode of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ClockMode {
-    /// The machine's time.
+    /// The machine's time, or one that goes as fast.
     Real,
+    /// It stands still until it is moved on.
+    Manual,
 }
 
 /// The state of the clock of a control plane.
@@ -30,6 +41,16 @@ pub struct ClockStatus {
     pub next_timers: Vec<NextTimer>,
 }
 
+/// A time that the clock has come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClockEvent {
+    /// Its mode.
+    pub mode: ClockMode,
+    /// The time, as RFC 3339.
+    pub now: String,
+}
+
 /// A timer that is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,17 +61,44 @@ pub struct NextTimer {
     pub name: String,
     /// The object that it is about, such as `namespace/name`; "" if there is none.
     pub key: String,
-    /// `semantic` for a timer of Kubernetes' semantics, `pacing` for one of the implementation.
+    /// `semantic` for a timer of Kubernetes' semantics, `periodic` for one that repeats as long as the control plane runs, `pacing` for
+    /// one of the implementation.
     pub class: String,
 }
 
-impl ClockStatus {
-    /// The state of a clock, with its next timers.
-    pub fn of(clock: &Clock, limit: usize) -> ClockStatus {
-        let next_timers = clock.timers().next(limit).into_iter().map(NextTimer::from).collect();
-        ClockStatus { mode: ClockMode::Real, now: clock.now().to_string(), next_timers }
+/// A timer of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct TimerRequest {
+    /// The time at which an advance is to stop, as RFC 3339.
+    pub at: String,
+    /// A name of the client's, by which the timer is listed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+/// A timer that is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimerSet {
+    /// The time at which an advance stops, as RFC 3339.
+    pub at: String,
+}
+
+/// The times that a clock comes to.
+pub(crate) struct Moves(watch::Sender<Timestamp>);
+
+impl Moves {
+    pub(crate) fn new(now: Timestamp) -> Moves {
+        Moves(watch::Sender::new(now))
     }
 
+    pub(crate) fn publish(&self, now: Timestamp) {
+        self.0.send_replace(now);
+    }
+}
+
+impl ClockStatus {
     /// The number of timers that a query asks for.
     ///
     /// # Errors
@@ -64,12 +112,72 @@ impl ClockStatus {
     }
 }
 
+impl Testing {
+    /// The state of the clock, with at most `limit` of its next timers.
+    pub fn clock_status(&self, limit: usize) -> ClockStatus {
+        let now = self.0.clock.now().to_string();
+        ClockStatus { mode: self.mode(), now, next_timers: self.next_timers(limit) }
+    }
+
+    pub(crate) fn mode(&self) -> ClockMode {
+        match &self.0.manual {
+            Some(manual) if !manual.is_running() => ClockMode::Manual,
+            _ => ClockMode::Real,
+        }
+    }
+
+    pub(crate) fn next_timers(&self, limit: usize) -> Vec<NextTimer> {
+        self.0.clock.timers().next(limit).into_iter().map(NextTimer::from).collect()
+    }
+
+    /// The current time, and each time that the clock is moved to.
+    pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
+        let moves = self.0.moves.0.subscribe();
+        stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
+            if !is_first {
+                moves.changed().await.ok()?;
+            }
+            let now = *moves.borrow_and_update();
+            let now = if is_first { testing.0.clock.now() } else { now };
+            let event = ClockEvent { mode: testing.mode(), now: now.to_string() };
+            testing.0.traffic.deliver();
+            Some((event, (testing, moves, false)))
+        })
+    }
+
+    /// Sets a timer of a client, at which an advance of the clock stops.
+    ///
+    /// # Errors
+    /// 409 if the clock is real, 422 for what is no time, 429 if there are too many.
+    pub fn set_timer(&self, request: &TimerRequest) -> Result<TimerSet> {
+        if self.mode() == ClockMode::Real {
+            return Err(conflict("the clock is real: a client's own timers go by the same time"));
+        }
+        let at = time("at", &request.at)?;
+        let Ok(permit) = self.0.client_timers.clone().try_acquire_owned() else {
+            let message = format!("more than {MOST_CLIENT_TIMERS} timers of clients");
+            return Err(Error::TooManyRequests { message, retry_after: 0, causes: Vec::new() });
+        };
+        let wait = self.0.clock.until(&CLIENT_TIMER, at).of(request.name.clone());
+        tokio::spawn(async move {
+            drop(wait.await);
+            drop(permit);
+        });
+        Ok(TimerSet { at: at.to_string() })
+    }
+}
+
+/// A time of a field.
+///
+/// # Errors
+/// 422 for what is none.
+pub(crate) fn time(field: &str, text: &str) -> Result<Timestamp> {
+    text.parse().map_err(|error| invalid(field, &format!("{text:?} is no time: {error}")))
+}
+
 impl From<Pending> for NextTimer {
     fn from(Pending { due, timer, key }: Pending) -> NextTimer {
-        let class = match timer.class {
-            Class::Semantic => "semantic",
-            Class::Pacing => "pacing",
-        };
-        NextTimer { at: due.to_string(), name: timer.name.to_owned(), key, class: class.to_owned() }
+        let class = Class::as_str(timer.class).to_owned();
+        NextTimer { at: due.to_string(), name: timer.name.to_owned(), key, class }
     }
 }

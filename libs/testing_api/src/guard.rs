@@ -82,7 +82,8 @@ mod tests {
             }
             let (parts, ()) = request.body(()).expect("a request").into_parts();
             let (user, query) = (UserInfo::new(user, &[]), Query::parse(""));
-            let request = PathRequest { parts: &parts, path: "/x", query: &query, user: &user };
+            let body = &bytes::Bytes::new();
+            let request = PathRequest { parts: &parts, path: "/x", query: &query, user: &user, body };
             let got = check(&request, &["coracle.test".to_owned()]);
             assert_eq!(got.is_ok(), want, "{uri} {host:?} {origin:?} {got:?}");
         }

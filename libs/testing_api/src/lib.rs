@@ -1,51 +1,128 @@
-//! The endpoints below `/coracle/v1alpha1/`, by which tests see what no Kubernetes API has.
+//! The endpoints below `/coracle/v1alpha1/`, by which tests see and control what no Kubernetes API has.
 //!
 //! | path | |
 //! | --- | --- |
+//! | `POST settle` | waits until nothing is left to happen at this moment of the clock: [`SettleRequest`], [`Settled`] |
 //! | `GET clock` | the time of the control plane, and the timers that it waits for: [`ClockStatus`] |
+//! | `GET clock?watch=1` | a line of JSON for each time that the clock comes to: [`ClockEvent`] |
+//! | `POST clock` | moves a manual clock on: [`ClockRequest`], [`ClockMoved`] |
+//! | `POST clock/timers` | a timer of a client, at which an advance stops: [`TimerRequest`] |
 //!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
 //! from using the credentials of the browser that shows them.
+//!
+//! [`Testing`] has all of this for code in the process of the control plane.
 #![warn(missing_docs)]
 
+mod advance;
 mod clock;
 mod guard;
+mod read;
+mod report;
+mod rest;
+mod settle;
+pub mod timers;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_apimachinery::{Error, Result};
-use coracle_apiserver::serve::{Body, PathRequest, Paths};
-use coracle_clock::Clock;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::serve::{Body, PathRequest, Paths, RespondToPath, Traffic};
+use coracle_clock::{Clock, ManualClock};
+use coracle_storage::Store;
+use futures::StreamExt;
 use http::{HeaderValue, Method, Response, header};
+use tokio::sync::Semaphore;
 
-pub use clock::{ClockMode, ClockStatus, NextTimer};
+pub use advance::{ClockMoved, ClockRequest};
+pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
+pub use settle::{SettleRequest, Settled};
 
 /// The prefix of all paths.
 pub const PREFIX: &str = "/coracle/v1alpha1/";
 
-/// The endpoints of a control plane.
-///
-/// - `clock`: its clock
-/// - `names`: the names of the server, beside `localhost` and its addresses
-pub fn paths(clock: Clock, names: Vec<String>) -> Paths {
-    Paths { prefix: PREFIX, respond: Arc::new(move |request| respond(&clock, &names, &request)) }
+/// The clock of a control plane, and its state of rest. Clones share them.
+#[derive(Clone)]
+pub struct Testing(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    /// None: the clock is the machine's.
+    manual: Option<ManualClock>,
+    store: Store<ObjectIndex>,
+    traffic: Arc<Traffic>,
+    /// One advance at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// What clients may set.
+    client_timers: Arc<Semaphore>,
+    moves: clock::Moves,
 }
 
-fn respond(clock: &Clock, names: &[String], request: &PathRequest<'_>) -> Result<Response<Body>> {
-    guard::check(request, names)?;
-    match (&request.parts.method, request.path.strip_prefix(PREFIX)) {
-        (&Method::GET, Some("clock")) => json(&ClockStatus::of(clock, ClockStatus::limit(request.query)?)),
-        (_, Some("clock")) => Err(Error::MethodNotAllowed),
-        _ => Err(Error::PageNotFound),
+impl Testing {
+    /// The clock and the state of rest of a control plane.
+    ///
+    /// - `manual`: what advances the clock; None if it is the machine's
+    /// - `traffic`: the requests under way
+    pub fn new(
+        clock: Clock,
+        manual: Option<ManualClock>,
+        store: Store<ObjectIndex>,
+        traffic: Arc<Traffic>,
+    ) -> Testing {
+        let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new(clock.now()));
+        let client_timers = Arc::new(Semaphore::new(clock::MOST_CLIENT_TIMERS));
+        Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves }))
+    }
+
+    /// The endpoints of the control plane.
+    ///
+    /// - `names`: the names of the server, beside `localhost` and its addresses
+    pub fn paths(self, names: Vec<String>) -> Paths {
+        let names: Arc<[String]> = names.into();
+        let respond: RespondToPath = Arc::new(move |request| {
+            let (testing, names) = (self.clone(), names.clone());
+            Box::pin(async move { testing.respond(&names, &request).await })
+        });
+        Paths { prefix: PREFIX, respond }
+    }
+
+    async fn respond(&self, names: &[String], request: &PathRequest<'_>) -> Result<Response<Body>> {
+        guard::check(request, names)?;
+        match (&request.parts.method, request.path.strip_prefix(PREFIX)) {
+            (&Method::POST, Some("settle")) => json(&self.settle(&read::body(request)?).await?),
+            (&Method::GET, Some("clock")) if request.query.flag("watch") == Some(true) => {
+                Ok(stream(self.clock_events().map(|event| line(&event))))
+            }
+            (&Method::GET, Some("clock")) => json(&self.clock_status(ClockStatus::limit(request.query)?)),
+            (&Method::POST, Some("clock")) => json(&self.move_clock(&read::body(request)?).await?),
+            (&Method::POST, Some("clock/timers")) => json(&self.set_timer(&read::body(request)?)?),
+            (_, Some("settle" | "clock" | "clock/timers")) => Err(Error::MethodNotAllowed),
+            _ => Err(Error::PageNotFound),
+        }
     }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Response<Body>> {
     let text = serde_json::to_vec(value).map_err(|error| Error::Internal(error.to_string()))?;
-    let mut response = Response::new(Body::from(Bytes::from(text)));
+    Ok(with_headers(Body::from(Bytes::from(text))))
+}
+
+fn line(value: &impl serde::Serialize) -> Bytes {
+    // What is written here has no keys that are no text.
+    let mut text = serde_json::to_vec(value).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
+}
+
+fn stream(lines: impl futures::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    with_headers(Body::stream(lines))
+}
+
+fn with_headers(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     for (name, value) in [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    Ok(response)
+    response
 }

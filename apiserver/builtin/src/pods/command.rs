@@ -268,7 +268,7 @@ pub async fn execute(execution: &Execution, command: &Command, clock: &Clock, tt
     };
     for Output { at, data, is_error } in &execution.output {
         if !at.is_zero() {
-            until(*at).await;
+            drop(until(*at).await);
         }
         let data = on_terminal(data.clone().into(), tty);
         // A terminal has one output.
@@ -279,7 +279,7 @@ pub async fn execute(execution: &Execution, command: &Command, clock: &Clock, tt
     }
     let Some(ending) = execution.ending else { return std::future::pending().await };
     if !ending.after.is_zero() {
-        until(ending.after).await;
+        drop(until(ending.after).await);
     }
     Some(ending.code)
 }

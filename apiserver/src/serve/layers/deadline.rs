@@ -16,7 +16,11 @@ impl<B> RequestFilter<AuthorizedRequest<B>> for SetDeadline {
 
     fn request(&self, request: AuthorizedRequest<B>) -> Result<(TimedRequest<B>, ()), RequestRefusal> {
         let AuthorizedRequest { context, user, flow, body } = request;
-        let deadline = if context.is_watch() { Deadline::default() } else { Deadline::of(&context.query)? };
+        let deadline = match () {
+            () if context.is_extension() => Deadline::never(),
+            () if context.is_watch() => Deadline::default(),
+            () => Deadline::of(&context.query)?,
+        };
         Ok((TimedRequest { context, user, flow, deadline, body }, ()))
     }
 }

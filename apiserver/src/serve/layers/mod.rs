@@ -23,6 +23,7 @@ mod seat;
 mod span;
 mod trace;
 mod websocket;
+mod work;
 
 pub use annotate::Annotate;
 pub use audit::{LogReceipt, LogResponse};
@@ -45,3 +46,4 @@ pub use seat::take_seats;
 pub use span::BeginSpan;
 pub use trace::Trace;
 pub use websocket::SwitchProtocols;
+pub use work::CountWork;

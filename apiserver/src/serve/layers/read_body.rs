@@ -56,7 +56,10 @@ where
                 }
                 false => None,
             };
-            let has_body = context.resource().is_some_and(|request| request.verb.has_body());
+            let has_body = match context.resource() {
+                Some(request) => request.verb.has_body(),
+                None => context.is_extension(),
+            };
             // A body that is not read stays until there is a response.
             let (body, _unread) = match has_body {
                 true => {

@@ -56,7 +56,7 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
             let webhooks = context.latency.get(Phase::Webhooks);
             self.metrics.request(&labels, code, took, webhooks, response.body().size());
         }
-        if took >= slow_requests::THRESHOLD && !context.is_long_running() {
+        if took >= slow_requests::THRESHOLD && !context.is_long_running() && !context.is_extension() {
             self.log_slow(&context, code, took);
         }
         if let Some(span) = context.server_span.get()

@@ -11,15 +11,31 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 import pytest
 
-__all__ = ["ControlPlane", "ProblemsError", "StartError", "coracle", "coracle_flags", "coracle_session", "start"]
+__all__ = [
+    "Clock",
+    "ClockError",
+    "ControlPlane",
+    "ProblemsError",
+    "SettleError",
+    "StartError",
+    "coracle",
+    "coracle_flags",
+    "coracle_session",
+    "start",
+]
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 # Longer than what `coracle problems` takes at most.
 PROBLEMS_TIMEOUT = 10.0
+# Longer than what `coracle settle` waits.
+SETTLE_TIMEOUT = 20.0
+# A year of a busy control plane is much work.
+CLOCK_TIMEOUT = 600.0
 
 # The command of `coracle run` ends with its standard input, which ends with this process. So no control plane outlives tests
 # that are killed.
@@ -28,6 +44,14 @@ _COMMAND = ("sh", "-c", 'echo "$KUBECONFIG"; exec cat >/dev/null')
 
 class StartError(RuntimeError):
     """The control plane does not start; the text has its log."""
+
+
+class SettleError(RuntimeError):
+    """The control plane has not settled; the text has what is under way."""
+
+
+class ClockError(RuntimeError):
+    """The clock cannot be moved so."""
 
 
 class ProblemsError(RuntimeError):
@@ -44,11 +68,56 @@ class ControlPlane:
 
     def problems(self) -> str:
         """The objects that are not ready, have failed or are terminating, and their newest events, a line each; empty if there are none."""
-        command = [self._program, "problems", "--kubeconfig", self.kubeconfig]
-        result = subprocess.run(command, capture_output=True, timeout=PROBLEMS_TIMEOUT, text=True, errors="replace")
+        return self._run(ProblemsError, PROBLEMS_TIMEOUT, "problems")
+
+    def settle(self) -> None:
+        """Waits until nothing is left to happen at this moment of the clock; an error names what is under way after 10 s."""
+        self._run(SettleError, SETTLE_TIMEOUT, "settle")
+
+    @property
+    def clock(self) -> Clock:
+        """The clock, which can be moved on if the control plane was started with ``--clock=manual``."""
+        return Clock(self)
+
+    def _run(self, error: type[RuntimeError], timeout: float, *arguments: str) -> str:
+        environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
+        command = [self._program, *arguments]
+        result = subprocess.run(
+            command, capture_output=True, timeout=timeout, text=True, errors="replace", env=environment
+        )
         if result.returncode:
-            raise ProblemsError(result.stderr.strip())
+            raise error(result.stderr.strip())
         return result.stdout
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a control plane. Its methods return its time."""
+
+    _control_plane: ControlPlane
+
+    def now(self) -> str:
+        """The time, as RFC 3339."""
+        return self._run("--limit", "0")
+
+    def advance(self, by: str | timedelta) -> str:
+        """Moves the clock on, from timer to timer, and waits at each until the control plane has settled. ``by`` is such as ``"24h"``."""
+        return self._run("advance", "--", f"{by.total_seconds()}s" if isinstance(by, timedelta) else by)
+
+    def next(self, count: int = 1) -> str:
+        """Moves the clock to the times at which the next timers fire, so many times."""
+        return self._run("next", "--", str(count))
+
+    def set(self, to: str | datetime) -> str:
+        """Moves the clock to a time that is not earlier than its own."""
+        return self._run("set", to.isoformat() if isinstance(to, datetime) else to)
+
+    def resume(self) -> str:
+        """Lets the clock run by itself, from its time on."""
+        return self._run("resume")
+
+    def _run(self, *arguments: str) -> str:
+        return self._control_plane._run(ClockError, CLOCK_TIMEOUT, "clock", *arguments).split(" ", 1)[0].strip()
 
 
 # The control planes that run now.

@@ -3,10 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use coracle_clock::Work;
 use coracle_object_meta::NamespacedName;
 use kube::Resource;
 use tokio::sync::mpsc;
 
+use super::indexer::Sent;
 use super::object::{self, Cached, Object};
 
 /// An object before and after.
@@ -56,21 +58,26 @@ impl<K: Resource> Change<K> {
     }
 }
 
-/// The changes that a subscriber of a cache receives.
+/// The changes that a subscriber of a cache receives. It has followed one when it asks for the next.
 pub struct Changes<K> {
-    receiver: mpsc::UnboundedReceiver<Change<dyn Object>>,
+    receiver: mpsc::UnboundedReceiver<Sent>,
+    /// The work of what it has received last.
+    following: Option<Work>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Cached> Changes<K> {
     /// The changes that an indexer of the kind sends.
-    pub(super) fn of(receiver: mpsc::UnboundedReceiver<Change<dyn Object>>) -> Changes<K> {
-        Changes { receiver, kind: PhantomData }
+    pub(super) fn of(receiver: mpsc::UnboundedReceiver<Sent>) -> Changes<K> {
+        Changes { receiver, following: None, kind: PhantomData }
     }
 
     /// The next change. None: the cache is gone.
     pub async fn recv(&mut self) -> Option<Change<K>> {
-        self.receiver.recv().await.map(Change::downcast)
+        self.following = None;
+        let (change, work) = self.receiver.recv().await?;
+        self.following = Some(work);
+        Some(change.downcast())
     }
 
     /// Drops the changes that wait.

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use coracle_clock::{Activity, Work};
 use coracle_object_meta::NamespacedName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
@@ -20,7 +21,12 @@ pub struct Indexer {
     state: Mutex<State>,
     /// How much was seen; changes with every event.
     progress: signal::Sender<Progress>,
+    /// A change is work until its subscriber has followed it.
+    activity: Activity,
 }
+
+/// A change on its way to a subscriber, which ends the work once it has followed it.
+pub(crate) type Sent = (Change<dyn Object>, Work);
 
 /// A write of a controller's own, to be seen before it decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +55,7 @@ pub(super) struct Relist {
 struct State {
     objects: BTreeMap<NamespacedName, Arc<dyn Object>>,
     indexes: HashMap<TypeId, Indexed>,
-    subscribers: Vec<mpsc::UnboundedSender<Change<dyn Object>>>,
+    subscribers: Vec<mpsc::UnboundedSender<Sent>>,
 }
 
 /// The keys under which an index has an object.
@@ -80,6 +86,11 @@ impl Indexed {
 }
 
 impl Indexer {
+    /// An indexer without objects.
+    pub fn new(activity: Activity) -> Indexer {
+        Indexer { activity, ..Indexer::default() }
+    }
+
     /// The object of that name.
     pub(super) fn get(&self, name: &NamespacedName) -> Option<Arc<dyn Object>> {
         self.state().objects.get(name).cloned()
@@ -140,12 +151,12 @@ impl Indexer {
     }
 
     /// All that is, and then each change.
-    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<dyn Object>> {
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Sent> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
         for object in state.objects.values() {
             // The receiver is alive: it is returned below.
-            let _ = sender.send(Change { old: None, new: Some(object.clone()) });
+            let _ = sender.send((Change { old: None, new: Some(object.clone()) }, self.activity.begin()));
         }
         state.subscribers.push(sender);
         receiver
@@ -188,7 +199,7 @@ impl Indexer {
         let mut state = self.state();
         // The deletion of another object of the name may have been lost with history.
         if state.objects.get(&name).is_some_and(|old| old.metadata().uid != new.metadata().uid) {
-            state.remove(&name);
+            state.remove(&name, &self.activity);
         }
         // Before anything is changed: these are functions of the indexes' owners, which may panic.
         let old = state.objects.get(&name).cloned();
@@ -211,12 +222,12 @@ impl Indexer {
         let version = |object: &Arc<dyn Object>| object.metadata().resource_version.clone();
         let known = old.as_ref().is_some_and(|old| version(old) == version(&new));
         if !known {
-            state.notify(Change { old, new: Some(new) });
+            state.notify(&Change { old, new: Some(new) }, &self.activity);
         }
     }
 
     pub(super) fn remove(&self, meta: &ObjectMeta) {
-        self.state().remove(&NamespacedName::of_meta(meta));
+        self.state().remove(&NamespacedName::of_meta(meta), &self.activity);
         self.advance(revision(meta));
     }
 
@@ -224,7 +235,7 @@ impl Indexer {
     pub(super) fn keep(&self, names: &BTreeSet<NamespacedName>) {
         let mut state = self.state();
         let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
-        gone.iter().for_each(|name| state.remove(name));
+        gone.iter().for_each(|name| state.remove(name, &self.activity));
     }
 
     fn advance(&self, revision: u64) {
@@ -243,7 +254,7 @@ impl Indexer {
 }
 
 impl State {
-    fn remove(&mut self, name: &NamespacedName) {
+    fn remove(&mut self, name: &NamespacedName, activity: &Activity) {
         if let Some(old) = self.objects.get(name).cloned() {
             let keys: Vec<_> =
                 self.indexes.iter().map(|(id, index)| (*id, (index.keys)(old.as_ref()))).collect();
@@ -253,12 +264,12 @@ impl State {
                     index.remove(name, keys);
                 }
             }
-            self.notify(Change { old: Some(old), new: None });
+            self.notify(&Change { old: Some(old), new: None }, activity);
         }
     }
 
-    fn notify(&mut self, change: Change<dyn Object>) {
-        self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
+    fn notify(&mut self, change: &Change<dyn Object>, activity: &Activity) {
+        self.subscribers.retain(|subscriber| subscriber.send((change.clone(), activity.begin())).is_ok());
     }
 }
 

@@ -24,8 +24,8 @@ use kube::Resource;
 
 pub use change::{Change, Changes};
 pub use coracle_object_meta::NamespacedName;
-pub(super) use indexer::Indexer;
 pub use indexer::Write;
+pub(super) use indexer::{Indexer, Sent};
 pub use object::Cached;
 pub(super) use object::{Decode, Object, decode};
 pub use reflector::ListScope;

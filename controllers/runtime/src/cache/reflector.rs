@@ -65,7 +65,7 @@ pub(crate) async fn run(
                 }
             }
         }
-        clock.sleep(RELIST.after(UNREADABLE)).of(resource.plural.clone()).await;
+        drop(clock.sleep(RELIST.after(UNREADABLE)).of(resource.plural.clone()).await);
     }
 }
 

@@ -153,12 +153,11 @@ fn answering(code: u16, response: Value) -> Client {
 /// object goes.
 async fn waits_after_delete(code: u16, message: &str, params: &DeleteParams) -> bool {
     let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
-    let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let objects = Arc::new(Cache::with([object(1)]));
     let ctx = ReconcileContext::new(answering(code, status));
     let outcome = ctx.api(&objects).delete(&object(1), params).await;
     assert_eq!(outcome.is_ok(), code == 200, "{code}");
-    let mut observed = pin!(ctx.wait_until_observed(&clock));
+    let mut observed = pin!(ctx.wait_until_observed());
     let waits = observed.as_mut().now_or_never().is_none();
     let mut terminating = object(2);
     terminating.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
@@ -203,11 +202,10 @@ async fn a_name_without_its_namespace_is_asked_for_and_not_found() {
 
 #[tokio::test]
 async fn a_write_is_waited_for_if_it_was_successful() {
-    let (clock, _mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let conflict = json!({"kind": "Status", "status": "Failure", "code": 409});
     for (code, response, want) in [(200, json!(object(7)), true), (409, conflict, false)] {
         let (objects, metadata) = (Arc::new(Cache::with([object(1)])), Arc::new(Cache::with([])));
-        let written = |ctx: ReconcileContext| ctx.wait_until_observed(&clock).now_or_never().is_none();
+        let written = |ctx: ReconcileContext| ctx.wait_until_observed().now_or_never().is_none();
         let ctx = ReconcileContext::new(answering(code, response.clone()));
         assert_eq!(ctx.api(&objects).replace(&object(1)).await.is_ok(), want, "{code}");
         assert_eq!(written(ctx), want, "{code}");

@@ -8,6 +8,7 @@ mod log;
 #[cfg(test)]
 mod reference;
 mod serve;
+mod testing;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
+pub use testing::{ClockAction, SettleFlags};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -90,13 +92,25 @@ pub enum Command {
         #[command(flatten)]
         log: Log,
     },
-    /// Prints the time of a running control plane, and the timers that it waits for next.
+    /// Waits until nothing is left to happen in a running control plane at this moment of its clock.
+    Settle {
+        #[command(flatten)]
+        settle: SettleFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Prints the time of a running control plane, and the timers that it waits for next; or moves a manual clock on.
     Clock {
+        #[command(subcommand)]
+        action: Option<ClockAction>,
         /// The most timers that are printed, up to 1000; 0 for the time alone.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(range::TIMERS))]
         limit: usize,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", global = true)]
         kubeconfig: Option<PathBuf>,
         #[command(flatten)]
         log: Log,

@@ -34,7 +34,8 @@ const SECURE_PORT: u16 = 6443;
 /// # Errors
 /// One line about the flag or variable that is wrong.
 fn options(values: &Values) -> Result<Options, String> {
-    let ControlPlaneVariables { controllers, nodes, response_latency } = ControlPlaneVariables::of_process()?;
+    let ControlPlaneVariables { controllers, nodes, response_latency, clock } =
+        ControlPlaneVariables::of_process()?;
     let listen = address(values)?;
     let advertise_address = advertise_address(values)?;
     let mode = authorization(&values.list("authorization-mode"))?;
@@ -55,6 +56,7 @@ fn options(values: &Values) -> Result<Options, String> {
         // kube-apiserver creates none.
         default_storage_class: None,
         response_latency,
+        clock,
         service_cidr: service_cidr(&values.list("service-cluster-ip-range"))?,
         serving_files: serving_files(values)?,
         ..others

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coracle_control_plane::controllers;
 use coracle_control_plane::range::{self, Range, RangedValue};
+use coracle_testing_api::ClockMode;
 
 /// The number of simulated nodes.
 const NODES: &str = "CORACLE_NODES";
@@ -11,6 +12,9 @@ const NODES: &str = "CORACLE_NODES";
 const CONTROLLERS: &str = "CORACLE_CONTROLLERS";
 /// The time by which responses and watch events are delayed.
 const RESPONSE_LATENCY: &str = "CORACLE_RESPONSE_LATENCY";
+
+/// The mode of the clock, `real` or `manual`.
+const CLOCK: &str = "CORACLE_CLOCK";
 
 /// The default latency. Without one a test's next request overtakes the controllers under test, which suites written on a slower server
 /// do not expect.
@@ -25,6 +29,8 @@ pub struct ControlPlaneVariables {
     pub nodes: usize,
     /// The time by which responses and watch events are delayed.
     pub response_latency: Duration,
+    /// The clock; the machine's by default.
+    pub clock: ClockMode,
 }
 
 impl ControlPlaneVariables {
@@ -49,6 +55,11 @@ impl ControlPlaneVariables {
             nodes: within(range::NODES, NODES, variable(NODES))?.unwrap_or_default(),
             response_latency: within(range::RESPONSE_LATENCY, RESPONSE_LATENCY, variable(RESPONSE_LATENCY))?
                 .unwrap_or(DEFAULT_LATENCY),
+            clock: match variable(CLOCK).as_deref() {
+                None | Some("real") => ClockMode::Real,
+                Some("manual") => ClockMode::Manual,
+                Some(other) => return Err(format!("{CLOCK}: {other:?} is neither real nor manual")),
+            },
         })
     }
 }
@@ -70,17 +81,26 @@ mod tests {
 
     #[test]
     fn an_empty_environment_is_envtests() {
-        let none =
-            ControlPlaneVariables { controllers: Vec::new(), nodes: 0, response_latency: DEFAULT_LATENCY };
+        let none = ControlPlaneVariables {
+            controllers: Vec::new(),
+            nodes: 0,
+            response_latency: DEFAULT_LATENCY,
+            clock: ClockMode::Real,
+        };
         assert_eq!(read(&[]), Ok(none.clone()));
         assert_eq!(read(&[(CONTROLLERS, ""), (NODES, ""), (RESPONSE_LATENCY, "")]), Ok(none));
     }
 
     #[test]
     fn variables_select_controllers_nodes_and_latency() {
-        let environment =
-            read(&[(CONTROLLERS, "*,-job-controller"), (NODES, "3"), (RESPONSE_LATENCY, "1500us")])
-                .expect("they are valid");
+        let environment = read(&[
+            (CONTROLLERS, "*,-job-controller"),
+            (NODES, "3"),
+            (RESPONSE_LATENCY, "1500us"),
+            (CLOCK, "manual"),
+        ])
+        .expect("they are valid");
+        assert_eq!(environment.clock, ClockMode::Manual);
         assert_eq!(environment.controllers, ["*", "-job-controller"]);
         assert_eq!(environment.nodes, 3);
         assert_eq!(environment.response_latency, Duration::from_micros(1500));
@@ -99,6 +119,7 @@ mod tests {
         const LATENCY: &str = "it must be 0, or a duration from 100µs to 1s";
         for (name, value, why) in [
             (CONTROLLERS, "jobs", "is not in the list of known controllers"),
+            (CLOCK, "fast", "is neither real nor manual"),
             (NODES, "-1", ": it must be 0, or a whole number from 1 to 5000"),
             (RESPONSE_LATENCY, "2", LATENCY),
             (RESPONSE_LATENCY, "-2ms", LATENCY),

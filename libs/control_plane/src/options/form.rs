@@ -13,6 +13,7 @@ use coracle_apiserver::serve::GoawayChance;
 use coracle_behavior::Profile;
 use coracle_builtin::authorization::Mode;
 use coracle_storage::log::Durability;
+use coracle_testing_api::ClockMode;
 
 use super::range::{self, Range, RangedValue};
 use super::values::Values;
@@ -310,6 +311,28 @@ impl Form<Profile> for ProfileName {
 
     fn write(&self, profile: &Profile) -> Option<String> {
         Some(profile.to_string())
+    }
+}
+
+/// The mode of a clock.
+pub struct ClockName;
+
+impl Form<ClockMode> for ClockName {
+    const VALUES: Values = Values::Choice(&["real", "manual"]);
+
+    fn read(&self, texts: &[OsString]) -> Result<ClockMode, String> {
+        match last(texts)? {
+            "real" => Ok(ClockMode::Real),
+            "manual" => Ok(ClockMode::Manual),
+            other => Err(format!("{other:?} is neither real nor manual")),
+        }
+    }
+
+    fn write(&self, mode: &ClockMode) -> Option<String> {
+        Some(match mode {
+            ClockMode::Real => "real".to_owned(),
+            ClockMode::Manual => "manual".to_owned(),
+        })
     }
 }
 

@@ -29,6 +29,7 @@ use coracle_builtin::forwarding::ForwardAddresses;
 use coracle_builtin::services::ServiceUrl;
 use coracle_kubeconfig::Name;
 use coracle_storage::log::Durability;
+use coracle_testing_api::ClockMode;
 
 pub use audit::AuditFlags;
 use declare::options;
@@ -37,8 +38,8 @@ pub use etcd::Etcd;
 pub use values::Values;
 
 use form::{
-    AtMost, Authorization, Chance, Each, File, Gates, List, Listen, MaybeParsed, NameOrNone, Parsed,
-    ParsedOrNone, ProfileName, Selection, Switch, When,
+    AtMost, Authorization, Chance, ClockName, Each, File, Gates, List, Listen, MaybeParsed, NameOrNone,
+    Parsed, ParsedOrNone, ProfileName, Selection, Switch, When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
@@ -94,6 +95,10 @@ options! {
                 "Whether the endpoints for tests are served, below /coracle/v1alpha1/; by default if the server listens on a loopback \
                  address.",
             );
+        /// The clock of the control plane. `real`: the machine's; `manual`: it stands still until it is moved on, by `coracle clock advance`
+        /// or the endpoints for tests.
+        clock: ClockMode = ClockMode::Real,
+            "clock" "MODE" as ClockName, SERVE.with_environment("CORACLE_CLOCK");
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;

@@ -38,6 +38,7 @@ use coracle_apiserver::telemetry::health::Hook;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_storage::Store;
+use coracle_testing_api::Testing;
 
 use access::Access;
 use controllers::Controllers;
@@ -62,6 +63,8 @@ pub struct Running {
     pub api: Api,
     pub certificates: Certificates,
     pub address: SocketAddr,
+    /// The clock, and the state of rest.
+    pub testing: Testing,
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
     pub store: Store<ObjectIndex>,
@@ -75,8 +78,8 @@ pub struct Running {
 pub async fn start(options: Options, kinds: Kinds) -> Result<Running, Error> {
     let mut started = Started::none();
     match start_phases(&options.within_ranges(), kinds, &mut started).await {
-        Ok((Served { api, certificates, address, shutdown }, store)) => {
-            Ok(Running { api, certificates, address, shutdown, store, started })
+        Ok((Served { api, certificates, address, testing, shutdown }, store)) => {
+            Ok(Running { api, certificates, address, testing, shutdown, store, started })
         }
         Err(error) => {
             // The phase has logged what it could not stop.

@@ -8,7 +8,8 @@ use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
-use coracle_clock::Clock;
+use coracle_clock::{Clock, ManualClock};
+use coracle_testing_api::ClockMode;
 
 use crate::controllers;
 use crate::error::Error;
@@ -20,6 +21,8 @@ pub struct Preparation {
     pub token_file: Option<TokenFile>,
     /// The time that the API server and the controllers live by.
     pub clock: Clock,
+    /// None: the clock is the machine's.
+    pub manual_clock: Option<ManualClock>,
     pub metrics: Metrics,
     pub auditor: Option<Arc<Auditor>>,
     /// Connections wait until the server accepts them.
@@ -39,7 +42,14 @@ impl Preparation {
         let features = Arc::new(FeatureGates::new(overrides)?);
         let tracing = options.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
         let token_file = options.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
-        let clock = Clock::system();
+        let (clock, manual_clock) = match options.clock {
+            ClockMode::Real => (Clock::system(), None),
+            ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
+            ClockMode::Manual => {
+                let (clock, manual) = Clock::manual(None);
+                (clock, Some(manual))
+            }
+        };
         let metrics = Metrics::new();
         let auditor = Auditor::new(&options.audit, metrics.registry(), clock.clone())?;
         let listener = Listener::bind(options.listen)
@@ -58,6 +68,16 @@ impl Preparation {
         });
         let selection = options.controllers.clone();
         let is_selected = Arc::new(move |name: &str| controllers::is_selected(&selection, name));
-        Ok(Preparation { features, token_file, clock, metrics, auditor, listener, tracer, is_selected })
+        Ok(Preparation {
+            features,
+            token_file,
+            clock,
+            manual_clock,
+            metrics,
+            auditor,
+            listener,
+            tracer,
+            is_selected,
+        })
     }
 }

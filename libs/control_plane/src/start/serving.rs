@@ -16,6 +16,7 @@ use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_storage::StoreError;
+use coracle_testing_api::Testing;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -44,6 +45,8 @@ pub struct Served {
     pub api: Api,
     pub certificates: Certificates,
     pub address: SocketAddr,
+    /// The clock, and the state of rest.
+    pub testing: Testing,
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
 }
@@ -82,10 +85,14 @@ impl Phase for Server {
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Parts { options, kinds, preparation, access, registry, advertisement, readiness } = parts;
-    let Preparation { clock, metrics, auditor, listener, tracer, is_selected, .. } = preparation;
+    let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
+        preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
-    let paths = has_testing_api(options, listener.address())
-        .then(|| coracle_testing_api::paths(clock.clone(), options.tls_san.clone()));
+    let extensions = coracle_builtin::extensions(options.simulation_profile, forward_access);
+    let store = registry.store.clone();
+    let testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone());
+    let paths =
+        has_testing_api(options, listener.address()).then(|| testing.clone().paths(options.tls_san.clone()));
     tokens.push(Box::new(ServiceAccountTokens {
         key: signing_key.clone(),
         cluster: registry.clone(),
@@ -97,7 +104,10 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let address = listener.address();
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
-    let background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
+    let mut background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
+    if let Some(manual_clock) = manual_clock {
+        background.spawn(manual_clock.run());
+    }
     // A client certificate is valid for a request by the time that it is valid by in TLS: the machine's.
     let authenticator = Authenticator::new(tokens, Clock::system())
         .with_audiences(signing_key.issuers().to_vec())
@@ -107,10 +117,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         authenticator,
         authorizer,
         signing_key,
-        extensions: Extensions {
-            paths,
-            ..coracle_builtin::extensions(options.simulation_profile, forward_access)
-        },
+        extensions: Extensions { paths, ..extensions },
         discovery,
         health,
         metrics,
@@ -128,7 +135,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     ));
     start_hooks.iter().for_each(Hook::finish);
     started.push(Server { stop, serving, background, auditor, tracer });
-    Served { api, certificates, address, shutdown }
+    Served { api, certificates, address, testing, shutdown }
 }
 
 /// Whether the endpoints for tests are served: by default to those who reach the loopback interface.

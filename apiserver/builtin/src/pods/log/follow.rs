@@ -70,7 +70,7 @@ impl Follower {
             let next = self.following.lines.get(self.following.passed).map(|line| line.time);
             let due = async move {
                 match next {
-                    Some(time) => clock.until(&FOLLOWED_LOG, time).await,
+                    Some(time) => drop(clock.until(&FOLLOWED_LOG, time).await),
                     None => std::future::pending().await,
                 }
             };

@@ -1,20 +1,20 @@
-//! `coracle clock`: the time of a control plane, and the timers that it waits for.
+//! `coracle clock`: the time of a control plane, the timers that it waits for, and its advance.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use coracle_testing_api::{ClockMode, ClockStatus, NextTimer, PREFIX};
-use http::Request;
+use anyhow::{Context, Result};
+use coracle_testing_api::{ClockMode, ClockMoved, ClockRequest, ClockStatus, NextTimer};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::kubeconfig_client::client;
-use crate::process::unreachable;
+use super::Endpoints;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that the server has to move its clock: long, since a year of a busy cluster is much work.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Prints the clock of the control plane that a kubeconfig names.
 ///
@@ -23,27 +23,39 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// The control plane cannot be reached, refuses or has no such endpoint, or standard output cannot be written.
 pub async fn print(kubeconfig: Option<&Path>, limit: usize) -> Result<()> {
-    let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
-    let request = Request::get(format!("{PREFIX}clock?limit={limit}")).body(Vec::new())?;
-    let status = match client.request::<ClockStatus>(request).await {
-        Ok(status) => status,
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            bail!(
-                "{url} has no endpoints for tests: it is no Coracle, or was started with --testing-api=false"
-            )
-        }
-        Err(error) => return Err(unreachable(&url, error)),
-    };
+    let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
+    let status: ClockStatus = endpoints.get(&format!("clock?limit={limit}")).await?;
     io::stdout().write_all(text(&status).as_bytes()).context("standard output")
+}
+
+/// Moves the clock of a control plane on, and prints its new time.
+///
+/// - `kubeconfig`: None for kubectl's
+///
+/// # Errors
+/// The clock cannot be moved so, the control plane cannot be reached or refuses, or standard output cannot be written.
+pub async fn move_on(kubeconfig: Option<&Path>, request: &ClockRequest) -> Result<()> {
+    let moved: ClockMoved = Endpoints::new(kubeconfig, MOVE_TIMEOUT).await?.post("clock", request).await?;
+    let ClockMoved { mode, now, timers_fired, timers_by_name, .. } = moved;
+    let names: Vec<String> = timers_by_name.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let fired = match names.as_slice() {
+        [] => String::new(),
+        names => format!(", {timers_fired} timers fired: {}", names.join(", ")),
+    };
+    writeln!(io::stdout(), "{now} ({}){fired}", name_of(mode)).context("standard output")
+}
+
+fn name_of(mode: ClockMode) -> &'static str {
+    match mode {
+        ClockMode::Real => "real",
+        ClockMode::Manual => "manual",
+    }
 }
 
 /// The time in one line, and the timers in columns.
 fn text(status: &ClockStatus) -> String {
     let ClockStatus { mode, now, next_timers } = status;
-    let mode = match mode {
-        ClockMode::Real => "real",
-    };
-    let mut text = format!("{now} ({mode})\n");
+    let mut text = format!("{now} ({})\n", name_of(*mode));
     if next_timers.is_empty() {
         return text;
     }

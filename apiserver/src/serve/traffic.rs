@@ -1,0 +1,154 @@
+//! The requests under way and the recent writes, by which a control plane that does not come to rest is explained.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use http::header;
+use parking_lot::Mutex;
+
+use super::exchange::RequestContext;
+
+/// The most writers that are told apart.
+const MOST_WRITERS: usize = 1000;
+
+/// The most user agents that are remembered.
+const MOST_USER_AGENTS: usize = 1000;
+
+/// The requests under way, and the writes since somebody observes them.
+#[derive(Default)]
+pub struct Traffic {
+    requests: Mutex<Requests>,
+    observers: AtomicUsize,
+    writes: Mutex<BTreeMap<Writer, u64>>,
+    /// The number of times that a client on a socket got events of a watch.
+    delivered: AtomicU64,
+}
+
+#[derive(Default)]
+struct Requests {
+    under_way: HashMap<usize, Weak<RequestContext>>,
+    /// The user agents that were seen.
+    user_agents: HashSet<Box<str>>,
+}
+
+/// A client that writes, and the resource that it writes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Writer {
+    /// The user agent.
+    pub user_agent: String,
+    /// The resource, such as `pods/status` or `deployments.apps`.
+    pub resource: String,
+}
+
+/// Has writes counted until this is dropped.
+pub struct Observation(Arc<Traffic>);
+
+/// A request under way.
+pub struct RequestUnderWay {
+    traffic: Arc<Traffic>,
+    context: Arc<RequestContext>,
+}
+
+impl Traffic {
+    /// Lists a request until the result is dropped.
+    pub(super) fn begin(self: &Arc<Self>, context: &Arc<RequestContext>) -> RequestUnderWay {
+        let user_agent = user_agent(context);
+        let mut requests = self.requests.lock();
+        requests.under_way.insert(key(context), Arc::downgrade(context));
+        if !requests.user_agents.contains(user_agent) && requests.user_agents.len() < MOST_USER_AGENTS {
+            requests.user_agents.insert(user_agent.into());
+        }
+        drop(requests);
+        RequestUnderWay { traffic: self.clone(), context: context.clone() }
+    }
+
+    /// The requests under way: the user agent, the method and the path of each.
+    pub fn under_way(&self, limit: usize) -> Vec<String> {
+        let requests: Vec<_> =
+            self.requests.lock().under_way.values().filter_map(Weak::upgrade).take(limit).collect();
+        let mut lines: Vec<String> = requests.iter().map(|context| describe(context)).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    /// Whether a client was seen by the user agent of which a condition is true.
+    pub fn has_seen(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        self.requests.lock().user_agents.iter().any(|user_agent| is_wanted(user_agent))
+    }
+
+    /// The number of times that a client on a socket got events of a watch.
+    pub fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a client on a socket gets events.
+    pub fn deliver(&self) {
+        self.delivered.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts writes until the result is dropped.
+    pub fn observe(self: &Arc<Self>) -> Observation {
+        self.observers.fetch_add(1, Ordering::SeqCst);
+        Observation(self.clone())
+    }
+
+    fn count(&self, context: &RequestContext) {
+        let Some(request) = context.resource() else { return };
+        let subresource = Some(&*request.subresource).filter(|name| !name.is_empty());
+        let group = Some(&*request.group).filter(|group| !group.is_empty());
+        let resource = subresource
+            .map_or_else(|| request.resource.to_string(), |name| format!("{}/{name}", request.resource));
+        let resource = group.map_or_else(|| resource.clone(), |group| format!("{resource}.{group}"));
+        let writer = Writer { user_agent: user_agent(context).to_owned(), resource };
+        let mut writes = self.writes.lock();
+        if writes.len() < MOST_WRITERS || writes.contains_key(&writer) {
+            *writes.entry(writer).or_default() += 1;
+        }
+    }
+}
+
+impl RequestUnderWay {
+    /// Notes that the request succeeded.
+    pub(super) fn succeeded(&self) {
+        let is_write = self.context.resource().is_some_and(|request| request.verb.has_body());
+        if is_write && self.traffic.observers.load(Ordering::Relaxed) > 0 {
+            self.traffic.count(&self.context);
+        }
+    }
+}
+
+impl Observation {
+    /// The writes since the first observation that lasts, by writer, most first.
+    pub fn writes(&self) -> Vec<(Writer, u64)> {
+        let mut writes: Vec<_> = self.0.writes.lock().clone().into_iter().collect();
+        writes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        writes
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        if self.0.observers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.writes.lock().clear();
+        }
+    }
+}
+
+impl Drop for RequestUnderWay {
+    fn drop(&mut self) {
+        self.traffic.requests.lock().under_way.remove(&key(&self.context));
+    }
+}
+
+fn key(context: &Arc<RequestContext>) -> usize {
+    Arc::as_ptr(context).addr()
+}
+
+fn user_agent(context: &RequestContext) -> &str {
+    context.parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
+}
+
+fn describe(context: &RequestContext) -> String {
+    format!("{} {} by {:?}", context.parts.method, context.parts.uri.path(), user_agent(context))
+}

@@ -1,0 +1,215 @@
+//! Settling: after it nothing happens but by timers and clients; what keeps a control plane from it is named.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::json_client::JsonClient;
+use coracle_e2e::random::Rng;
+use coracle_e2e::webhook::WebhookServer;
+use coracle_e2e::{cluster, workloads};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+const SETTLE: &str = "/coracle/v1alpha1/settle";
+
+/// The revision at which a control plane has settled.
+async fn settle(client: &mut JsonClient) -> Result<u64> {
+    let settled = client.call("POST", SETTLE, Some(json!({"quietFor": "0s"}))).await?;
+    ensure!(settled["settled"] == true, "{settled}");
+    settled["resourceVersion"].as_str().context("a version")?.parse().context("a number")
+}
+
+/// Some writes of a client that make work for controllers.
+async fn write_something(client: &mut JsonClient, random: &mut Rng, round: usize) -> Result<()> {
+    let namespace = format!("n{round}");
+    client.create("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
+    let (apps, batch) = (|r: &str| workloads::apps(&namespace, r), |r: &str| workloads::batch(&namespace, r));
+    for _ in 0..3 {
+        let name = format!("w{}", random.below(1000));
+        // A name that is taken is a request like any other.
+        let (path, object) = match random.below(6) {
+            0 => (apps("deployments"), workloads::replicated(&name, 1 + random.below(4))),
+            1 => (batch("jobs"), workloads::job(&name, json!({}))),
+            2 => (apps("daemonsets"), workloads::daemon_set(&name)),
+            3 => (batch("cronjobs"), workloads::cron_job(&name, "* * * * *", json!({}))),
+            4 => {
+                let service = json!({"metadata": {"name": name}, "spec": {"selector": {"app": name},
+                                     "ports": [{"port": 80}], "type": "LoadBalancer"}});
+                (format!("/api/v1/namespaces/{namespace}/services"), service)
+            }
+            _ => {
+                let mut set = workloads::replicated(&name, 2);
+                set["spec"]["serviceName"] = json!("s");
+                set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {
+                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}]);
+                (apps("statefulsets"), set)
+            }
+        };
+        client.send("POST", &path, Some(object)).await?;
+    }
+    if round > 0 && random.below(2) == 0 {
+        client.send("DELETE", &format!("/api/v1/namespaces/n{}", round - 1), None).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_happens_after_it() -> Result<()> {
+    // The clock stands still, so that no timer fires in the meantime.
+    let cluster = cluster().flag("--clock", "manual").flag("--nodes", "3").start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let mut random = Rng(7);
+    for round in 0..12 {
+        write_something(&mut client, &mut random, round).await?;
+        let settled = settle(&mut client).await?;
+        sleep(Duration::from_millis(if round == 11 { 1000 } else { 150 })).await;
+        let later = settle(&mut client).await?;
+        ensure!(later == settled, "round {round}: something was written after {settled}: {later}");
+        client.call("POST", "/coracle/v1alpha1/clock", Some(json!({"advance": "20s"}))).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_waits_for_what_a_write_causes() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    settle(&mut client).await?;
+    let path = workloads::apps("default", "deployments");
+    client.create(&path, workloads::replicated("web", 5)).await?;
+    settle(&mut client).await?;
+    let deployment = client.get(&format!("{path}/web")).await?;
+    ensure!(deployment["status"]["readyReplicas"] == 5, "{deployment}");
+    let options = json!({"propagationPolicy": "Foreground"});
+    client.call("DELETE", &format!("{path}/web"), Some(options)).await?;
+    settle(&mut client).await?;
+    // Its containers take a moment to stop, which is a timer.
+    client.until_gone(&format!("{path}/web")).await?;
+    settle(&mut client).await?;
+    ensure!(client.list(&workloads::pods("default")).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_writes_all_the_time_is_named() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut writer = endpoint.connect().await?;
+    let writing = tokio::spawn(async move {
+        let headers = [("user-agent", Some("hot-loop/1")), ("content-type", Some("application/json"))];
+        for number in 0.. {
+            let map = json!({"metadata": {"name": format!("m{number}")}}).to_string();
+            let maps = "/api/v1/namespaces/default/configmaps";
+            if writer.call("POST", maps, &headers, Some(map.into())).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut client = JsonClient::new(&endpoint).await?;
+    let body = json!({"quietFor": "100ms", "timeout": "500ms"});
+    let (status, answer) = client.send("POST", SETTLE, Some(body)).await?;
+    writing.abort();
+    let message = answer["message"].as_str().unwrap_or_default();
+    ensure!(status == 504 && answer["reason"] == "Timeout", "{answer}");
+    ensure!(message.contains("\"hot-loop/1\" writes configmaps: "), "{message}");
+    ensure!(answer["details"]["causes"][0]["reason"] == "Writes", "{answer}");
+    settle(&mut client).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_that_hangs_is_named() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut client = JsonClient::new(&endpoint).await?;
+    // It accepts connections, and never says anything.
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    let certificate = WebhookServer::start(&["127.0.0.1"], std::sync::Arc::new(|_, _| json!({}))).await?;
+    let hook = json!({"metadata": {"name": "hangs"}, "webhooks": [{"name": "hangs.example.com",
+        "clientConfig": {"url": format!("https://{}/", silent.local_addr()?), "caBundle": certificate.ca_bundle},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+        "timeoutSeconds": 5, "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"}]});
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    client.create(hooks, hook).await?;
+    settle(&mut client).await?;
+    let mut other = JsonClient::new(&endpoint).await?;
+    let creating = tokio::spawn(async move {
+        other.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}})).await
+    });
+    let named = async {
+        loop {
+            let body = json!({"quietFor": "0s", "timeout": "100ms"});
+            let (status, answer) = client.send("POST", SETTLE, Some(body)).await?;
+            if status == 504 {
+                return anyhow::Ok(answer);
+            }
+        }
+    };
+    let answer = timeout(Duration::from_secs(10), named).await.context("it settles all the time")??;
+    let message = answer["message"].as_str().unwrap_or_default().to_owned();
+    ensure!(message.contains("POST /api/v1/namespaces/default/configmaps"), "{message}");
+    creating.await??;
+    settle(&mut client).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_waits_for_clients_by_their_user_agents() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut client = JsonClient::new(&endpoint).await?;
+    settle(&mut client).await?;
+    let body = json!({"userAgents": ["my-operator/*"], "timeout": "200ms", "quietFor": "0s"});
+    let (status, answer) = client.send("POST", SETTLE, Some(body.clone())).await?;
+    ensure!(status == 504 && answer.to_string().contains("my-operator/*"), "{answer}");
+    let mut operator = endpoint.connect().await?;
+    operator.call("GET", "/api/v1/nodes", &[("user-agent", Some("my-operator/v2"))], None).await?;
+    client.call("POST", SETTLE, Some(body)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    for (body, want) in [
+        (json!({"timeout": "soon"}), 422),
+        (json!({"timeout": "-1s"}), 422),
+        (json!({"timeout": "100000h"}), 422),
+        (json!({"quietFor": "1e9s"}), 422),
+        (json!({"quietfor": "1s"}), 400),
+        (json!({"userAgents": vec!["x"; 101]}), 422),
+        (json!([]), 400),
+        (json!({}), 200),
+    ] {
+        let (status, answer) = client.send("POST", SETTLE, Some(body.clone())).await?;
+        ensure!(status == want, "{body}: {status} {answer}");
+    }
+    let mut connection = cluster.endpoint().await?.connect().await?;
+    for (media_type, want) in [
+        ("application/x-www-form-urlencoded", 403),
+        ("text/plain", 403),
+        ("multipart/form-data; boundary=x", 403),
+        ("application/yaml", 415),
+        ("application/json; charset=utf-8", 200),
+    ] {
+        let headers = [("content-type", Some(media_type))];
+        let response = connection.call("POST", SETTLE, &headers, Some("{}".into())).await?;
+        ensure!(response.status == want, "{media_type}: {}", response.status);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn several_wait_at_a_time() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let waiting = (0..20).map(|_| async {
+        let mut client = JsonClient::new(&endpoint).await?;
+        client.call("POST", SETTLE, Some(json!({}))).await
+    });
+    let settled: Vec<Result<Value>> = futures::future::join_all(waiting).await;
+    ensure!(settled.iter().all(Result::is_ok), "{settled:?}");
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! The commands that use the endpoints for tests of a running control plane.
+
+pub mod clock;
+pub mod settle;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use coracle_testing_api::PREFIX;
+use http::{Method, Request, header};
+use kube::Client;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::kubeconfig_client::client;
+use crate::process::unreachable;
+
+/// The endpoints for tests of a control plane.
+struct Endpoints {
+    client: Client,
+    url: String,
+}
+
+impl Endpoints {
+    /// The endpoints of the control plane that a kubeconfig names; None for kubectl's.
+    ///
+    /// - `read_timeout`: the time for which the server may send nothing
+    ///
+    /// # Errors
+    /// The kubeconfig does not describe a client.
+    async fn new(kubeconfig: Option<&Path>, read_timeout: Duration) -> Result<Endpoints> {
+        let (client, url) = client(kubeconfig, read_timeout).await?;
+        Ok(Endpoints { client, url })
+    }
+
+    /// Reads from an endpoint.
+    ///
+    /// # Errors
+    /// The control plane cannot be reached, refuses or has no such endpoint.
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.send(Request::get(format!("{PREFIX}{path}")).body(Vec::new())?).await
+    }
+
+    /// Posts to an endpoint.
+    ///
+    /// # Errors
+    /// The control plane cannot be reached, refuses or has no such endpoint.
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        let request = Request::builder().method(Method::POST).uri(format!("{PREFIX}{path}"));
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        self.send(request.body(serde_json::to_vec(body)?)?).await
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T> {
+        match self.client.request::<T>(request).await {
+            Ok(answer) => Ok(answer),
+            Err(kube::Error::Api(status)) if status.code == 404 => bail!(
+                "{} has no such endpoint for tests: it is no Coracle, another version, or was started with --testing-api=false",
+                self.url
+            ),
+            Err(kube::Error::Api(status)) => bail!("{}", status.message),
+            Err(error) => Err(unreachable(&self.url, error)),
+        }
+    }
+}

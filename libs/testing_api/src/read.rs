@@ -1,0 +1,81 @@
+//! The bodies of requests, and the values in them.
+
+use std::time::Duration;
+
+use coracle_apimachinery::error::Status;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::serve::PathRequest;
+use http::header;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Reads the body of a request; an empty one is an empty object.
+///
+/// # Errors
+/// 403 for what a form of a web page can send, 415 for any other format than JSON, 400 for what is no such object.
+pub fn body<T: DeserializeOwned>(request: &PathRequest<'_>) -> Result<T> {
+    let media_type = request.parts.headers.get(header::CONTENT_TYPE);
+    let media_type = media_type.map_or("", |value| value.to_str().unwrap_or("?"));
+    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match &*media_type {
+        "application/json" => {}
+        "" if request.body.is_empty() => {}
+        "" | "text/plain" | "application/x-www-form-urlencoded" | "multipart/form-data" => {
+            let detail = "the body must be application/json, which no form of a web page sends".to_owned();
+            return Err(Error::Forbidden { resource: None, name: String::new(), detail, causes: Vec::new() });
+        }
+        other => {
+            return Err(Error::UnsupportedMediaType(format!("{other:?} is not application/json")));
+        }
+    }
+    let body: &[u8] = if request.body.is_empty() { b"{}" } else { request.body };
+    let body: serde_json::Result<serde_json::Map<String, Value>> = serde_json::from_slice(body);
+    let object = body.and_then(|members| serde_json::from_value(Value::Object(members)));
+    object.map_err(|error| Error::bad_request(format!("the body: {error}")))
+}
+
+/// A duration of a field, in Go's format.
+///
+/// # Errors
+/// 422 for what is none, is negative, or longer than `longest`.
+pub fn duration(field: &str, text: &str, longest: Duration) -> Result<Duration> {
+    let parsed = coracle_duration::parse(text).map_err(|error| invalid(field, &error.to_string()))?;
+    match Duration::try_from(parsed) {
+        Ok(duration) if duration <= longest => Ok(duration),
+        Ok(_) => Err(invalid(field, &format!("{text} is longer than {}", Text(longest)))),
+        Err(_) => Err(invalid(field, &format!("{text} is negative"))),
+    }
+}
+
+struct Text(Duration);
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&printed(self.0))
+    }
+}
+
+/// A duration in Go's format.
+pub fn printed(duration: Duration) -> String {
+    jiff::SignedDuration::try_from(duration).map_or_else(|_| "?".to_owned(), coracle_duration::print)
+}
+
+/// 422 for the value of a field.
+pub fn invalid(field: &str, detail: &str) -> Error {
+    failure(422, "Invalid", format!("{field}: {detail}"))
+}
+
+/// 409: the clock is not in a state for the request.
+pub fn conflict(message: &str) -> Error {
+    failure(409, "Conflict", message.to_owned())
+}
+
+fn failure(code: u16, reason: &'static str, message: String) -> Error {
+    Error::Status(Box::new(Status {
+        code,
+        reason: reason.into(),
+        message,
+        details: None,
+        continue_token: None,
+    }))
+}

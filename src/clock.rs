@@ -1,0 +1,62 @@
+//! The clock of a control plane.
+
+use std::time::Duration;
+
+use coracle_apimachinery::Error;
+use coracle_control_plane::Testing;
+
+use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus};
+
+/// The clock of a control plane, which a test moves on if it was started with [`Builder::clock`](crate::Builder::clock) and
+/// [`ClockMode::Manual`].
+#[derive(Clone)]
+pub struct ClockHandle(pub(crate) Testing);
+
+impl ClockHandle {
+    /// The mode, the time and the next timers, at most `limit`.
+    pub fn status(&self, limit: usize) -> ClockStatus {
+        self.0.clock_status(limit)
+    }
+
+    /// Moves the clock on, from timer to timer, and waits at each until the control plane has settled.
+    ///
+    /// # Errors
+    /// The clock is real, the control plane does not settle, or more timers fire than a million.
+    pub async fn advance(&self, by: Duration) -> Result<ClockMoved, Error> {
+        // The nanoseconds, as Go writes them.
+        let by = format!("{}ns", by.as_nanos());
+        self.move_on(&ClockRequest { advance: Some(by), ..ClockRequest::default() }).await
+    }
+
+    /// Moves the clock to the times at which the next timers fire, so many times.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub async fn next(&self, count: u64) -> Result<ClockMoved, Error> {
+        self.move_on(&ClockRequest { next: Some(count), ..ClockRequest::default() }).await
+    }
+
+    /// Moves the clock to a time, as RFC 3339, that is not earlier than its own.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance); the time is none, or earlier.
+    pub async fn set(&self, to: &str) -> Result<ClockMoved, Error> {
+        self.move_on(&ClockRequest { set: Some(to.to_owned()), ..ClockRequest::default() }).await
+    }
+
+    /// Lets the clock run by itself, from its time on.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub async fn resume(&self) -> Result<ClockMoved, Error> {
+        self.move_on(&ClockRequest { mode: Some(ClockMode::Real), ..ClockRequest::default() }).await
+    }
+
+    /// Moves the clock on in any of these ways.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance); the request is contradictory.
+    pub async fn move_on(&self, request: &ClockRequest) -> Result<ClockMoved, Error> {
+        self.0.move_clock(request).await
+    }
+}

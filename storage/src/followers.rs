@@ -1,0 +1,115 @@
+//! How far those have come who follow the events of a bucket.
+//!
+//! A watcher has handled what it has returned once it is asked for more. So it is known whether anybody has yet to handle an
+//! event, without any message to them or from them.
+
+use std::{
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, futures::Notified};
+
+use crate::Revision;
+
+/// The watchers that wait for events, and those that have yet to handle some.
+pub(crate) struct Followers {
+    followers: Mutex<Vec<Weak<Follower>>>,
+    /// Notified when one of them has handled what it had.
+    handled: Notify,
+    began: Instant,
+    /// The nanoseconds from the beginning to the last write.
+    published: AtomicU64,
+}
+
+/// A watcher that waits for events, or handles them.
+pub(crate) struct Follower {
+    bucket: Arc<str>,
+    handled: AtomicU64,
+    name: OnceLock<Arc<str>>,
+}
+
+/// A watcher that has yet to handle events.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unfollowed {
+    /// The bucket of the events.
+    pub bucket: Arc<str>,
+    /// The name of the watcher, if it has one.
+    pub name: Option<Arc<str>>,
+}
+
+impl Default for Followers {
+    fn default() -> Followers {
+        let followers = Mutex::default();
+        Followers { followers, handled: Notify::new(), began: Instant::now(), published: AtomicU64::new(0) }
+    }
+}
+
+impl Followers {
+    pub fn add(&self, bucket: &Arc<str>, handled: Revision, name: Option<Arc<str>>) -> Arc<Follower> {
+        let name = name.map_or_else(OnceLock::new, OnceLock::from);
+        let follower = Follower { bucket: bucket.clone(), handled: AtomicU64::new(handled.0), name };
+        let follower = Arc::new(follower);
+        let mut followers = self.followers.lock();
+        // The dead are removed whenever there is no room left, so that a new one costs little in the mean.
+        if followers.len() == followers.capacity() {
+            followers.retain(|follower| follower.strong_count() > 0);
+        }
+        followers.push(Arc::downgrade(&follower));
+        follower
+    }
+
+    /// Notes that a follower has handled the events up to a revision.
+    pub fn handle(&self, follower: &Follower, revision: Revision) {
+        follower.handled.store(revision.0, Ordering::SeqCst);
+        self.handled.notify_waiters();
+    }
+
+    /// Is notified when a follower has handled what it had.
+    pub fn handled(&self) -> Notified<'_> {
+        self.handled.notified()
+    }
+
+    /// Notes that something was written.
+    pub fn published(&self) {
+        let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.published.store(nanos, Ordering::SeqCst);
+    }
+
+    /// The time since the last write, or since the beginning.
+    pub fn since_published(&self) -> Duration {
+        let published = Duration::from_nanos(self.published.load(Ordering::SeqCst));
+        self.began.elapsed().saturating_sub(published)
+    }
+
+    /// Whether any of them has yet to handle events.
+    ///
+    /// - `has_events`: whether a bucket has events after a revision
+    pub fn has_unfollowed(&self, has_events: impl Fn(&str, Revision) -> bool) -> bool {
+        let followers = self.followers.lock();
+        followers
+            .iter()
+            .filter_map(Weak::upgrade)
+            .any(|follower| has_events(&follower.bucket, Revision(follower.handled.load(Ordering::SeqCst))))
+    }
+
+    /// Those that have yet to handle events.
+    ///
+    /// - `has_events`: whether a bucket has events after a revision
+    pub fn unfollowed(&self, has_events: impl Fn(&str, Revision) -> bool) -> Vec<Unfollowed> {
+        let followers = self.followers.lock();
+        let followers = followers.iter().filter_map(Weak::upgrade);
+        let behind = followers.filter(|follower| {
+            has_events(&follower.bucket, Revision(follower.handled.load(Ordering::SeqCst)))
+        });
+        let unfollowed = |follower: Arc<Follower>| Unfollowed {
+            bucket: follower.bucket.clone(),
+            name: follower.name.get().cloned(),
+        };
+        behind.map(unfollowed).collect()
+    }
+}
