@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
@@ -187,6 +188,24 @@ impl Cluster {
     /// A kube-rs client as the kubeconfig's user.
     pub async fn client(&self) -> Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)
+    }
+
+    /// Moves the manual clock of the control plane on, by a duration in Go's format.
+    ///
+    /// # Errors
+    /// The clock is real, or the control plane does not settle.
+    pub async fn advance(&self, by: &str) -> Result<()> {
+        let mut client = JsonClient::new(&self.endpoint().await?).await?;
+        client.call("POST", "/coracle/v1alpha1/clock", Some(json!({"advance": by}))).await.map(drop)
+    }
+
+    /// Waits until nothing is left to happen in the control plane.
+    ///
+    /// # Errors
+    /// It does not settle.
+    pub async fn settle(&self) -> Result<()> {
+        let mut client = JsonClient::new(&self.endpoint().await?).await?;
+        client.call("POST", "/coracle/v1alpha1/settle", Some(json!({"quietFor": "0s"}))).await.map(drop)
     }
 
     /// The standard error of the process so far.

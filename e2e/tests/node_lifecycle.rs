@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_e2e::cluster::Builder;
 use coracle_e2e::kubectl::{Scenario, run_scenario};
 use coracle_e2e::{Cluster, cluster};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -21,8 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// A silent node is noticed after fifty seconds.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 struct Setup {
     cluster: Cluster,
@@ -33,7 +33,11 @@ struct Setup {
 
 impl Setup {
     async fn start(nodes: &str) -> Result<Setup> {
-        let cluster = cluster().flag("--nodes", nodes).with_service_account().start().await?;
+        Setup::of(cluster().flag("--nodes", nodes)).await
+    }
+
+    async fn of(builder: Builder) -> Result<Setup> {
+        let cluster = builder.with_service_account().start().await?;
         let client = cluster.client().await?;
         let (pods, nodes) = (Api::default_namespaced(client.clone()), Api::all(client.clone()));
         Ok(Setup { cluster, client, pods, nodes })
@@ -120,7 +124,7 @@ async fn nodes_are_cordoned_drained_and_tainted() -> Result<()> {
 
 #[tokio::test]
 async fn a_silent_node_loses_its_pods_and_comes_back() -> Result<()> {
-    let setup = Setup::start("2").await?;
+    let setup = Setup::of(cluster().flag("--nodes", "2").flag("--clock", "manual")).await?;
     let on = |node: &str| json!({"nodeName": node});
     let tolerant = json!({"nodeName": "node-1", "tolerations": [{"operator": "Exists"}]});
     let short = json!({"nodeName": "node-1", "tolerations": [{
@@ -131,6 +135,8 @@ async fn a_silent_node_loses_its_pods_and_comes_back() -> Result<()> {
         until(setup.pods.clone(), name, is_ready).await?;
     }
     setup.set_silent("node-1", json!("true")).await?;
+    // A silent node is noticed after fifty seconds.
+    setup.cluster.advance("1m").await?;
     let unknown = |node: &Node| {
         has_taint(node, "node.kubernetes.io/unreachable", "NoSchedule")
             && has_taint(node, "node.kubernetes.io/unreachable", "NoExecute")
@@ -148,6 +154,7 @@ async fn a_silent_node_loses_its_pods_and_comes_back() -> Result<()> {
     let here = setup.pods.get("here").await?;
     ensure!(is_ready(&here), "pods of other nodes are left alone");
     setup.set_silent("node-1", Value::Null).await?;
+    setup.cluster.advance("10s").await?;
     until(setup.nodes.clone(), "node-1", |node| {
         !has_taint(node, "node.kubernetes.io/unreachable", "NoSchedule")
             && !has_taint(node, "node.kubernetes.io/unreachable", "NoExecute")
