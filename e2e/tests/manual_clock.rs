@@ -78,6 +78,39 @@ async fn a_silent_node_is_given_up_and_its_pods_are_replaced() -> Result<()> {
     Ok(())
 }
 
+/// Heartbeats that are passed over on a long way do not hide a node that has fallen silent, even just after one.
+#[tokio::test]
+async fn a_silent_node_is_found_on_a_long_way() -> Result<()> {
+    let (_cluster, mut client) = manual().await?;
+    for by in ["60s", "6s", "4500ms"] {
+        advance(&mut client, by).await?;
+    }
+    let silent = json!({"metadata": {"annotations": {"sim.coracle.dev/silent": "true"}}});
+    client.patch("/api/v1/nodes/node-1", silent).await?;
+    advance(&mut client, "30h").await?;
+    for (node, want) in [("node-0", "True"), ("node-1", "Unknown")] {
+        let node = client.get(&format!("/api/v1/nodes/{node}")).await?;
+        ensure!(condition(&node, "Ready") == Some(want), "{node}");
+    }
+    Ok(())
+}
+
+/// The rate at which the endpoints of a Service are written has no end where the clock stands still.
+#[tokio::test]
+async fn many_changes_of_a_service_settle() -> Result<()> {
+    let (cluster, mut client) = manual().await?;
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    client.create("/api/v1/namespaces/default/services", service).await?;
+    create_deployment(&mut client, 1).await?;
+    let deployment = format!("{}/web", workloads::apps("default", "deployments"));
+    for round in 0..40 {
+        client.patch(&deployment, json!({"spec": {"replicas": 1 + round % 2}})).await?;
+        cluster.settle().await?;
+    }
+    advance(&mut client, "1m").await.map(drop)
+}
+
 #[tokio::test]
 async fn deadlines_lifetimes_and_grace_periods_follow_it() -> Result<()> {
     let (_cluster, mut client) = manual().await?;
@@ -124,6 +157,8 @@ async fn it_goes_to_the_next_timers_and_runs_on() -> Result<()> {
     ensure!(timers.iter().any(|timer| timer["name"] == "client-timer" && timer["key"] == "mine"), "{listed}");
     let next = client.call("POST", CLOCK, Some(json!({"next": 1}))).await?;
     ensure!(now(&next) > now(&before), "{next}");
+    let none = client.call("POST", CLOCK, Some(json!({"next": 0}))).await?;
+    ensure!(now(&none) == now(&next), "{none}");
     // Two of them, one behind the other.
     let moved = client.call("POST", CLOCK, Some(json!({"next": 2}))).await?;
     ensure!(now(&moved) > now(&next), "{moved}");
@@ -182,8 +217,10 @@ async fn what_is_impossible_is_refused() -> Result<()> {
         status == 409 && answer["message"].as_str().is_some_and(|m| m.contains("timers, most of")),
         "{answer}"
     );
-    let (status, _) = client.send("POST", &format!("{CLOCK}/timers"), Some(json!({"at": "x"}))).await?;
-    ensure!(status == 422, "{status}");
+    for timer in [json!({"at": "x"}), json!({"at": "2090-01-01T00:00:00Z", "name": "x".repeat(257)})] {
+        let (status, answer) = client.send("POST", &format!("{CLOCK}/timers"), Some(timer)).await?;
+        ensure!(status == 422, "{status} {answer}");
+    }
 
     let real = cluster().start().await?;
     let mut client = JsonClient::new(&real.endpoint().await?).await?;

@@ -1,4 +1,4 @@
-//! How far those have come who follow the events of a bucket.
+//! The watchers that wait for events of a bucket, and the events that they have yet to handle.
 //!
 //! A watcher has handled what it has returned once it is asked for more. So it is known whether anybody has yet to handle an
 //! event, without any message to them or from them.
@@ -6,24 +6,34 @@
 use std::{
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, futures::Notified};
+use tokio::sync::Notify;
 
 use crate::Revision;
 
 /// The watchers that wait for events, and those that have yet to handle some.
 pub(crate) struct Followers {
     followers: Mutex<Vec<Weak<Follower>>>,
-    /// Notified when one of them has handled what it had.
+    /// Notified when one of them has handled what it had, if anybody observes that.
     handled: Notify,
+    observers: AtomicUsize,
     began: Instant,
     /// The nanoseconds from the beginning to the last write.
     published: AtomicU64,
+}
+
+/// Ends an observation when it is dropped.
+struct Observation<'a>(&'a AtomicUsize);
+
+impl Drop for Observation<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A watcher that waits for events, or handles them.
@@ -45,7 +55,13 @@ pub struct Unfollowed {
 impl Default for Followers {
     fn default() -> Followers {
         let followers = Mutex::default();
-        Followers { followers, handled: Notify::new(), began: Instant::now(), published: AtomicU64::new(0) }
+        Followers {
+            followers,
+            handled: Notify::new(),
+            observers: AtomicUsize::new(0),
+            began: Instant::now(),
+            published: AtomicU64::new(0),
+        }
     }
 }
 
@@ -66,12 +82,16 @@ impl Followers {
     /// Notes that a follower has handled the events up to a revision.
     pub fn handle(&self, follower: &Follower, revision: Revision) {
         follower.handled.store(revision.0, Ordering::SeqCst);
-        self.handled.notify_waiters();
+        if self.observers.load(Ordering::SeqCst) > 0 {
+            self.handled.notify_waiters();
+        }
     }
 
-    /// Is notified when a follower has handled what it had.
-    pub fn handled(&self) -> Notified<'_> {
-        self.handled.notified()
+    /// Waits until a follower has handled what it had.
+    pub async fn handled(&self) {
+        self.observers.fetch_add(1, Ordering::SeqCst);
+        let _observation = Observation(&self.observers);
+        self.handled.notified().await;
     }
 
     /// Notes that something was written.
@@ -97,7 +117,7 @@ impl Followers {
             .any(|follower| has_events(&follower.bucket, Revision(follower.handled.load(Ordering::SeqCst))))
     }
 
-    /// Those that have yet to handle events.
+    /// The watchers that have yet to handle events.
     ///
     /// - `has_events`: whether a bucket has events after a revision
     pub fn unfollowed(&self, has_events: impl Fn(&str, Revision) -> bool) -> Vec<Unfollowed> {

@@ -24,7 +24,7 @@ pub(crate) struct Shared<I: Index> {
     wakers: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
     /// States rebuilt lately: clients page through one revision while others write.
     rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
-    /// How far those have come who follow the events of a bucket.
+    /// The watchers that wait for events.
     pub followers: Followers,
     failure: OnceLock<Arc<LogError>>,
     /// Changes when there is a failure.

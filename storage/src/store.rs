@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, futures::Notified, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::Instant,
 };
 
@@ -147,9 +147,9 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().has_events_outside(bucket, after)
     }
 
-    /// Is notified when a watcher has handled the events that it had.
-    pub fn followed(&self) -> Notified<'_> {
-        self.0.shared.followers.handled()
+    /// Waits until a watcher has handled the events that it had. One that does so before this is polled is not waited for.
+    pub async fn followed(&self) {
+        self.0.shared.followers.handled().await;
     }
 
     /// The time since the last write.

@@ -31,7 +31,7 @@ pub struct Watcher<I: Index> {
     waker: watch::Sender<()>,
     woken: watch::Receiver<()>,
     name: Option<Arc<str>>,
-    /// What shows how far it has come, from the first time on that it waited for events.
+    /// Shows which events it has handled, from the first time on that it waited for some.
     follower: Option<Arc<Follower>>,
 }
 
@@ -49,7 +49,7 @@ impl<I: Index> Watcher<I> {
     /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The
     /// events of a transaction are never in two batches, however many they are.
     ///
-    /// What was returned before counts as handled: see [`Store::unfollowed`](crate::Store::unfollowed).
+    /// The events that were returned before count as handled: see [`Store::unfollowed`](crate::Store::unfollowed).
     ///
     /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for
     /// ever.

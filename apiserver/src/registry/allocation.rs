@@ -115,10 +115,10 @@ impl Registry {
             return self.commit(writes).await;
         };
         let _timer = measure(Phase::Store);
-        let store = self.store.clone();
+        let (store, work) = (self.store.clone(), self.clock.activity().begin());
         let commit = tokio::spawn(async move {
             let commit = store.commit(writes).await;
-            drop(reservation);
+            drop((reservation, work));
             commit
         });
         commit.await.map_err(|error| Error::Internal(error.to_string()))?.map_err(store_failed)

@@ -28,7 +28,7 @@ pub struct Traffic {
 #[derive(Default)]
 struct Requests {
     under_way: HashMap<usize, Weak<RequestContext>>,
-    /// The user agents that were seen.
+    /// The user agents of requests that succeeded.
     user_agents: HashSet<Box<str>>,
 }
 
@@ -48,19 +48,14 @@ pub struct Observation(Arc<Traffic>);
 pub struct RequestUnderWay {
     traffic: Arc<Traffic>,
     context: Arc<RequestContext>,
+    has_succeeded: bool,
 }
 
 impl Traffic {
     /// Lists a request until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>, context: &Arc<RequestContext>) -> RequestUnderWay {
-        let user_agent = user_agent(context);
-        let mut requests = self.requests.lock();
-        requests.under_way.insert(key(context), Arc::downgrade(context));
-        if !requests.user_agents.contains(user_agent) && requests.user_agents.len() < MOST_USER_AGENTS {
-            requests.user_agents.insert(user_agent.into());
-        }
-        drop(requests);
-        RequestUnderWay { traffic: self.clone(), context: context.clone() }
+        self.requests.lock().under_way.insert(key(context), Arc::downgrade(context));
+        RequestUnderWay { traffic: self.clone(), context: context.clone(), has_succeeded: false }
     }
 
     /// The requests under way: the user agent, the method and the path of each.
@@ -110,7 +105,8 @@ impl Traffic {
 
 impl RequestUnderWay {
     /// Notes that the request succeeded.
-    pub(super) fn succeeded(&self) {
+    pub(super) fn succeeded(&mut self) {
+        self.has_succeeded = true;
         let is_write = self.context.resource().is_some_and(|request| request.verb.has_body());
         if is_write && self.traffic.observers.load(Ordering::Relaxed) > 0 {
             self.traffic.count(&self.context);
@@ -137,7 +133,15 @@ impl Drop for Observation {
 
 impl Drop for RequestUnderWay {
     fn drop(&mut self) {
-        self.traffic.requests.lock().under_way.remove(&key(&self.context));
+        let mut requests = self.traffic.requests.lock();
+        requests.under_way.remove(&key(&self.context));
+        let user_agent = user_agent(&self.context);
+        if self.has_succeeded
+            && !requests.user_agents.contains(user_agent)
+            && requests.user_agents.len() < MOST_USER_AGENTS
+        {
+            requests.user_agents.insert(user_agent.into());
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::cache::{self, Cache, Cached, Decode, Indexer, ListScope};
+use super::demand::Demand;
 use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
@@ -116,6 +117,31 @@ impl<S> Context<S> {
         let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
         self.needed.lock().push(indexer.clone());
         Arc::new(Cache::of(indexer))
+    }
+
+    /// The cache of a kind that is watched only while somebody demands it, for controllers that wait for objects now and then: a watch
+    /// of all that is written is not for free. Nobody waits until it is synced. It keeps what it held when it was watched last.
+    pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
+        let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
+        let (demand, mut demanded) = Demand::new();
+        let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
+        let resource = ApiResource::erase::<K>(&());
+        let (name, supervisor) = (format!("cache of {} on demand", resource.plural), self.supervisor());
+        let keeping_fresh = async move {
+            // It ends with the last one who may demand it.
+            while demanded.wait_for(|is_demanded| *is_demanded).await.is_ok() {
+                let start = || {
+                    let watched = (resource.clone(), ListScope::default());
+                    cache::run(watching.clone(), client.clone(), watched, clock.clone(), cache::decode::<K>)
+                };
+                tokio::select! {
+                    () = supervisor.run(&name, start) => {}
+                    _ = demanded.wait_for(|is_demanded| !*is_demanded) => {}
+                }
+            }
+        };
+        self.caches.lock().tasks.spawn(keeping_fresh);
+        (Arc::new(Cache::of(indexer)), demand)
     }
 
     /// What a cache holds.

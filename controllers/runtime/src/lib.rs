@@ -20,6 +20,7 @@ pub mod cache;
 mod context;
 mod controller;
 pub mod controller_ref;
+mod demand;
 mod descriptor;
 pub mod discovery;
 mod error;
@@ -38,6 +39,7 @@ pub mod timers;
 
 pub use context::Context;
 pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};
+pub use demand::Demand;
 pub use descriptor::{ControllerDescriptor, Initialize, run_selected, start_part};
 pub use error::Error;
 pub use reconcile_context::ReconcileContext;

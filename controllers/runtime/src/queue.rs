@@ -32,8 +32,11 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 pub const FIRST_RETRY: Duration = Duration::from_millis(5);
 /// client-go's default: how long a retry waits at most.
 pub const LONGEST_RETRY: Duration = Duration::from_secs(1000);
-/// The number of retries in a row that have the timer [`RETRY`].
+/// The number of retries in a row that have the timer [`RETRY`], and their longest delay.
 const FIRST_RETRIES: u32 = 5;
+const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The delay of a pause of the implementation where the clock stands still, at most.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -139,10 +142,16 @@ impl<K: Key> Queue<K> {
 
     /// Adds the key later; of several times the earliest counts.
     pub fn add_after(&self, key: K, Delay { delay, timer }: Delay) {
-        if delay.is_zero() || self.0.clock.skips(timer) {
+        if delay.is_zero() {
             return self.add(key);
         }
         let mut state = self.state();
+        if self.0.clock.skips(timer) {
+            // A moment of the machine's time, in which watches report what others wrote.
+            state.resting.entry(key.clone()).or_insert_with(|| time::Instant::now() + delay.min(MOMENT));
+            self.enter(&mut state, key);
+            return self.0.changed.notify_one();
+        }
         let at = self.0.clock.after(delay);
         if let Some(place) = state.due.get(&key).copied() {
             if place.0 <= at {
@@ -170,8 +179,10 @@ impl<K: Key> Queue<K> {
         };
         self.0.metrics.retries.inc();
         let delay = self.0.first_retry.saturating_mul(1 << (failures - 1).min(20));
-        let timer = if failures <= FIRST_RETRIES { &RETRY } else { &RETRY_BACKOFF };
-        self.add_after(key, timer.after(delay.min(self.0.longest_retry)));
+        let delay = delay.min(self.0.longest_retry);
+        let is_first = failures <= FIRST_RETRIES && delay <= LONGEST_FIRST_RETRY;
+        let timer = if is_first { &RETRY } else { &RETRY_BACKOFF };
+        self.add_after(key, timer.after(delay));
     }
 
     /// Whether a key waits, or came up again while it is worked on.
@@ -195,10 +206,13 @@ impl<K: Key> Queue<K> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
+            let is_held = self.0.clock.holds();
             let (next_time, rested) = {
                 let mut state = self.state();
                 self.end_rests(&mut state);
-                self.enter_due(&mut state);
+                if !is_held {
+                    self.enter_due(&mut state);
+                }
                 drop(due.take());
                 if let Some(key) = self.take(&mut state) {
                     if !state.waiting.is_empty() {
@@ -207,11 +221,12 @@ impl<K: Key> Queue<K> {
                     return key;
                 }
                 let next_time = state.later.first_key_value().map(|((at, _), _)| *at);
-                (next_time, state.resting.values().min().copied())
+                (next_time.filter(|_| !is_held), state.resting.values().min().copied())
             };
             // The keys that are due have entered before this work ends.
             due = tokio::select! {
                 () = changed => None,
+                () = self.0.clock.released(), if is_held => None,
                 due = OptionFuture::from(next_time.map(|at| self.0.clock.until_next_of_source(at))), if next_time.is_some() => due,
                 Some(()) = OptionFuture::from(rested.map(|at| time::sleep_until(at))) => None,
             };
@@ -233,7 +248,7 @@ impl<K: Key> Queue<K> {
             state.resting.insert(key.clone(), time::Instant::now() + rest);
             // Whoever waits for the next time may have to wait for this one.
             self.0.changed.notify_one();
-        } else if state.dirty.contains_key(key) {
+        } else if state.dirty.contains_key(key) && !state.resting.contains_key(key) {
             state.waiting.push_back(key.clone());
             self.0.changed.notify_one();
         }
@@ -243,9 +258,10 @@ impl<K: Key> Queue<K> {
 
     fn end_rests(&self, state: &mut State<K>) {
         let now = time::Instant::now();
-        let State { resting, waiting, dirty, .. } = state;
+        let State { resting, waiting, dirty, working, .. } = state;
         let rested = resting.extract_if(|_, until| *until <= now).map(|(key, _)| key);
-        waiting.extend(rested.filter(|key| dirty.contains_key(key)));
+        // One that is worked on comes back when its worker is done.
+        waiting.extend(rested.filter(|key| dirty.contains_key(key) && !working.contains_key(key)));
     }
 
     fn enter(&self, state: &mut State<K>, key: K) {

@@ -6,7 +6,7 @@ coracle_clock::timers! {
     /// The retry of a key after further errors in a row.
     pub RETRY_BACKOFF = semantic("retry-backoff");
     /// The restart of a controller, or of a task that controllers rely on, after a panic.
-    pub RESTART = pacing("restart");
+    pub RESTART = upkeep("restart");
     /// The relist of a resource of which an object could not be read.
     pub RELIST = upkeep("relist");
     /// The retry of an Event that could not be sent to the server.

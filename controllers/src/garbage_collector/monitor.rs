@@ -35,7 +35,7 @@ pub enum MonitorEvent {
 /// An event on its way to the graph, which is work until the graph has it.
 pub type Reported = (MonitorEvent, Work);
 
-/// Where events are reported to.
+/// The receiver of the events of monitors, the graph.
 #[derive(Clone)]
 pub struct Reports {
     events: mpsc::UnboundedSender<Reported>,

@@ -45,8 +45,6 @@ use crate::timers::{NODE_CHANGE, NODE_GRACE_PERIOD, NODE_MONITOR};
 const LEASES: &str = "kube-node-lease";
 /// kube-controller-manager's `--node-monitor-period`.
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
-/// The longest time without a check after which nodes that are silent are blamed for it.
-const LONGEST_GAP: Duration = Duration::from_secs(75);
 /// The shortest wait for the end of a grace period: a node that cannot be written is checked again in time.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -70,8 +68,6 @@ struct State {
     /// Nodes some pods of which could not be marked yet.
     unmarked: BTreeSet<String>,
     zones: Zones,
-    /// The time of the last check of all nodes.
-    checked: Option<Timestamp>,
 }
 
 /// What is reconciled.

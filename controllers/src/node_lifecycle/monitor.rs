@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::NamespacedName;
@@ -18,7 +17,7 @@ use serde_json::json;
 use super::health::NodeHealth;
 use super::taints::{self, evicting_taints};
 use super::zones::{Disruption, zone_of};
-use super::{LEASES, LONGEST_GAP, NodeLifecycleController};
+use super::{LEASES, NodeLifecycleController};
 
 /// How many nodes are checked at the same time.
 const CONCURRENT_CHECKS: usize = 8;
@@ -27,7 +26,6 @@ impl NodeLifecycleController {
     /// Checks all nodes.
     pub(super) async fn monitor(&self, ctx: &ReconcileContext) -> Result<(), Error> {
         let nodes = self.nodes.all();
-        self.excuse_after_a_gap();
         for node in self.register(&nodes) {
             self.change(&node, taints::make_reachable, ctx).await?;
         }
@@ -55,18 +53,6 @@ impl NodeLifecycleController {
             self.queue.get().into_iter().for_each(|queue| queue.add(super::Key::Evictions));
         }
         Ok(())
-    }
-
-    /// Gives all nodes another chance if they were not checked for so long that each would seem silent: this process was suspended,
-    /// or its clock was moved on. A new process does not know better either.
-    fn excuse_after_a_gap(&self) {
-        let now = self.clock.now();
-        let mut state = self.state();
-        let checked = state.checked.replace(now);
-        let gap = checked.map(|checked| Duration::try_from(now.duration_since(checked)).unwrap_or_default());
-        if gap.is_some_and(|gap| gap > LONGEST_GAP) {
-            state.health.values_mut().for_each(|health| health.probe = now);
-        }
     }
 
     /// Records which nodes were added and deleted since the last time, and returns the former.

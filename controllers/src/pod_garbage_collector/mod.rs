@@ -88,7 +88,10 @@ impl Controller for PodGarbageCollector {
                 Some(node) => nodes.get(&NamespacedName::new("", node)).is_none(),
                 None => pod.metadata.deletion_timestamp.is_some(),
             };
-            if change.new.as_ref().is_some_and(has_lost_its_node) {
+            let concerns = change.changed(|pod| {
+                (pods::node(pod).map(str::to_owned), pod.metadata.deletion_timestamp.is_some())
+            });
+            if concerns && change.new.as_ref().is_some_and(has_lost_its_node) {
                 queue.add_after(ALL, LEFT_OVER_PODS.after(PERIOD));
             }
         });

@@ -11,6 +11,8 @@ use coracle_controller_runtime::cache::NamespacedName;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::timers::ENDPOINTS_RATE;
+
 /// So many writes of one Service are made at once ...
 const BURST: f64 = 30.0;
 /// ... and so many a second then.
@@ -35,6 +37,10 @@ impl Pace {
 
     /// How long a Service has to wait until its endpoints may be written. None: they may be now.
     pub fn delay(&self, service: &NamespacedName) -> Option<Duration> {
+        // While the clock stands still no token comes, and no wait would end.
+        if self.clock.skips(&ENDPOINTS_RATE) {
+            return None;
+        }
         let mut buckets = self.buckets.lock();
         let bucket = buckets.get_mut(service)?;
         bucket.refill(self.clock.now());

@@ -252,7 +252,8 @@ impl PodBehavior {
         let unclear = match (role, self.profile) {
             // They are waited for, and there is nothing to wait for.
             (Role::Init, _) => Unclear::Takes(Duration::ZERO),
-            // Somebody has a shell in an ephemeral one, or would have.
+            // Somebody has a shell in an ephemeral one, or would have, unless its command says that it is something else.
+            (Role::Ephemeral, Profile::Realistic) if has_other_command(container) => Unclear::Takes(MOMENT),
             (Role::Sidecar | Role::Ephemeral, _) | (Role::Main, Profile::Inert) => Unclear::RunsOn,
             (Role::Main, Profile::Realistic) if restarts_after(pod, container, 0) => Unclear::RunsOn,
             (Role::Main, Profile::Realistic) => Unclear::Takes(MOMENT),
@@ -281,16 +282,23 @@ fn arguments(container: &Container, environment: &Environment) -> Option<Vec<Str
         left = left.checked_sub(word.len() + 1)?;
         arguments.push(word);
     }
-    if arguments.is_empty() && is_pause(container.image.as_deref().unwrap_or_default()) {
+    if arguments.is_empty() && pauses(container.image.as_deref().unwrap_or_default()) {
         arguments.push("pause".to_owned());
     }
     Some(arguments)
 }
 
-/// Whether an image is Kubernetes' `pause`, of any registry and version.
-fn is_pause(image: &str) -> bool {
+/// Whether a container has a command that is no shell.
+fn has_other_command(container: &Container) -> bool {
+    let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    let words: Vec<String> = words.cloned().collect();
+    !words.is_empty() && !command::is_interactive_shell(&words)
+}
+
+/// Whether an image pauses without arguments: Kubernetes' `pause` and `agnhost`, of any registry and version.
+fn pauses(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
-    name.split(['@', ':']).next() == Some("pause")
+    matches!(name.split(['@', ':']).next(), Some("pause" | "agnhost"))
 }
 
 #[cfg(test)]

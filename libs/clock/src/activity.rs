@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -18,18 +18,29 @@ pub struct Activity(Arc<Counts>);
 struct Counts {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// The number of those who want to be notified.
+    observers: AtomicUsize,
     idle: Notify,
 }
 
 /// Work that is under way until this is dropped.
 #[must_use = "the work ends when this is dropped"]
-pub struct Work(Arc<Counts>);
+pub struct Work(Option<Arc<Counts>>);
+
+/// Has the end of all work be notified until this is dropped.
+pub struct Observation(Arc<Counts>);
 
 impl Activity {
     /// Begins work.
     pub fn begin(&self) -> Work {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
-        Work(self.0.clone())
+        Work(Some(self.0.clone()))
+    }
+
+    /// Has the end of all work be notified until the result is dropped.
+    pub fn observe(&self) -> Observation {
+        self.0.observers.fetch_add(1, Ordering::SeqCst);
+        Observation(self.0.clone())
     }
 
     /// Whether no work is under way.
@@ -42,7 +53,7 @@ impl Activity {
         self.0.begun.load(Ordering::SeqCst)
     }
 
-    /// Is notified each time that the last work under way has ended.
+    /// Is notified each time that the last work under way has ended, as long as there is an [`Observation`].
     pub fn idle(&self) -> Notified<'_> {
         self.0.idle.notified()
     }
@@ -56,12 +67,26 @@ impl Counts {
     }
 }
 
+impl Work {
+    /// Work that does not count.
+    pub(crate) fn uncounted() -> Work {
+        Work(None)
+    }
+}
+
 impl Drop for Work {
     fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::SeqCst);
-        if self.0.is_idle() {
-            self.0.idle.notify_waiters();
+        let Some(counts) = &self.0 else { return };
+        counts.ended.fetch_add(1, Ordering::SeqCst);
+        if counts.observers.load(Ordering::SeqCst) > 0 && counts.is_idle() {
+            counts.idle.notify_waiters();
         }
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.0.observers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -2,7 +2,9 @@
 #![expect(clippy::disallowed_methods, reason = "the one clock, which everything else reads the time from")]
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +38,10 @@ struct Advanced {
     position: Mutex<Position>,
     /// Whether timers of [`Class::Pacing`] wait for this time, too, as tests of them want it.
     has_pace: bool,
+    /// Whether sources hold back the timers that are due.
+    holds: AtomicBool,
+    /// Notified when they do so no longer.
+    released: Notify,
     /// Notified when a timer was added that may be the next one, and when the clock was resumed.
     changed: Notify,
 }
@@ -50,7 +56,7 @@ enum Position {
 }
 
 /// Pacing timers of a clock that stands still are this short, by the machine's time: no loop of them takes all of the processor.
-const SHORTEST_PACE: Duration = Duration::from_millis(1);
+const SHORTEST_PACE: Duration = Duration::from_millis(10);
 
 impl Clock {
     fn new(time: Time) -> Clock {
@@ -78,7 +84,8 @@ impl Clock {
 
     fn advanced(start: Timestamp, has_pace: bool) -> Clock {
         let position = Mutex::new(Position::At(start));
-        Clock::new(Time::Advanced(Advanced { start, position, has_pace, changed: Notify::new() }))
+        let (holds, released, changed) = (AtomicBool::new(false), Notify::new(), Notify::new());
+        Clock::new(Time::Advanced(Advanced { start, position, has_pace, holds, released, changed }))
     }
 
     /// The current time.
@@ -121,6 +128,27 @@ impl Clock {
         }
     }
 
+    /// Whether a [`Source`](crate::Source) holds back the timers that are due, since heartbeats come before them.
+    pub fn holds(&self) -> bool {
+        match &self.0.time {
+            Time::System(_) => false,
+            Time::Advanced(advanced) => advanced.holds.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Waits until [`holds`](Self::holds) is false.
+    pub async fn released(&self) {
+        let Time::Advanced(advanced) = &self.0.time else { return };
+        loop {
+            let mut released = pin!(advanced.released.notified());
+            released.as_mut().enable();
+            if !self.holds() {
+                return;
+            }
+            released.await;
+        }
+    }
+
     /// Waits until the clock shows `at`, which may be now.
     pub fn until(&self, timer: &'static Timer, at: Timestamp) -> Wait {
         self.wait(Some(timer), at, None)
@@ -152,17 +180,22 @@ impl Clock {
     /// - `delay`: the time left until `at`, where it is known
     fn wait(&self, timer: Option<&'static Timer>, at: Timestamp, delay: Option<Duration>) -> Wait {
         // A pause of the implementation is a part of the work that it is made in.
-        let pause = timer.filter(|timer| timer.class == Class::Pacing).map(|_| self.0.activity.begin());
+        let begun = timer.and_then(|timer| match timer.class {
+            Class::Pacing => Some(self.0.activity.begin()),
+            // Nobody waits for it.
+            Class::Upkeep => Some(Work::uncounted()),
+            _ => None,
+        });
         let is_upkeep = timer.is_some_and(|timer| timer.class == Class::Upkeep);
         let advanced = match &self.0.time {
             Time::System(_) => None,
             Time::Advanced(advanced) => Some(advanced),
         };
         match advanced {
-            Some(advanced) if advanced.has_pace || (pause.is_none() && !is_upkeep) => {
+            Some(advanced) if advanced.has_pace || begun.is_none() => {
                 let place = self.0.timers.insert(at, timer, || advanced.now());
                 advanced.changed.notify_one();
-                Wait::new(self.clone(), place, None, pause)
+                Wait::new(self.clone(), place, None, begun)
             }
             _ => {
                 let now = self.now();
@@ -170,7 +203,7 @@ impl Clock {
                 let delay = if advanced.is_some() && !is_upkeep { delay.min(SHORTEST_PACE) } else { delay };
                 let listed = timer.filter(|_| advanced.is_none());
                 let place = listed.and_then(|timer| self.0.timers.insert(at, Some(timer), || now));
-                Wait::new(self.clone(), place, Some(tokio::time::sleep(delay)), pause)
+                Wait::new(self.clone(), place, Some(tokio::time::sleep(delay)), begun)
             }
         }
     }
@@ -238,6 +271,19 @@ impl MockClock {
     }
 }
 
+/// Has sources hold back the timers that are due.
+#[must_use = "they hold them back as long as this lives"]
+pub struct Hold<'a>(&'a ManualClock);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if let Some(advanced) = self.0.advanced() {
+            advanced.holds.store(false, Ordering::SeqCst);
+            advanced.released.notify_waiters();
+        }
+    }
+}
+
 /// Advances the clock of a control plane.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Clock);
@@ -268,6 +314,12 @@ impl ManualClock {
     /// The same for heartbeats alone.
     pub fn fire_heartbeats(&self) -> Vec<&'static Timer> {
         self.0.fire(|class| class == Class::Heartbeat)
+    }
+
+    /// Has sources hold back what is due until the result is dropped, and fired after that.
+    pub fn hold(&self) -> Hold<'_> {
+        self.advanced().into_iter().for_each(|advanced| advanced.holds.store(true, Ordering::SeqCst));
+        Hold(self)
     }
 
     /// Lets the clock run from its time on, as fast as the machine's. What waits for it is woken as long as [`run`](Self::run) is

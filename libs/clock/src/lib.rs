@@ -19,8 +19,8 @@ mod timer;
 mod timers;
 mod wait;
 
-pub use activity::{Activity, Work};
-pub use clock::{Clock, ManualClock, MockClock};
+pub use activity::{Activity, Observation, Work};
+pub use clock::{Clock, Hold, ManualClock, MockClock};
 pub use timer::{Class, Delay, Timer};
 pub use timers::{Pending, Source, Timers, UnderWay};
 pub use wait::Wait;

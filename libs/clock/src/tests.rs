@@ -167,6 +167,7 @@ async fn pauses_are_work() {
 #[tokio::test]
 async fn whoever_waits_for_the_end_of_all_work_is_notified() {
     let activity = Activity::default();
+    let _observation = activity.observe();
     let (first, second) = (activity.begin(), activity.begin());
     let mut idle = pin!(activity.idle());
     idle.as_mut().enable();

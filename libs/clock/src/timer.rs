@@ -10,7 +10,7 @@ pub enum Class {
     Semantic,
     /// The pace of the implementation: batches of writes, first retries, rediscovery. No object says how long it takes.
     Pacing,
-    /// A deadline that heartbeats put off as long as they come. An advance stops at it only as long as it is not known that they do.
+    /// A deadline that heartbeats put off as long as they come. An advance stops at it until it is known that they do.
     Watchdog,
     /// Heartbeats. A clock that is advanced by an hour fires them once, not each time that they would have been due, and before
     /// anything else.

@@ -25,7 +25,7 @@ pub struct Pending {
 /// Work that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnderWay {
-    /// What does it, such as the queue of a controller.
+    /// The part of the control plane that does it, such as the queue of a controller.
     pub what: String,
     /// The object that it is about, such as `namespace/name`; empty if there is none.
     pub key: String,

@@ -19,13 +19,13 @@ pub struct Wait {
     place: Option<Place>,
     /// The timer of the machine's time; None for a clock that is advanced.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// The work that the wait is a part of.
-    pause: Option<Work>,
+    /// The work that has begun before the wait ends: that which it is a part of.
+    begun: Option<Work>,
 }
 
 impl Wait {
-    pub(crate) fn new(clock: Clock, place: Option<Place>, sleep: Option<Sleep>, pause: Option<Work>) -> Wait {
-        Wait { clock, place, sleep: sleep.map(Box::pin), pause }
+    pub(crate) fn new(clock: Clock, place: Option<Place>, sleep: Option<Sleep>, begun: Option<Work>) -> Wait {
+        Wait { clock, place, sleep: sleep.map(Box::pin), begun }
     }
 
     /// Lists the timer with a key, such as the `namespace/name` of the object that it is about.
@@ -48,7 +48,7 @@ impl Future for Wait {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Work> {
         let wait = self.get_mut();
-        let begun = match (&mut wait.sleep, wait.place) {
+        let fired = match (&mut wait.sleep, wait.place) {
             (Some(sleep), _) => {
                 ready!(sleep.as_mut().poll(context));
                 None
@@ -56,7 +56,7 @@ impl Future for Wait {
             (None, Some(place)) => ready!(wait.clock.timers().wake(place, context.waker())),
             (None, None) => None,
         };
-        let work = begun.or_else(|| wait.pause.take());
+        let work = fired.or_else(|| wait.begun.take());
         let work = work.unwrap_or_else(|| wait.clock.activity().begin());
         wait.end();
         Poll::Ready(work)

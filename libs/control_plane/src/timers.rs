@@ -28,7 +28,7 @@ fn the_reference_of_timers_is_up_to_date() {
          | heartbeat | a sign of life | lists it | fires once from one stop to the next, before all others |\n\
          | periodic | a check that repeats as long as the control plane runs | lists it | fires once from one stop to the next |\n\
          | pacing | the pace of the implementation | waits for it | fires at once, and moves no time |\n\
-         | upkeep | the upkeep of the implementation | lists it | follows the machine's time |\n"
+         | upkeep | the upkeep of the implementation | does not wait for it | follows the machine's time |\n"
         .to_owned();
     let mut names = BTreeSet::new();
     for (title, timers) in DECLARED {

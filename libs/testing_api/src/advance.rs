@@ -27,10 +27,11 @@ const LONGEST: Duration = Duration::from_secs(1000 * 366 * 24 * 3600);
 
 /// The bucket of the heartbeats of nodes.
 const HEARTBEATS: &str = "leases.coordination.k8s.io";
-/// From here on watchdogs are passed over on the way, if heartbeats are known to come: all nodes have another chance after such a gap.
-const FAR: SignedDuration = SignedDuration::from_secs(120);
+/// The longest time that heartbeats may fail to come. Once they have come for longer, and nothing else has happened, watchdogs are passed
+/// over on the way to the next timer.
+const LONGEST_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
-/// How to move a clock on: one of `advance`, `next`, `set` and `mode`.
+/// The way to move a clock on: one of `advance`, `next`, `set` and `mode`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClockRequest {
@@ -139,6 +140,9 @@ impl Testing {
             timers: request.max_timers.unwrap_or(MOST_TIMERS).min(MOST_TIMERS),
         };
         let _turn = self.0.turn.lock().await;
+        if manual.is_running() {
+            return Err(conflict("the clock was resumed, and goes by itself"));
+        }
         let now = self.0.clock.now();
         let end = match (&request.advance, request.next, &request.set, request.mode) {
             (Some(by), None, None, None) => {
@@ -170,44 +174,49 @@ impl Testing {
 
     async fn advance(&self, manual: &ManualClock, end: End, limits: &Limits) -> Result<Fired> {
         let (clock, mut fired) = (&self.0.clock, Fired::default());
+        // What another advance has left that was ended in the middle.
+        manual.fire();
         self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         let (mut stops, mut stops_at_a_time) = (0, 0);
-        let mut has_heartbeats = false;
+        let mut quiet_since = None;
         loop {
+            // Others have their turn, however little there is to do at a stop.
+            tokio::task::yield_now().await;
+            let now = clock.now();
             let next = clock.timers().first_due(|class| class == Class::Semantic);
-            let next = next.filter(|due| !matches!(end, End::At(end) if *due > end));
-            let goal = match (&end, next) {
-                (_, Some(next)) => Some(next),
-                (End::At(end), None) => Some(*end),
-                (End::After(_), None) => None,
+            let (goal, is_counted) = match (&end, next) {
+                (End::After(count), _) if stops >= *count => break,
+                (End::After(_), Some(next)) => (next, true),
+                // Without deadlines it goes to the next sign of life, or check.
+                (End::After(_), None) => match clock.timers().first_due(|_| true) {
+                    Some(next) => (next, true),
+                    None => break,
+                },
+                (End::At(end), Some(next)) if next <= *end => (next, true),
+                (End::At(end), _) if now < *end => (*end, false),
+                (End::At(_), _) => break,
             };
             let watchdog = clock.timers().first_due(|class| class == Class::Watchdog);
-            let watchdog = watchdog.filter(|due| goal.is_some_and(|goal| *due < goal));
-            let is_far = |goal: Timestamp| goal.duration_since(clock.now()) > FAR;
-            if let Some(watchdog) = watchdog.filter(|_| !(has_heartbeats && goal.is_some_and(is_far))) {
-                let before = self.0.store.revision();
-                self.stop_at(manual, watchdog, limits, &mut fired).await?;
-                has_heartbeats = !self.0.store.has_changed_outside(HEARTBEATS, before);
-                continue;
-            }
-            has_heartbeats = false;
-            let stop = match (&end, next) {
-                (End::After(count), _) if stops >= *count => break,
-                (End::After(_), None) => break,
-                (_, Some(next)) => next,
-                (End::At(end), None) if clock.now() < *end => *end,
-                (End::At(_), None) => break,
-            };
-            stops_at_a_time = if stop <= clock.now() { stops_at_a_time + 1 } else { 0 };
-            stops += 1;
+            // Whoever was silent already when heartbeats were first known to come has been found out after this time.
+            let is_quiet = quiet_since.is_some_and(|since| now.duration_since(since) > LONGEST_GRACE_PERIOD);
+            let watchdog = watchdog.filter(|due| *due < goal && !is_quiet);
+            let stop = watchdog.unwrap_or(goal);
+            stops_at_a_time = if stop <= now { stops_at_a_time + 1 } else { 0 };
             if fired.total >= limits.timers || stops_at_a_time > MOST_STOPS_AT_A_TIME {
-                let (count, now) = (fired.total, clock.now());
-                let names = fired.most();
+                let (count, names) = (fired.total, fired.most());
                 return Err(conflict(&format!(
                     "stopped at {now} after {count} timers, most of which are {names}"
                 )));
             }
+            let before = self.0.store.revision();
             self.stop_at(manual, stop, limits, &mut fired).await?;
+            quiet_since = match watchdog {
+                Some(_) if !self.0.store.has_changed_outside(HEARTBEATS, before) => {
+                    quiet_since.or(Some(stop))
+                }
+                _ => None,
+            };
+            stops += u64::from(watchdog.is_none() && is_counted);
         }
         Ok(fired)
     }
@@ -221,18 +230,22 @@ impl Testing {
         limits: &Limits,
         fired: &mut Fired,
     ) -> Result<()> {
+        let hold = manual.hold();
         manual.set(at.saturating_sub(SignedDuration::from_nanos(1)).unwrap_or(at));
         let heartbeats = manual.fire_heartbeats();
         if !heartbeats.is_empty() {
             fired.add(heartbeats);
             self.rest_within(limits.timeout, DueTimers::Ignored).await?;
         }
+        drop(hold);
+        let delivered = self.0.traffic.delivered();
         if self.fire(manual, fired) {
             self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         }
         manual.set(at);
-        let delivered = self.0.traffic.delivered();
-        self.0.moves.publish(at);
+        if self.0.moves.publish(at) {
+            self.0.traffic.deliver();
+        }
         self.fire(manual, fired);
         self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         // A client that got events may have something to do, of which nothing is known here.

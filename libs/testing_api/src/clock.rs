@@ -6,7 +6,8 @@ use coracle_clock::{Class, Pending};
 use futures::{Stream, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::Testing;
 use crate::read::{conflict, invalid};
@@ -18,6 +19,11 @@ pub(crate) const TIMERS: usize = 20;
 const MOST_TIMERS: usize = 1000;
 /// The most timers that clients can have set at a time.
 pub(crate) const MOST_CLIENT_TIMERS: usize = 10_000;
+
+/// The most times that wait for a client that watches the clock.
+const MOST_MOVES: usize = 1024;
+/// The longest name of a timer of a client, in bytes.
+const LONGEST_NAME: usize = 256;
 
 /// The mode of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,15 +92,16 @@ pub struct TimerSet {
 }
 
 /// The times that a clock comes to.
-pub(crate) struct Moves(watch::Sender<Timestamp>);
+pub(crate) struct Moves(broadcast::Sender<Timestamp>);
 
 impl Moves {
-    pub(crate) fn new(now: Timestamp) -> Moves {
-        Moves(watch::Sender::new(now))
+    pub(crate) fn new() -> Moves {
+        Moves(broadcast::Sender::new(MOST_MOVES))
     }
 
-    pub(crate) fn publish(&self, now: Timestamp) {
-        self.0.send_replace(now);
+    /// Returns whether anybody watches.
+    pub(crate) fn publish(&self, now: Timestamp) -> bool {
+        self.0.send(now).is_ok()
     }
 }
 
@@ -134,13 +141,18 @@ impl Testing {
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
         let moves = self.0.moves.0.subscribe();
         stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
-            if !is_first {
-                moves.changed().await.ok()?;
-            }
-            let now = *moves.borrow_and_update();
-            let now = if is_first { testing.0.clock.now() } else { now };
+            let now = match is_first {
+                true => testing.0.clock.now(),
+                false => loop {
+                    match moves.recv().await {
+                        Ok(now) => break now,
+                        // A client that reads too slowly misses times, and gets the later ones.
+                        Err(RecvError::Lagged(_)) => {}
+                        Err(RecvError::Closed) => return None,
+                    }
+                },
+            };
             let event = ClockEvent { mode: testing.mode(), now: now.to_string() };
-            testing.0.traffic.deliver();
             Some((event, (testing, moves, false)))
         })
     }
@@ -154,6 +166,12 @@ impl Testing {
             return Err(conflict("the clock is real: a client's own timers go by the same time"));
         }
         let at = time("at", &request.at)?;
+        if request.name.len() > LONGEST_NAME || request.name.chars().any(char::is_control) {
+            return Err(invalid(
+                "name",
+                &format!("it must be at most {LONGEST_NAME} bytes, without control characters"),
+            ));
+        }
         let Ok(permit) = self.0.client_timers.clone().try_acquire_owned() else {
             let message = format!("more than {MOST_CLIENT_TIMERS} timers of clients");
             return Err(Error::TooManyRequests { message, retry_after: 0, causes: Vec::new() });

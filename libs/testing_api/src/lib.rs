@@ -54,7 +54,7 @@ struct Inner {
     traffic: Arc<Traffic>,
     /// One advance at a time.
     turn: tokio::sync::Mutex<()>,
-    /// What clients may set.
+    /// The timers that clients may still set.
     client_timers: Arc<Semaphore>,
     moves: clock::Moves,
 }
@@ -62,7 +62,7 @@ struct Inner {
 impl Testing {
     /// The clock and the state of rest of a control plane.
     ///
-    /// - `manual`: what advances the clock; None if it is the machine's
+    /// - `manual`: the handle that advances the clock; None if it is the machine's
     /// - `traffic`: the requests under way
     pub fn new(
         clock: Clock,
@@ -70,7 +70,7 @@ impl Testing {
         store: Store<ObjectIndex>,
         traffic: Arc<Traffic>,
     ) -> Testing {
-        let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new(clock.now()));
+        let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(Semaphore::new(clock::MOST_CLIENT_TIMERS));
         Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves }))
     }

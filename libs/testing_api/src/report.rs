@@ -59,7 +59,7 @@ impl Testing {
             add(&mut causes, "WatchNotRead", format!("{name} has events that it has not taken"));
         }
         if causes.is_empty() {
-            add(&mut causes, "Unknown", "something began and ended all the time".to_owned());
+            add(&mut causes, "Unknown", "work without a name is under way, such as a watch with first events that its client has not read".to_owned());
         }
         let messages: Vec<&str> = causes.iter().map(|cause| &*cause.message).collect();
         let message = format!("not settled after {}: {}", printed(waited), messages.join("; "));

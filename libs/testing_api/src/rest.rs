@@ -31,10 +31,10 @@ impl Testing {
     /// Waits until the control plane is at rest and nothing was written for a time. Returns whether it has come to that.
     pub(crate) async fn rest(&self, quiet: Duration, timers: DueTimers, deadline: Instant) -> bool {
         let (activity, store) = (self.0.clock.activity(), &self.0.store);
+        let _observation = activity.observe();
         loop {
-            let (mut idle, mut followed) = (pin!(activity.idle()), pin!(store.followed()));
+            let mut idle = pin!(activity.idle());
             idle.as_mut().enable();
-            followed.as_mut().enable();
             let mut next_look = Instant::now() + INTERVAL;
             if self.is_at_rest(timers) {
                 let left = quiet.saturating_sub(store.since_write());
@@ -48,7 +48,7 @@ impl Testing {
             }
             tokio::select! {
                 () = idle => {}
-                () = followed => {}
+                () = store.followed() => {}
                 () = sleep_until(next_look.min(deadline)) => {}
             }
         }

@@ -27,7 +27,7 @@ const SIGHTING_INTERVAL: Duration = Duration::from_millis(2);
 /// The most user agents that can be waited for.
 const MOST_USER_AGENTS: usize = 100;
 
-/// What to wait for.
+/// The conditions of a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct SettleRequest {
@@ -83,6 +83,10 @@ impl Testing {
                 return Err(self.unsettled(began.elapsed(), &writes, &unseen));
             }
             sleep(SIGHTING_INTERVAL).await;
+        }
+        // What an advance has left that was ended in the middle.
+        if let (Some(manual), Ok(_turn)) = (&self.0.manual, self.0.turn.try_lock()) {
+            manual.fire();
         }
         if !self.rest(quiet_for, DueTimers::Awaited, deadline).await {
             return Err(self.unsettled(began.elapsed(), &writes, &[]));

@@ -16,6 +16,7 @@ use coracle_apimachinery::resource_info::Connection;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::{Registry, Target};
 use coracle_apiserver::serve::{Connected, ServeUpgraded};
+use coracle_behavior::command::is_interactive_shell;
 use coracle_behavior::{EXEC, Ending, Execution, Output, Profile};
 use coracle_clock::Clock;
 use coracle_storage::Revision;
@@ -27,7 +28,7 @@ use serde_json::Value;
 
 use super::behavior::behavior_of;
 use super::log::{self, LogOptions};
-use super::shell::{Shell, is_shell};
+use super::shell::Shell;
 use crate::forwarding::PAGE;
 use crate::timers::EXECUTED_COMMAND;
 
@@ -139,7 +140,7 @@ impl ContainerTarget<'_> {
             .find_map(|(_, spec)| (spec.name == self.container).then(|| spec.into_owned()))
             .unwrap_or_default();
         let execution = behavior.answer(&spec, &words).or_else(|| behavior.follow(&pod, &spec, &words, now));
-        if execution.is_none() && has_input && behavior.follows_commands() && is_shell(&words) {
+        if execution.is_none() && has_input && behavior.follows_commands() && is_interactive_shell(&words) {
             return Ok(Process::Shell(Box::new(Shell::new(pod, spec, behavior))));
         }
         let execution = execution.unwrap_or_else(|| not_simulated(&words));

@@ -14,10 +14,6 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::command::{NOT_FOUND, execute};
 use crate::forwarding::PAGE;
 
-/// The programs that are shells, if they have no arguments that name a script.
-const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
-/// The arguments that change nothing.
-const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
 /// The longest line that is read, in bytes.
 const LONGEST_LINE: usize = 1 << 10;
 /// The most lines of a shell.
@@ -62,13 +58,6 @@ struct Step {
     session: Session,
     /// Whether the shell ends with it.
     is_last: bool,
-}
-
-/// Whether a command starts a shell that reads its input.
-pub fn is_shell(command: &[String]) -> bool {
-    let Some((program, arguments)) = command.split_first() else { return false };
-    let name = program.rsplit('/').next().unwrap_or_default();
-    SHELLS.contains(&name) && arguments.iter().all(|argument| IDLE_ARGUMENTS.contains(&argument.as_str()))
 }
 
 impl Shell {
@@ -326,21 +315,6 @@ mod tests {
             ("exit", "", 0, 3, true),
         ] {
             assert_eq!(line(text), (want.to_owned(), after, code, is_last), "{text}");
-        }
-    }
-
-    #[test]
-    fn shells_are_those_without_a_script() {
-        for (command, want) in [
-            ("sh", true),
-            ("/bin/bash -i", true),
-            ("sh -c ls", false),
-            ("sh script", false),
-            ("zsh", false),
-            ("", false),
-        ] {
-            let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-            assert_eq!(is_shell(&command), want, "{command:?}");
         }
     }
 

@@ -24,7 +24,9 @@ async fn take_seat<S>(request: MeasuredRequest, inner: S) -> Result<Response<Bod
 where
     S: Service<MeasuredRequest, Response = Response<Body>, Error = RequestRefusal>,
 {
-    let _seat = match &request.flow {
+    // One that waits for the end of all others must not keep any of them waiting.
+    let flow = request.flow.as_ref().filter(|_| !request.context.is_extension());
+    let _seat = match flow {
         Some(flow) => {
             let _timer = request.context.latency.measure(Phase::Queue);
             Some(flow.admit(request.deadline.of_queue()).await?)

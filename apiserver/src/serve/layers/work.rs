@@ -31,7 +31,7 @@ impl<B> RequestFilter<ReceivedRequest<B>> for CountWork<'_> {
     }
 
     fn response(&self, state: Self::State, response: Response<Body>) -> Response<Body> {
-        if let Some((request, _work)) = state.filter(|_| response.status().is_success()) {
+        if let Some((mut request, _work)) = state.filter(|_| response.status().is_success()) {
             request.succeeded();
         }
         response

@@ -202,6 +202,7 @@ impl Controller for Kubelet {
         }
         let mut record = self.record(key, &pod).await;
         if is_finished(&pod) {
+            self.references.iter().for_each(|references| references.set_waiting(key, false));
             self.release(&record.uid);
             record.state = None;
             if waits_for_removal(&pod) && !record.is_deleted {
@@ -331,10 +332,15 @@ impl Kubelet {
     ) -> Result<Obstacles, Error> {
         let waits = record.state.as_ref().is_none_or(PodRuntimeState::has_waiting);
         let waits = waits && pod.metadata.deletion_timestamp.is_none() && references::has_any(pod);
-        let Some(references) = self.references.as_ref().filter(|_| waits) else {
+        let Some(references) = &self.references else { return Ok(Obstacles::default()) };
+        let key = NamespacedName::of(pod);
+        if !waits {
+            references.set_waiting(&key, false);
             return Ok(Obstacles::default());
-        };
+        }
         let (volumes, obstacles) = references.missing(pod, ctx).await?;
+        // An object that appears before the watch begins is in its first list.
+        references.set_waiting(&key, obstacles.volumes || !obstacles.configuration.is_empty());
         for problem in volumes {
             record.report_once(&problem, || recorder.warning(pod, "FailedMount", problem.clone()));
         }
@@ -358,6 +364,7 @@ impl Kubelet {
     }
 
     async fn forget(&self, key: &NamespacedName) {
+        self.references.iter().for_each(|references| references.set_waiting(key, false));
         let record = self.records().remove(key);
         if let Some(record) = record {
             self.release(&record.uid);

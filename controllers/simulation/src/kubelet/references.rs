@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, Cached, NamespacedName};
-use coracle_controller_runtime::{Error, ReconcileContext, Sources};
+use coracle_controller_runtime::{Demand, Error, ReconcileContext, Sources};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, KeyToPath, Pod, Secret, Volume};
 use kube::core::PartialObjectMeta;
 
@@ -33,10 +33,12 @@ pub struct Reference<'a> {
     is_optional: bool,
 }
 
-/// The objects that pods refer to. Of what they contain nothing is kept: a kubelet reads it when it needs it.
+/// The objects that pods refer to. Of what they contain nothing is kept: a kubelet reads it when it needs it, and watches only while a
+/// pod waits for any of them.
 pub struct References {
     config_maps: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
+    demands: [Demand; 2],
 }
 
 /// The keys of objects of a namespace; None for those that do not exist.
@@ -52,7 +54,14 @@ pub struct Keys {
 
 impl References {
     pub fn new(context: &Context) -> References {
-        References { config_maps: context.cache(), secrets: context.cache() }
+        let (config_maps, config_map_demand) = context.cache_on_demand();
+        let (secrets, secret_demand) = context.cache_on_demand();
+        References { config_maps, secrets, demands: [config_map_demand, secret_demand] }
+    }
+
+    /// Notes whether a pod waits for objects.
+    pub fn set_waiting(&self, pod: &NamespacedName, waits: bool) {
+        self.demands.iter().for_each(|demand| demand.set(pod, waits));
     }
 
     /// Reconciles pods that are pending when an object appears or changes that they refer to.

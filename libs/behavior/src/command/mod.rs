@@ -3,6 +3,7 @@
 //! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of sequences and loops of these. Nothing
 //! is executed. Of any other command nothing is known but the time that [`Unclear`] allows for it.
 
+mod interactive;
 mod programs;
 mod shell;
 mod syntax;
@@ -15,6 +16,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::environment::Environment;
 use shell::{Shell, Stop, Text};
+
+pub use interactive::is_interactive_shell;
 
 /// The longest script that is read, in bytes.
 pub(crate) const LONGEST_SCRIPT: usize = 64 << 10;

@@ -123,6 +123,12 @@ fn containers_end_by_their_policy_and_their_command() {
             json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]}),
             None,
         ),
+        (
+            "agnhost",
+            &[],
+            json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.k8s.io/e2e-test-images/agnhost:2.57"}]}),
+            None,
+        ),
         ("never", &[("sim.coracle.dev/exit-after", "never")], json!({"restartPolicy": "Never"}), None),
         (
             "another code",

@@ -1,0 +1,58 @@
+//! Commands that start a shell which reads its input.
+
+/// The programs that are shells, if they have no arguments that name a script.
+const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
+/// The arguments that change nothing.
+const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
+/// The longest script that is looked at, in bytes.
+const LONGEST_SCRIPT: usize = 1 << 10;
+
+/// Whether a command starts a shell that reads its input: the program itself, or a script that looks for one, as k9s has it:
+/// `sh -c "command -v bash >/dev/null && exec bash || exec sh"`.
+pub fn is_interactive_shell(command: &[String]) -> bool {
+    let Some((_, arguments)) = command.split_first().filter(|(program, _)| is_shell(program)) else {
+        return false;
+    };
+    match arguments {
+        [option, script] if option == "-c" => script.len() <= LONGEST_SCRIPT && ends_in_shell(script),
+        arguments => arguments.iter().all(|argument| IDLE_ARGUMENTS.contains(&argument.as_str())),
+    }
+}
+
+fn is_shell(program: &str) -> bool {
+    SHELLS.contains(&program.rsplit('/').next().unwrap_or_default())
+}
+
+/// Whether the last command of a script is a shell.
+fn ends_in_shell(script: &str) -> bool {
+    let script = script.trim_end_matches([')', ';', ' ', '\n']);
+    let last = script.rsplit(['|', '&', ';', '(', '\n']).next().unwrap_or_default();
+    let mut words = last.split_whitespace().skip_while(|word| *word == "exec");
+    words.next().is_some_and(is_shell) && words.all(|word| IDLE_ARGUMENTS.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shells_are_those_without_a_script_and_scripts_that_end_in_one() {
+        for (command, want) in [
+            (&["sh"][..], true),
+            (&["/bin/bash", "-i"], true),
+            (&["sh", "-c", "ls"], false),
+            (&["sh", "script"], false),
+            (&["zsh"], false),
+            (&[], false),
+            (&["sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"], true),
+            (&["sh", "-c", "clear; (bash || ash || sh)"], true),
+            (&["sh", "-c", "TERM=xterm; export TERM; exec /bin/bash -l"], true),
+            (&["sh", "-c", "echo sh"], false),
+            (&["sh", "-c", "sh -c ls"], false),
+            (&["sh", "-c", ""], false),
+        ] {
+            let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(is_interactive_shell(&command), want, "{command:?}");
+        }
+    }
+}
