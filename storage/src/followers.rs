@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -40,7 +40,7 @@ impl Drop for Observation<'_> {
 pub(crate) struct Follower {
     bucket: Arc<str>,
     handled: AtomicU64,
-    name: OnceLock<Arc<str>>,
+    name: Option<Arc<str>>,
 }
 
 /// A watcher that has yet to handle events.
@@ -67,7 +67,6 @@ impl Default for Followers {
 
 impl Followers {
     pub fn add(&self, bucket: &Arc<str>, handled: Revision, name: Option<Arc<str>>) -> Arc<Follower> {
-        let name = name.map_or_else(OnceLock::new, OnceLock::from);
         let follower = Follower { bucket: bucket.clone(), handled: AtomicU64::new(handled.0), name };
         let follower = Arc::new(follower);
         let mut followers = self.followers.lock();
@@ -128,7 +127,7 @@ impl Followers {
         });
         let unfollowed = |follower: Arc<Follower>| Unfollowed {
             bucket: follower.bucket.clone(),
-            name: follower.name.get().cloned(),
+            name: follower.name.clone(),
         };
         behind.map(unfollowed).collect()
     }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use coracle_clock::Delay;
+use coracle_storage::Event;
 use futures::future::{BoxFuture, OptionFuture};
 
-use super::Registry;
+use super::{ObjectIndex, Registry};
 
 /// Keeps something in accordance with the objects of a bucket.
 pub trait Reconcile: Send + 'static {
@@ -27,7 +28,10 @@ impl Registry {
                 // Where history does not reach back to the last change, the watch begins anew.
                 loop {
                     // What has changed by now is looked at now; what the reconciler changes itself comes afterwards.
-                    while changes.try_next().is_ok_and(|events| !events.is_empty()) {}
+                    let now = self.store.revision();
+                    let is_behind =
+                        |last: Option<&Arc<Event<ObjectIndex>>>| last.is_some_and(|last| last.revision < now);
+                    while changes.try_next().is_ok_and(|events| is_behind(events.last())) {}
                     let wait = reconciler.reconcile().await.map(|delay| self.clock.sleep(delay));
                     drop(due.take());
                     let changed = tokio::select! {

@@ -35,7 +35,7 @@ pub enum MonitorEvent {
 /// An event on its way to the graph, which is work until the graph has it.
 pub type Reported = (MonitorEvent, Work);
 
-/// The receiver of the events of monitors, the graph.
+/// The sender of events to the graph, which counts them as work on their way.
 #[derive(Clone)]
 pub struct Reports {
     events: mpsc::UnboundedSender<Reported>,

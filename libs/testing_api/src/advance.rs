@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use crate::Testing;
 use crate::clock::{ClockMode, time};
-use crate::read::{conflict, duration, invalid};
+use crate::read::{conflict, duration, duration_or, invalid};
 use crate::rest::DueTimers;
-use crate::settle::{LONGEST_TIMEOUT, TIMEOUT};
+use crate::settle::TIMEOUT;
 
 /// The timers that an advance fires at most, unless the request names another number.
 const MOST_TIMERS: u64 = 1_000_000;
@@ -131,12 +131,9 @@ impl Testing {
                 )),
             };
         };
-        let read = |field, text: &Option<String>, default| {
-            text.as_ref().map_or(Ok(default), |text| duration(field, text, LONGEST_TIMEOUT))
-        };
         let limits = Limits {
-            timeout: read("timeout", &request.timeout, TIMEOUT)?,
-            quiet_for: read("quietFor", &request.quiet_for, QUIET_FOR)?,
+            timeout: duration_or("timeout", request.timeout.as_ref(), TIMEOUT)?,
+            quiet_for: duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?,
             timers: request.max_timers.unwrap_or(MOST_TIMERS).min(MOST_TIMERS),
         };
         let _turn = self.0.turn.lock().await;

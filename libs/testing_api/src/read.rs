@@ -9,6 +9,9 @@ use http::header;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// The longest time that a client can ask to be waited.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// Reads the body of a request; an empty one is an empty object.
 ///
 /// # Errors
@@ -45,6 +48,14 @@ pub fn duration(field: &str, text: &str, longest: Duration) -> Result<Duration> 
         Ok(_) => Err(invalid(field, &format!("{text} is longer than {}", Text(longest)))),
         Err(_) => Err(invalid(field, &format!("{text} is negative"))),
     }
+}
+
+/// The duration of a field that may be absent, up to an hour.
+///
+/// # Errors
+/// As [`duration`].
+pub fn duration_or(field: &str, text: Option<&String>, default: Duration) -> Result<Duration> {
+    text.map_or(Ok(default), |text| duration(field, text, LONGEST_TIMEOUT))
 }
 
 struct Text(Duration);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use crate::clock::TIMERS;
-use crate::read::{duration, invalid, printed};
+use crate::read::{duration_or, invalid, printed};
 use crate::rest::DueTimers;
 use crate::{NextTimer, Testing};
 
@@ -20,8 +20,6 @@ use crate::{NextTimer, Testing};
 const QUIET_FOR: Duration = Duration::from_millis(50);
 /// The longest wait by default.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest wait that can be asked for.
-pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The interval of looking for user agents.
 const SIGHTING_INTERVAL: Duration = Duration::from_millis(2);
 /// The most user agents that can be waited for.
@@ -63,11 +61,8 @@ impl Testing {
     /// # Errors
     /// 422 for values that are out of range; 504 with what is not done, if it takes too long.
     pub async fn settle(&self, request: &SettleRequest) -> Result<Settled> {
-        let read = |field, text: &Option<String>, default| {
-            text.as_ref().map_or(Ok(default), |text| duration(field, text, LONGEST_TIMEOUT))
-        };
-        let (quiet_for, timeout) =
-            (read("quietFor", &request.quiet_for, QUIET_FOR)?, read("timeout", &request.timeout, TIMEOUT)?);
+        let quiet_for = duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?;
+        let timeout = duration_or("timeout", request.timeout.as_ref(), TIMEOUT)?;
         if request.user_agents.len() > MOST_USER_AGENTS {
             return Err(invalid("userAgents", &format!("more than {MOST_USER_AGENTS}")));
         }

@@ -96,7 +96,7 @@ impl Advertisement {
     pub fn keep_identity(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             loop {
-                drop(self.registry.clock().sleep(IDENTITY_LEASE.after(RENEWAL)).await);
+                let _due = self.registry.clock().sleep(IDENTITY_LEASE.after(RENEWAL)).await;
                 if let Err(error) = self.renew().await {
                     tracing::warn!(%error, "the identity Lease is not renewed");
                 }

@@ -8,6 +8,7 @@ use http::Response;
 use tower::{Service, ServiceExt};
 
 use crate::serve::Body;
+use crate::serve::deadline::Deadline;
 use crate::serve::exchange::{BufferedRequest, RequestRefusal, TimedRequest};
 use crate::serve::incoming::{self, Incoming};
 use crate::serve::shares::Shares;
@@ -64,7 +65,9 @@ where
             let (body, _unread) = match has_body {
                 true => {
                     let _timer = context.latency.measure(Phase::Body);
-                    (Some(deadline.run(incoming::read(body, share.as_mut())).await), None)
+                    // A request that lasts as long as it needs still has to arrive.
+                    let arrival = if context.is_extension() { Deadline::default() } else { deadline };
+                    (Some(arrival.run(incoming::read(body, share.as_mut())).await), None)
                 }
                 false => (None, Some(body)),
             };
@@ -91,7 +94,6 @@ mod tests {
     use crate::access::authenticate::MASTERS;
     use crate::flow_control::FlowController;
     use crate::serve::MAX_BODY;
-    use crate::serve::deadline::Deadline;
     use crate::serve::shares::ShareLimits;
     use crate::serve::testing::{self, TestBody};
 
