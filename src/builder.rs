@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_control_plane::{Name, Options, option_doc, service_account_doc};
+use coracle_seed::Seed;
 
 use crate::audit::AuditOptions;
 use crate::{
@@ -129,6 +130,12 @@ impl Builder {
     #[doc = option_doc!(clock)]
     pub fn clock(mut self, mode: ClockMode) -> Builder {
         self.0.clock = mode;
+        self
+    }
+
+    #[doc = option_doc!(seed)]
+    pub fn seed(mut self, seed: u64) -> Builder {
+        self.0.seed = Some(Seed(seed));
         self
     }
 

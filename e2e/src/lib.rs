@@ -23,6 +23,7 @@ pub mod http;
 pub mod json_client;
 pub mod kubectl;
 pub mod random;
+pub mod random_workloads;
 pub mod recordings;
 pub mod statefulsets;
 pub mod volumes;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::random::Rng;
+use coracle_e2e::random_workloads::write_some;
 use coracle_e2e::webhook::WebhookServer;
 use coracle_e2e::{cluster, workloads};
 use serde_json::{Value, json};
@@ -20,40 +21,6 @@ async fn settle(client: &mut JsonClient) -> Result<u64> {
     settled["resourceVersion"].as_str().context("a version")?.parse().context("a number")
 }
 
-/// Some writes of a client that make work for controllers.
-async fn write_something(client: &mut JsonClient, random: &mut Rng, round: usize) -> Result<()> {
-    let namespace = format!("n{round}");
-    client.create("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
-    let (apps, batch) = (|r: &str| workloads::apps(&namespace, r), |r: &str| workloads::batch(&namespace, r));
-    for _ in 0..3 {
-        let name = format!("w{}", random.below(1000));
-        // A name that is taken is a request like any other.
-        let (path, object) = match random.below(6) {
-            0 => (apps("deployments"), workloads::replicated(&name, 1 + random.below(4))),
-            1 => (batch("jobs"), workloads::job(&name, json!({}))),
-            2 => (apps("daemonsets"), workloads::daemon_set(&name)),
-            3 => (batch("cronjobs"), workloads::cron_job(&name, "* * * * *", json!({}))),
-            4 => {
-                let service = json!({"metadata": {"name": name}, "spec": {"selector": {"app": name},
-                                     "ports": [{"port": 80}], "type": "LoadBalancer"}});
-                (format!("/api/v1/namespaces/{namespace}/services"), service)
-            }
-            _ => {
-                let mut set = workloads::replicated(&name, 2);
-                set["spec"]["serviceName"] = json!("s");
-                set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {
-                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}]);
-                (apps("statefulsets"), set)
-            }
-        };
-        client.send("POST", &path, Some(object)).await?;
-    }
-    if round > 0 && random.below(2) == 0 {
-        client.send("DELETE", &format!("/api/v1/namespaces/n{}", round - 1), None).await?;
-    }
-    Ok(())
-}
-
 #[tokio::test]
 async fn nothing_happens_after_it() -> Result<()> {
     // The clock stands still, so that no timer fires in the meantime.
@@ -61,7 +28,7 @@ async fn nothing_happens_after_it() -> Result<()> {
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
     let mut random = Rng(7);
     for round in 0..12 {
-        write_something(&mut client, &mut random, round).await?;
+        write_some(&mut client, &mut random, round, async |_| Ok(())).await?;
         let settled = settle(&mut client).await?;
         sleep(Duration::from_millis(if round == 11 { 1000 } else { 150 })).await;
         let later = settle(&mut client).await?;

@@ -40,7 +40,16 @@ impl Drop for Observation<'_> {
 pub(crate) struct Follower {
     bucket: Arc<str>,
     handled: AtomicU64,
-    name: Option<Arc<str>>,
+    name: Option<WatcherName>,
+}
+
+/// The name of a watcher.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatcherName {
+    /// The name.
+    pub name: Arc<str>,
+    /// Whether the events go to another process, which handles them when it likes.
+    pub is_remote: bool,
 }
 
 /// A watcher that has yet to handle events.
@@ -49,7 +58,7 @@ pub struct Unfollowed {
     /// The bucket of the events.
     pub bucket: Arc<str>,
     /// The name of the watcher, if it has one.
-    pub name: Option<Arc<str>>,
+    pub name: Option<WatcherName>,
 }
 
 impl Default for Followers {
@@ -66,7 +75,7 @@ impl Default for Followers {
 }
 
 impl Followers {
-    pub fn add(&self, bucket: &Arc<str>, handled: Revision, name: Option<Arc<str>>) -> Arc<Follower> {
+    pub fn add(&self, bucket: &Arc<str>, handled: Revision, name: Option<WatcherName>) -> Arc<Follower> {
         let follower = Follower { bucket: bucket.clone(), handled: AtomicU64::new(handled.0), name };
         let follower = Arc::new(follower);
         let mut followers = self.followers.lock();
@@ -107,12 +116,18 @@ impl Followers {
 
     /// Whether any of them has yet to handle events.
     ///
+    /// - `is_included`: whether a watcher with this name counts
     /// - `has_events`: whether a bucket has events after a revision
-    pub fn has_unfollowed(&self, has_events: impl Fn(&str, Revision) -> bool) -> bool {
+    pub fn has_unfollowed(
+        &self,
+        is_included: impl Fn(Option<&WatcherName>) -> bool,
+        has_events: impl Fn(&str, Revision) -> bool,
+    ) -> bool {
         let followers = self.followers.lock();
         followers
             .iter()
             .filter_map(Weak::upgrade)
+            .filter(|follower| is_included(follower.name.as_ref()))
             .any(|follower| has_events(&follower.bucket, Revision(follower.handled.load(Ordering::SeqCst))))
     }
 

@@ -87,7 +87,7 @@ mod watch;
 
 pub use error::{Future, LinearizeError, RevisionError, StoreError};
 pub use event::Event;
-pub use followers::Unfollowed;
+pub use followers::{Unfollowed, WatcherName};
 pub use history::History;
 pub use index::{Index, Indexed, Unreadable};
 pub use key::Key;

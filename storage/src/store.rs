@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     BucketSnapshot, CommitOutcome, Compacted, DeleteOutcome, Event, Expect, Future, Index, Key, Limits,
     LinearizeError, Object, Options, PutOutcome, Revision, RevisionError, Snapshot, StoreError, Unfollowed,
-    Watcher, Write,
+    Watcher, WatcherName, Write,
     index::read,
     limits::MAX_STORED_BYTES,
     log::{Linearizer, Log, LogError, Notifier},
@@ -139,7 +139,17 @@ impl<I: Index> Store<I> {
     /// Whether any watcher that waits for events has yet to handle some that are there.
     pub fn has_unfollowed(&self) -> bool {
         let state = self.0.shared.state();
-        self.0.shared.followers.has_unfollowed(|bucket, after| state.has_events_after(bucket, after))
+        self.0
+            .shared
+            .followers
+            .has_unfollowed(|_| true, |bucket, after| state.has_events_after(bucket, after))
+    }
+
+    /// Whether any watcher in this process has yet to handle some that are there.
+    pub fn has_unfollowed_here(&self) -> bool {
+        let state = self.0.shared.state();
+        let is_here = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_remote);
+        self.0.shared.followers.has_unfollowed(is_here, |bucket, after| state.has_events_after(bucket, after))
     }
 
     /// Whether anything was written after a revision but in one bucket, as far as history knows.

@@ -13,7 +13,11 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::{Compacted, Event, Index, Revision, followers::Follower, shared::Shared};
+use crate::{
+    Compacted, Event, Index, Revision,
+    followers::{Follower, WatcherName},
+    shared::Shared,
+};
 
 /// A batch with so many events ends with its current transaction, so that a watcher far behind leaves others their turn.
 const BATCH: usize = 256;
@@ -30,7 +34,7 @@ pub struct Watcher<I: Index> {
     /// Wakes all watchers of the bucket.
     waker: watch::Sender<()>,
     woken: watch::Receiver<()>,
-    name: Option<Arc<str>>,
+    name: Option<WatcherName>,
     /// Shows which events it has handled, from the first time on that it waited for some.
     follower: Option<Arc<Follower>>,
 }
@@ -102,8 +106,8 @@ impl<I: Index> Watcher<I> {
     }
 
     /// Gives it a name, by which [`Store::unfollowed`](crate::Store::unfollowed) lists it.
-    pub fn name(&mut self, name: impl Into<Arc<str>>) {
-        self.name = Some(name.into());
+    pub fn name(&mut self, name: WatcherName) {
+        self.name = Some(name);
     }
 
     /// The number of watchers of the bucket, with this one.

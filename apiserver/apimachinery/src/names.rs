@@ -99,27 +99,3 @@ impl fmt::Display for GroupVersion {
         }
     }
 }
-
-/// The random suffix of a generated name: five letters and digits, without vowels.
-///
-/// Source: `k8s.io/apimachinery/pkg/util/rand`, `String`.
-pub fn random_suffix() -> String {
-    const ALPHANUMS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let random = uuid::Uuid::new_v4();
-    let letter = |byte: &u8| char::from(ALPHANUMS[usize::from(*byte) % ALPHANUMS.len()]);
-    random.as_bytes().iter().take(5).map(letter).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_suffixes_have_five_letters() {
-        let suffix = random_suffix();
-        assert!(
-            suffix.len() == 5 && suffix.bytes().all(|b| b"bcdfghjklmnpqrstvwxz2456789".contains(&b)),
-            "{suffix}"
-        );
-    }
-}

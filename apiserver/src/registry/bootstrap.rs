@@ -132,30 +132,39 @@ impl Registry {
         let info = &*self.served(&object)?;
         let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
         let (expect, object) = match self.store.get(&key) {
-            None => (Expect::Absent, created(object, info, strategy, now)),
+            None => (Expect::Absent, self.created(object, info, strategy, now)),
             Some(stored) => {
                 let object = match strategy.reconcile(&object, &parse(&stored)?) {
                     ReconcileAction::Keep => return Ok(None),
                     ReconcileAction::Update(object) => object,
-                    ReconcileAction::Recreate(object) => created(object, info, strategy, now),
+                    ReconcileAction::Recreate(object) => self.created(object, info, strategy, now),
                 };
                 (Expect::Revision(stored.revision), object)
             }
         };
         Ok(Some(Write::put(key, expect, stored_bytes(info, object))))
     }
-}
 
-/// A new object, with the metadata that the server gives it.
-fn created(mut object: Value, info: &ResourceInfo, strategy: &dyn BootstrapStrategy, now: &str) -> Value {
-    let mut managed = strategy.managed(&object);
-    let manager = strategy.field_manager(&info.group_kind.group);
-    let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
-    track(info, writer, &mut managed);
-    object.set_meta("managedFields", managed.meta("managedFields").cloned().unwrap_or_default());
-    object.set_meta("uid", uuid::Uuid::new_v4().to_string());
-    object.set_meta("creationTimestamp", now);
-    object
+    /// A new object, with the metadata that the server gives it.
+    fn created(
+        &self,
+        mut object: Value,
+        info: &ResourceInfo,
+        strategy: &dyn BootstrapStrategy,
+        now: &str,
+    ) -> Value {
+        let mut managed = strategy.managed(&object);
+        let manager = strategy.field_manager(&info.group_kind.group);
+        let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
+        track(info, writer, &mut managed);
+        object.set_meta("managedFields", managed.meta("managedFields").cloned().unwrap_or_default());
+        let path = [&*info.storage.bucket, object.namespace(), object.name()];
+        let uid = self.identities.uid(&path).to_string();
+        self.identities.created(&path);
+        object.set_meta("uid", uid);
+        object.set_meta("creationTimestamp", now);
+        object
+    }
 }
 
 #[cfg(test)]

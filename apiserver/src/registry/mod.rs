@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_clock::Clock;
+use coracle_seed::Identities;
 use coracle_storage::{Key, Store};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -97,6 +98,7 @@ pub struct Registry {
     authorizer: Arc<Authorizer>,
     clock: Clock,
     allocator: Option<Box<dyn Allocator>>,
+    identities: Arc<Identities>,
     /// By namespace; held while its quotas are reserved for an object.
     quota_locks: locks::NamedLocks,
     /// By key; held, always before that one, by a write that is made anew because another came first.
@@ -195,6 +197,8 @@ pub struct Config {
     pub conversion_metrics: Arc<ConversionMetrics>,
     /// The stock that some objects take from.
     pub allocator: Option<Box<dyn Allocator>>,
+    /// The source of UIDs, names and addresses.
+    pub identities: Arc<Identities>,
 }
 
 impl Config {
@@ -215,6 +219,7 @@ impl Config {
             webhook_clients: Arc::default(),
             conversion_metrics: Arc::default(),
             allocator: None,
+            identities: Arc::default(),
         }
     }
 }
@@ -233,9 +238,15 @@ impl Registry {
             resources,
             clock,
             allocator: config.allocator,
+            identities: config.identities,
             quota_locks: locks::NamedLocks::default(),
             retrying: locks::NamedLocks::default(),
         }
+    }
+
+    /// The source of UIDs, names and addresses.
+    pub fn identities(&self) -> &Identities {
+        &self.identities
     }
 
     /// What is counted of conversion webhooks.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use coracle_storage::{Compacted, Event, Revision, Watcher};
+use coracle_storage::{Compacted, Event, Revision, Watcher, WatcherName};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::read::Filter;
@@ -273,8 +273,11 @@ impl Watch {
     }
 
     /// Gives it a name, by which it is listed while it has yet to handle events.
-    pub fn name(&mut self, name: String) {
-        self.watcher.iter_mut().for_each(|watcher| watcher.name(name.as_str()));
+    ///
+    /// - `is_remote`: whether the events go to another process
+    pub fn name(&mut self, name: String, is_remote: bool) {
+        let name = WatcherName { name: name.into(), is_remote };
+        self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 
     /// Its position, which shows others how far it has come.

@@ -44,6 +44,7 @@ pub fn stack<'a, B: Incoming + 'a>(
         // Around everything that it causes.
         .layer(filter(CountWork {
             activity: registry.clock().activity(),
+            is_remote: remote.is_some(),
             traffic: &shared.extensions.traffic,
         }))
         // What is recorded is the body that a GET would have.

@@ -72,7 +72,8 @@ impl TestServer {
             clients: clients.clone(),
             metrics: Arc::default(),
         };
-        let plugins = PluginContext { authorizer: authorizer.clone(), rbac, webhooks };
+        let plugins =
+            PluginContext { authorizer: authorizer.clone(), rbac, webhooks, identities: Arc::default() };
         let selection = PluginSelection::default();
         let mut chain = chain(&selection, &FeatureGates::DEFAULT, usize::MAX, &plugins);
         add_plugins(&mut chain);

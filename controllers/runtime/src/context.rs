@@ -80,6 +80,12 @@ impl<S> Context<S> {
         }
     }
 
+    /// The same context with another identity than one of chance.
+    pub fn with_identity(mut self, identity: uuid::Uuid) -> Context<S> {
+        self.identity = identity.to_string().into();
+        self
+    }
+
     /// The context of one controller: the same caches, of which it needs those that it asks for.
     pub fn of_controller(&self) -> Context<S> {
         Context { needed: Arc::default(), ..self.clone() }

@@ -1,6 +1,7 @@
 //! Settings of the simulation that the API does not provide.
 
 use coracle_behavior::{AddressBlock, Profile};
+use coracle_seed::Seed;
 use coracle_volumes::VolumeSettings;
 
 /// The context of the simulation.
@@ -15,6 +16,8 @@ pub struct Settings {
     pub profile: Profile,
     /// The addresses of load balancers. None: there are none.
     pub load_balancer_addresses: Option<AddressBlock>,
+    /// The seed that addresses follow from; None: they are given in order.
+    pub seed: Option<Seed>,
     /// Settings that the controllers have, too.
     pub volumes: VolumeSettings,
 }

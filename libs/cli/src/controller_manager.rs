@@ -13,6 +13,7 @@ use coracle_controller_runtime as runtime;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controllers::{Settings, Sign};
+use coracle_seed::Identities;
 use coracle_volumes::VolumeSettings;
 use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -64,7 +65,7 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     let stop = Box::pin(signals.next());
     let work = Box::pin(async move { runtime::run_selected(context, selected, Readiness::default()).await });
     if flags.manager.leader_elect {
-        let identity = coracle_control_plane::controllers::identity();
+        let identity = coracle_control_plane::controllers::identity(&Identities::default());
         runtime::leader::run_elected(&election, identity, work, stop).await?;
     } else {
         tokio::select! {

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::turns::Turns;
+
 /// Counts the work that is under way in a control plane: requests, changes on their way to controllers, keys that wait in a queue or
 /// are reconciled, pauses. Clones share the count.
 ///
@@ -16,16 +18,32 @@ pub struct Activity(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
-    begun: AtomicU64,
-    ended: AtomicU64,
+    /// By [`Kind`].
+    counts: [Count; 2],
+    turns: Turns,
     /// The number of those who want to be notified.
     observers: AtomicUsize,
     idle: Notify,
 }
 
+#[derive(Default)]
+struct Count {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// The two kinds of work, which are counted each.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Work of the control plane itself.
+    Own,
+    /// Work for a client of another process, which may come at any time and last as long as the client likes.
+    Request,
+}
+
 /// Work that is under way until this is dropped.
 #[must_use = "the work ends when this is dropped"]
-pub struct Work(Option<Arc<Counts>>);
+pub struct Work(Option<(Arc<Counts>, Kind)>);
 
 /// Has the end of all work be notified until this is dropped.
 pub struct Observation(Arc<Counts>);
@@ -33,35 +51,76 @@ pub struct Observation(Arc<Counts>);
 impl Activity {
     /// Begins work.
     pub fn begin(&self) -> Work {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
-        Work(Some(self.0.clone()))
+        self.begin_kind(Kind::Own)
     }
 
-    /// Has the end of all work be notified until the result is dropped.
+    /// Begins work for a client of another process. No turn waits for its end.
+    pub fn begin_request(&self) -> Work {
+        self.begin_kind(Kind::Request)
+    }
+
+    fn begin_kind(&self, kind: Kind) -> Work {
+        self.0.count(kind).begun.fetch_add(1, Ordering::SeqCst);
+        Work(Some((self.0.clone(), kind)))
+    }
+
+    /// Has the end of work be notified until the result is dropped.
     pub fn observe(&self) -> Observation {
         self.0.observers.fetch_add(1, Ordering::SeqCst);
         Observation(self.0.clone())
     }
 
-    /// Whether no work is under way.
+    /// Whether no work is under way, and nobody waits for a turn.
     pub fn is_idle(&self) -> bool {
-        self.0.is_idle()
+        // What has begun is read last: it is never less than what has ended, so that both were equal at all moments between.
+        let [own, requests] = self.0.counts.each_ref().map(|count| count.ended.load(Ordering::SeqCst));
+        !self.0.turns.are_wanted()
+            && self.0.count(Kind::Own).begun.load(Ordering::SeqCst) == own
+            && self.0.count(Kind::Request).begun.load(Ordering::SeqCst) == requests
+    }
+
+    /// The amount of work that has begun so far, if none is under way but for clients; turns may be waited for. As long as it is the
+    /// same, none has begun.
+    pub fn quiet(&self) -> Option<u64> {
+        let count = self.0.count(Kind::Own);
+        count.is_idle().then(|| count.begun.load(Ordering::SeqCst))
     }
 
     /// The amount of work that has begun so far. As long as it is the same, none has begun.
     pub fn begun(&self) -> u64 {
-        self.0.begun.load(Ordering::SeqCst)
+        self.0.counts.iter().map(|count| count.begun.load(Ordering::SeqCst)).sum()
     }
 
-    /// Is notified each time that the last work under way has ended, as long as there is an [`Observation`].
+    /// A number that changes whenever work for a client of another process begins or ends.
+    pub fn requests(&self) -> u64 {
+        let Count { begun, ended } = self.0.count(Kind::Request);
+        begun.load(Ordering::SeqCst).wrapping_add(ended.load(Ordering::SeqCst))
+    }
+
+    /// Is notified each time that the last work of a kind has ended, as long as there is an [`Observation`].
     pub fn idle(&self) -> Notified<'_> {
         self.0.idle.notified()
+    }
+
+    /// The turns in which keys are worked on where the clock is manual.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.0.turns
     }
 }
 
 impl Counts {
+    fn count(&self, kind: Kind) -> &Count {
+        let [own, requests] = &self.counts;
+        match kind {
+            Kind::Own => own,
+            Kind::Request => requests,
+        }
+    }
+}
+
+impl Count {
     fn is_idle(&self) -> bool {
-        // What has begun is read last: it is never less than what has ended, so that both were equal at that moment.
+        // Read in this order for the reason that `Activity::is_idle` gives.
         let ended = self.ended.load(Ordering::SeqCst);
         ended == self.begun.load(Ordering::SeqCst)
     }
@@ -76,9 +135,10 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let Some(counts) = &self.0 else { return };
-        counts.ended.fetch_add(1, Ordering::SeqCst);
-        if counts.observers.load(Ordering::SeqCst) > 0 && counts.is_idle() {
+        let Some((counts, kind)) = &self.0 else { return };
+        let count = counts.count(*kind);
+        count.ended.fetch_add(1, Ordering::SeqCst);
+        if counts.observers.load(Ordering::SeqCst) > 0 && count.is_idle() {
             counts.idle.notify_waiters();
         }
     }

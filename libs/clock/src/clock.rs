@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::activity::{Activity, Work};
 use crate::timer::{Class, Delay, Timer};
 use crate::timers::Timers;
+use crate::turns::Turns;
 use crate::wait::Wait;
 
 /// Reads the time, and waits for it. Clones share the time, the registry of timers and the count of the work under way.
@@ -118,6 +119,14 @@ impl Clock {
     /// The work under way.
     pub fn activity(&self) -> &Activity {
         &self.0.activity
+    }
+
+    /// The turns in which keys are worked on; None where the clock is not manual: there they are worked on as soon as possible.
+    pub fn turns(&self) -> Option<&Turns> {
+        match &self.0.time {
+            Time::Advanced(advanced) if !advanced.has_pace => Some(self.0.activity.turns()),
+            _ => None,
+        }
     }
 
     /// Whether a timer fires at once, however long its delay is.

@@ -17,10 +17,12 @@ mod clock;
 mod tests;
 mod timer;
 mod timers;
+mod turns;
 mod wait;
 
 pub use activity::{Activity, Observation, Work};
 pub use clock::{Clock, Hold, ManualClock, MockClock};
 pub use timer::{Class, Delay, Timer};
 pub use timers::{Pending, Source, Timers, UnderWay};
+pub use turns::{Place, TakeTurn, Turns};
 pub use wait::Wait;

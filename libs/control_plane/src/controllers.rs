@@ -1,8 +1,10 @@
 //! The selection of controllers and of the simulation: kube-controller-manager's names, and the syntax of its `--controllers`.
 
+use coracle_seed::Identities;
+
 /// The identity in the leader election's Lease: the host's name and a random suffix, as kube-controller-manager's.
-pub fn identity() -> String {
-    format!("{}_{}", hostname(), uuid::Uuid::new_v4())
+pub fn identity(identities: &Identities) -> String {
+    format!("{}_{}", hostname(), identities.of_process("kube-controller-manager"))
 }
 
 /// The host's name.

@@ -22,6 +22,7 @@ mod report;
 mod rest;
 mod settle;
 pub mod timers;
+mod turns;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use tokio::sync::Semaphore;
 pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
 pub use settle::{SettleRequest, Settled};
+pub use turns::give_turns;
 
 /// The prefix of all paths.
 pub const PREFIX: &str = "/coracle/v1alpha1/";

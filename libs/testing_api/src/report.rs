@@ -55,7 +55,8 @@ impl Testing {
         }
         for watch in self.0.store.unfollowed().into_iter().take(MOST) {
             let bucket = watch.bucket;
-            let name = watch.name.map_or_else(|| format!("a watch of {bucket}"), |name| name.to_string());
+            let name =
+                watch.name.map_or_else(|| format!("a watch of {bucket}"), |watcher| watcher.name.to_string());
             add(&mut causes, "WatchNotRead", format!("{name} has events that it has not taken"));
         }
         if causes.is_empty() {

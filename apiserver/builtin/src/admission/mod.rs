@@ -30,6 +30,7 @@ use coracle_apiserver::admission::webhook::{
     MutatingAdmissionWebhook, ValidatingAdmissionWebhook, WebhookContext,
 };
 use coracle_apiserver::admission::{AdmissionChain, NamespaceLifecycle};
+use coracle_seed::Identities;
 
 use crate::quota::ResourceQuota;
 use crate::rbac::RbacAuthorizer;
@@ -45,6 +46,8 @@ pub struct PluginContext {
     pub rbac: Arc<RbacAuthorizer>,
     /// The clients of webhooks, the resources, and the metrics.
     pub webhooks: WebhookContext,
+    /// The source of names that are made up.
+    pub identities: Arc<Identities>,
 }
 
 impl PluginContext {
@@ -100,9 +103,9 @@ static PLUGINS: [PluginDeclaration; 41] = [
     off("NamespaceExists"),
     off("LimitPodHardAntiAffinityTopology"),
     on("LimitRanger", |_, chain| chain.add(limit_ranger::LimitRanger)),
-    on("ServiceAccount", |_, chain| {
+    on("ServiceAccount", |context, chain| {
         chain.add_async(service_account::DefaultServiceAccountWait);
-        chain.add(service_account::ServiceAccount::default());
+        chain.add(service_account::ServiceAccount { identities: context.identities.clone() });
     }),
     off("NodeRestriction"),
     on("TaintNodesByCondition", |_, chain| chain.add(taint_nodes_by_condition::TaintNodesByCondition)),

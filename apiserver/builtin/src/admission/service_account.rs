@@ -1,12 +1,14 @@
 //! ServiceAccount: assigns each pod a service account, which must exist, and adds its token volume and its pull secrets.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use coracle_apimachinery::cluster::Cluster;
-use coracle_apimachinery::names::{GroupResource, random_suffix};
+use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::admission::json::{items, list_at, object_at, refused_name, text};
 use coracle_apiserver::admission::{AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Operation};
+use coracle_seed::Identities;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -20,14 +22,8 @@ const TOKEN_SECONDS: i64 = 3607;
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 pub(super) struct ServiceAccount {
-    /// Returns the random suffix of the volume's name.
-    suffix: fn() -> String,
-}
-
-impl Default for ServiceAccount {
-    fn default() -> ServiceAccount {
-        ServiceAccount { suffix: random_suffix }
-    }
+    /// The source of the ends of the volumes' names.
+    pub identities: Arc<Identities>,
 }
 
 impl AdmissionPlugin for ServiceAccount {
@@ -44,13 +40,14 @@ impl AdmissionPlugin for ServiceAccount {
             name => name.to_owned(),
         };
         let account = account(attributes, cluster, &name)?;
+        let suffix = self.suffix(attributes);
         let Some(spec) = object_at(attributes.object, "spec") else { return Ok(()) };
         // The second one is the deprecated name of the field.
         spec["serviceAccountName"] = name.as_str().into();
         spec["serviceAccount"] = name.into();
         let mounts = [&*spec, &account].iter().find_map(|o| o["automountServiceAccountToken"].as_bool());
         if mounts.unwrap_or(true) {
-            self.mount_token(spec);
+            mount_token(spec, &suffix);
         }
         let secrets = items(&account["imagePullSecrets"]);
         if !secrets.is_empty() && items(&spec["imagePullSecrets"]).is_empty() {
@@ -142,30 +139,38 @@ fn is_mirror(pod: &Value) -> bool {
 }
 
 impl ServiceAccount {
-    /// Mounts the token into every container that mounts nothing else at its path.
-    fn mount_token(&self, spec: &mut Value) {
-        let existing =
-            items(&spec["volumes"]).iter().map(|v| text(&v["name"])).find(|n| n.starts_with(VOLUME_PREFIX));
-        let has_volume = existing.is_some();
-        let name = existing.map_or_else(|| format!("{VOLUME_PREFIX}{}", (self.suffix)()), str::to_owned);
-        let mut mounted = false;
-        for list in ["initContainers", "containers"] {
-            for container in spec[list].as_array_mut().into_iter().flatten() {
-                if items(&container["volumeMounts"]).iter().any(|m| m["mountPath"] == MOUNT_PATH) {
-                    continue;
-                }
-                if let Some(mounts) = list_at(container, "volumeMounts") {
-                    mounts.push(json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
-                    mounted = true;
-                }
+    /// The end of the name of a pod's volume.
+    fn suffix(&self, attributes: &AdmissionAttributes<'_>) -> String {
+        let metadata = &attributes.object["metadata"];
+        let owner = text(&metadata["ownerReferences"][0]["uid"]);
+        let name = format!("{}{}", text(&metadata["name"]), text(&metadata["generateName"]));
+        self.identities.suffix(&["volumes", attributes.namespace, owner, &name], false)
+    }
+}
+
+/// Mounts the token into every container that mounts nothing else at its path.
+fn mount_token(spec: &mut Value, suffix: &str) {
+    let existing =
+        items(&spec["volumes"]).iter().map(|v| text(&v["name"])).find(|n| n.starts_with(VOLUME_PREFIX));
+    let has_volume = existing.is_some();
+    let name = existing.map_or_else(|| format!("{VOLUME_PREFIX}{suffix}"), str::to_owned);
+    let mut mounted = false;
+    for list in ["initContainers", "containers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            if items(&container["volumeMounts"]).iter().any(|m| m["mountPath"] == MOUNT_PATH) {
+                continue;
+            }
+            if let Some(mounts) = list_at(container, "volumeMounts") {
+                mounts.push(json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
+                mounted = true;
             }
         }
-        if mounted
-            && !has_volume
-            && let Some(volumes) = list_at(spec, "volumes")
-        {
-            volumes.push(token_volume(&name));
-        }
+    }
+    if mounted
+        && !has_volume
+        && let Some(volumes) = list_at(spec, "volumes")
+    {
+        volumes.push(token_volume(&name));
     }
 }
 
@@ -284,8 +289,11 @@ fn names(list: &Value) -> BTreeSet<&str> {
 mod tests {
     use super::*;
     use coracle_apiserver::admission::testing::{Request, World};
+    use coracle_seed::Seed;
 
-    const PLUGIN: ServiceAccount = ServiceAccount { suffix: || "xxxxx".to_owned() };
+    fn plugin() -> ServiceAccount {
+        ServiceAccount { identities: Arc::new(Identities::new(Some(Seed(1)))) }
+    }
 
     fn world(account: Value) -> World {
         let mut account = account;
@@ -300,16 +308,18 @@ mod tests {
 
     #[test]
     fn the_token_is_mounted_into_every_container() {
-        let mount = json!({"name": "kube-api-access-xxxxx", "readOnly": true, "mountPath": MOUNT_PATH});
         let own = json!({"name": "v", "mountPath": MOUNT_PATH});
         let spec = json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [own]}], "initContainers": [{"name": "i"}]});
-        let got = pod(spec).run(&PLUGIN, &world(json!({}))).expect("a pod");
+        let got = pod(spec).run(&plugin(), &world(json!({}))).expect("a pod");
         let spec = &got["spec"];
+        let volume = text(&spec["volumes"][0]["name"]);
+        assert!(volume.len() == VOLUME_PREFIX.len() + 5 && volume.starts_with(VOLUME_PREFIX), "{volume}");
+        let mount = json!({"name": volume, "readOnly": true, "mountPath": MOUNT_PATH});
         assert_eq!(
             (&spec["serviceAccountName"], &spec["serviceAccount"]),
             (&json!("default"), &json!("default"))
         );
-        assert_eq!(spec["volumes"], json!([token_volume("kube-api-access-xxxxx")]));
+        assert_eq!(spec["volumes"], json!([token_volume(volume)]));
         assert_eq!(spec["containers"][0]["volumeMounts"], json!([mount]));
         assert_eq!(spec["containers"][1]["volumeMounts"], json!([own]));
         assert_eq!(spec["initContainers"][0]["volumeMounts"], json!([mount]));
@@ -329,12 +339,12 @@ mod tests {
         ] {
             let mut spec = spec;
             spec["containers"] = json!([{"name": "a"}]);
-            let got = pod(spec).run(&PLUGIN, &world(account)).expect(case);
+            let got = pod(spec).run(&plugin(), &world(account)).expect(case);
             assert_eq!(got["spec"]["volumes"].is_array(), want, "{case}");
         }
         let volume = json!({"name": "kube-api-access-mine", "emptyDir": {}});
-        let got =
-            pod(json!({"containers": [{"name": "a"}], "volumes": [volume]})).run(&PLUGIN, &world(json!({})));
+        let got = pod(json!({"containers": [{"name": "a"}], "volumes": [volume]}))
+            .run(&plugin(), &world(json!({})));
         let got = got.expect("a pod");
         assert_eq!(got["spec"]["volumes"], json!([volume]), "an old volume is used again");
         assert_eq!(got["spec"]["containers"][0]["volumeMounts"][0]["name"], "kube-api-access-mine");
@@ -346,7 +356,7 @@ mod tests {
         for (given, want) in
             [(json!([]), json!([{"name": "a"}])), (json!([{"name": "b"}]), json!([{"name": "b"}]))]
         {
-            let got = pod(json!({"imagePullSecrets": given})).run(&PLUGIN, &world(account.clone()));
+            let got = pod(json!({"imagePullSecrets": given})).run(&plugin(), &world(account.clone()));
             assert_eq!(got.expect("a pod")["spec"]["imagePullSecrets"], want);
         }
     }
@@ -409,11 +419,11 @@ mod tests {
                 r#"imagePullSecrets[0].name="x" is not allowed because service account default does not reference that imagePullSecret"#,
             ),
         ] {
-            let got = request.run(&PLUGIN, &world(account)).expect_err(case);
+            let got = request.run(&plugin(), &world(account)).expect_err(case);
             assert_eq!(got, format!("403 pods \"p\" is forbidden: {want}"), "{case}");
         }
         let plain = mirror(json!({"containers": [{"name": "c"}]}))
-            .run(&PLUGIN, &World::default())
+            .run(&plugin(), &World::default())
             .expect("a mirror pod");
         assert!(plain["spec"]["serviceAccountName"].is_null());
     }

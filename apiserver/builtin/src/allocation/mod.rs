@@ -105,6 +105,10 @@ impl ServiceAllocator {
             ports
         };
         let mut allocators = Allocators::new(self.cidr, addresses, node_ports, request.dry_run);
+        let target = request.target;
+        let name = service.name().to_owned();
+        let path = [&**bucket, &*target.namespace, &name];
+        let mut below = registry.identities().choices(&path);
         let allocated = kind.allocate(service, request.old, &mut allocators, &mut below);
         let (addresses, node_ports) = allocators.into_allocated();
         if let Some(error) = unreadable.into_inner() {
@@ -198,7 +202,9 @@ fn ip_addresses(registry: &Registry) -> Option<Arc<ResourceInfo>> {
 fn allocate_address(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
     let info = ip_addresses(registry)?;
     let mut object = ip_address(address, service.namespace(), service.name());
-    object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+    let path = [&*info.storage.bucket, "", &*address.to_string()];
+    object.set_meta("uid", registry.identities().uid(&path).to_string());
+    registry.identities().created(&path);
     object.set_meta("creationTimestamp", rfc3339(registry.now()));
     let key = Key::new(info.storage.bucket.clone(), address.to_string());
     Some(Write::put(key, Expect::Absent, stored_bytes(&info, object)))
@@ -239,9 +245,4 @@ fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
         },
         "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
     })
-}
-
-/// A random number below a limit.
-fn below(limit: u64) -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0 % limit.max(1)
 }

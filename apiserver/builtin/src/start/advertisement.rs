@@ -36,7 +36,7 @@ pub struct Advertisement {
 impl Advertisement {
     /// The server at an address, on the host of this name.
     pub fn new(registry: Arc<Registry>, address: SocketAddr, hostname: String) -> Advertisement {
-        let holder = format!("{}_{}", identity(&hostname), uuid::Uuid::new_v4());
+        let holder = format!("{}_{}", identity(&hostname), registry.identities().of_process(COMPONENT));
         Advertisement { registry, address, hostname, holder }
     }
 

@@ -13,7 +13,6 @@ use crate::access::authorize::{RequestAttributes, ResourceTarget};
 use crate::admission::{Operation, OperationOptions};
 use crate::field::{Errors, Field};
 use crate::fields::versions::Versions;
-use crate::names::random_suffix;
 use crate::object_meta::ObjectMeta;
 use crate::registry::allocation::Allocation;
 use crate::registry::body::RequestBody;
@@ -131,7 +130,7 @@ impl Registry {
         let base = object.meta_str("generateName");
         let generated = object.name().is_empty() && !base.is_empty();
         if generated {
-            let name = generate_name(base);
+            let name = self.generated_name(writing, &object, base);
             object.set_meta("name", name);
         }
         let mut allocation = self.allocate(writing, &mut object, None)?;
@@ -158,6 +157,23 @@ impl Registry {
         }
     }
 
+    /// The name after a base, which is cut to fit.
+    fn generated_name(&self, writing: &Writing<'_>, object: &Value, base: &str) -> String {
+        const MAX_BASE: usize = 63 - 5;
+        let mut end = base.len().min(MAX_BASE);
+        while !base.is_char_boundary(end) {
+            end -= 1;
+        }
+        let base = &base[..end];
+        let owners = object.meta("ownerReferences").and_then(Value::as_array);
+        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
+        let owner = owners.and_then(|owners| owners.iter().find(is_controller).or(owners.first()));
+        let owner = owner.and_then(|owner| owner.get("uid")?.as_str()).unwrap_or_default();
+        let target = writing.target;
+        let path = [&*target.info.storage.bucket, &*target.namespace, owner, base];
+        format!("{base}{}", self.identities.suffix(&path, !writing.dry_run()))
+    }
+
     /// What the server decides of a new object, and whether the result is valid.
     async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
         let info = &*writing.target.info;
@@ -179,7 +195,9 @@ impl Registry {
         }
         // A Job selects its pods by its uid, so that must be known to the strategy.
         object.set_meta("creationTimestamp", now.as_str());
-        object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+        let path = [&*info.storage.bucket, &*writing.target.namespace, object.name()];
+        let uid = self.identities.uid(&path).to_string();
+        object.set_meta("uid", uid);
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
         let mut errors = Errors::new();
         behaviour.strategy.validate_in_cluster(&Field::root(object), None, Part::Main, self, &mut errors)?;
@@ -224,8 +242,13 @@ impl Registry {
                 None => Created::Done(self.dry(info, object).await?),
             });
         }
+        let name = object.name().to_owned();
         let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));
-        match self.commit_allocated(write, allocation).await? {
+        let outcome = self.commit_allocated(write, allocation).await?;
+        if matches!(outcome, CommitOutcome::Done(_)) {
+            self.identities.created(&[&info.storage.bucket, &writing.target.namespace, &name]);
+        }
+        match outcome {
             CommitOutcome::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
                 Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
                 None => Err(Error::Internal("a create left nothing".to_owned())),
@@ -244,14 +267,4 @@ fn reject_resource_version(object: &Value) -> Result<()> {
             Err(Error::Unclassified("resourceVersion should not be set on objects to be created".to_owned()))
         }
     }
-}
-
-/// The name after a base, which is cut to fit.
-fn generate_name(base: &str) -> String {
-    const MAX_BASE: usize = 63 - 5;
-    let mut end = base.len().min(MAX_BASE);
-    while !base.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}{}", &base[..end], random_suffix())
 }

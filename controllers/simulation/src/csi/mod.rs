@@ -97,7 +97,7 @@ impl ProvisionerPlugin for Driver {
             migration: context.settings.volumes.migration,
             honors_policy: context.settings.volumes.honors_policy,
             recorder: recorder(context),
-            identity: format!("{}-{CSI_DRIVER}", context.clock.now().as_millisecond()),
+            identity: format!("{}-{CSI_DRIVER}", started(context)),
             provisioned: counter(
                 "controller_persistentvolumeclaim_provision_total",
                 "Volumes that were provisioned",
@@ -193,6 +193,12 @@ impl ProvisionerPlugin for Driver {
             false => self.failed.with_label_values(labels).inc(),
         }
     }
+}
+
+/// The number that tells starts of the provisioner apart: the milliseconds since 1970, or one that follows from the seed.
+fn started(context: &Context) -> i64 {
+    let seeded = context.settings.seed.map(|seed| seed.bits("provisioner", &[CSI_DRIVER], 0) as u32);
+    seeded.map_or_else(|| context.clock.now().as_millisecond(), i64::from)
 }
 
 /// external-provisioner's name in events is that of a process.

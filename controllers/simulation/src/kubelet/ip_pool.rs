@@ -14,11 +14,27 @@ pub struct IpPool {
 
 impl IpPool {
     /// The address of a pod, now or since before; none if all are taken.
-    pub fn allocate(&mut self, node: SimulatedNode, uid: &str) -> Option<Ipv4Addr> {
+    ///
+    /// - `choice`: a number that follows from the pod, if its address shall; None for the address that has been free for longest
+    pub fn allocate(&mut self, node: SimulatedNode, uid: &str, choice: Option<u64>) -> Option<Ipv4Addr> {
         if let Some((_, address)) = self.taken.get(uid) {
             return Some(*address);
         }
-        let address = self.free(node).pop_front()?;
+        let wanted = choice.and_then(|choice| {
+            let count = node.pod_addresses().count().max(1);
+            node.pod_addresses().nth(usize::try_from(choice % count as u64).unwrap_or_default())
+        });
+        let free = self.free(node);
+        let address = match wanted {
+            None => free.pop_front(),
+            Some(wanted) => {
+                // The next one that is free, from the wanted one on.
+                let next =
+                    free.iter().filter(|address| **address >= wanted).min().or(free.iter().min()).copied();
+                free.retain(|address| Some(*address) != next);
+                next
+            }
+        }?;
         self.taken.insert(uid.to_owned(), (node, address));
         Some(address)
     }
@@ -50,12 +66,28 @@ mod tests {
         let node = SimulatedNode::named("node-0", 1).unwrap();
         let mut ip_pool = IpPool::default();
         ip_pool.restore(node, "old", Ipv4Addr::new(10, 244, 0, 2));
-        assert_eq!(ip_pool.allocate(node, "a"), Some(Ipv4Addr::new(10, 244, 0, 3)));
-        assert_eq!(ip_pool.allocate(node, "b"), Some(Ipv4Addr::new(10, 244, 0, 4)));
-        assert_eq!(ip_pool.allocate(node, "a"), Some(Ipv4Addr::new(10, 244, 0, 3)));
+        assert_eq!(ip_pool.allocate(node, "a", None), Some(Ipv4Addr::new(10, 244, 0, 3)));
+        assert_eq!(ip_pool.allocate(node, "b", None), Some(Ipv4Addr::new(10, 244, 0, 4)));
+        assert_eq!(ip_pool.allocate(node, "a", None), Some(Ipv4Addr::new(10, 244, 0, 3)));
         ip_pool.release("a");
-        assert_eq!(ip_pool.allocate(node, "c"), Some(Ipv4Addr::new(10, 244, 0, 5)));
-        let others = (0..).map(|n| ip_pool.allocate(node, &n.to_string())).take_while(Option::is_some);
+        assert_eq!(ip_pool.allocate(node, "c", None), Some(Ipv4Addr::new(10, 244, 0, 5)));
+        let others = (0..).map(|n| ip_pool.allocate(node, &n.to_string(), None)).take_while(Option::is_some);
         assert_eq!(others.last(), Some(Some(Ipv4Addr::new(10, 244, 0, 3))), "the one that was given back");
+    }
+
+    #[test]
+    fn an_address_follows_from_a_number() {
+        let node = SimulatedNode::named("node-0", 1).unwrap();
+        let address = |last| Some(Ipv4Addr::new(10, 244, 0, last));
+        let mut ip_pool = IpPool::default();
+        assert_eq!(ip_pool.allocate(node, "a", Some(5)), address(7));
+        assert_eq!(ip_pool.allocate(node, "b", Some(5)), address(8), "the other one is taken");
+        assert_eq!(ip_pool.allocate(node, "a", Some(9)), address(7), "it has one");
+        ip_pool.release("a");
+        assert_eq!(ip_pool.allocate(node, "c", Some(5)), address(7));
+        let last = node.pod_addresses().count() as u64 - 1;
+        let highest = ip_pool.allocate(node, "d", Some(last));
+        assert_eq!(highest, node.pod_addresses().last());
+        assert_eq!(ip_pool.allocate(node, "e", Some(last)), address(2), "it begins again");
     }
 }

@@ -39,6 +39,7 @@ use coracle_kinds::pods::{self, pod_claims};
 use coracle_kinds::storage::VolumeExt;
 use coracle_kinds::storage::attachment::{is_attached, volume_of};
 use coracle_object_meta::annotation;
+use coracle_seed::Seed;
 use coracle_volumes::indexes::{ByClaim, ByNode};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::Patch;
@@ -81,6 +82,7 @@ pub struct Kubelet {
     records: Mutex<HashMap<NamespacedName, PodRecord>>,
     /// None: the addresses of existing pods were not restored yet.
     ip_pool: Mutex<Option<IpPool>>,
+    seed: Option<Seed>,
 }
 
 /// The knowledge about a pod beside what the API shows.
@@ -120,6 +122,7 @@ impl Initialize<Settings> for Kubelet {
             admitted: Mutex::default(),
             records: Mutex::default(),
             ip_pool: Mutex::default(),
+            seed: context.settings.seed,
         }
     }
 }
@@ -352,7 +355,13 @@ impl Kubelet {
         let is_of_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
         match is_of_host {
             true => Some(node.address()),
-            false if is_placed => self.ip_pool(|ip_pool| ip_pool.allocate(node, uid)),
+            false if is_placed => {
+                let choice = self.seed.map(|seed| {
+                    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+                    seed.bits("address", &["pods", &namespace, &name], 0) as u64
+                });
+                self.ip_pool(|ip_pool| ip_pool.allocate(node, uid, choice))
+            }
             false => None,
         }
     }

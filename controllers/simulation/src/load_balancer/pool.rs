@@ -28,16 +28,18 @@ impl Pool {
         is_free
     }
 
-    /// The address of a Service: the one that it has, else the one that it asks for, else the lowest free one. None: that is not free,
+    /// The address of a Service: the one that it has, else the one that it asks for, else the first free one. None: that is not free,
     /// or none is.
-    pub fn allocate(&mut self, uid: &str, wanted: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
+    ///
+    /// - `choice`: a number that follows from the Service, if its address shall; None for the lowest one
+    pub fn allocate(&mut self, uid: &str, wanted: Option<Ipv4Addr>, choice: Option<u64>) -> Option<Ipv4Addr> {
         let known = self.by_uid.get(uid).copied();
         if known.is_some() && wanted.is_none_or(|wanted| known == Some(wanted)) {
             return known;
         }
         let address = match wanted {
             Some(wanted) => Some(wanted).filter(|address| self.is_free(*address)),
-            None => self.lowest_free(),
+            None => choice.and_then(|choice| self.free_from(choice)).or_else(|| self.lowest_free()),
         }?;
         self.release(uid);
         self.restore(uid, address);
@@ -53,6 +55,14 @@ impl Pool {
 
     fn is_free(&self, address: Ipv4Addr) -> bool {
         self.block.has_service(address) && !self.taken.contains_key(&address)
+    }
+
+    /// The first free address from one on that follows from a number.
+    fn free_from(&self, choice: u64) -> Option<Ipv4Addr> {
+        // More than there are Services, and few enough to walk.
+        let most = self.block.services().take(1 << 16).count().max(1) as u64;
+        let skipped = usize::try_from(choice % most).unwrap_or_default();
+        self.block.services().skip(skipped).find(|address| self.is_free(*address))
     }
 
     /// The first gap in the taken addresses.
@@ -74,22 +84,31 @@ mod tests {
         assert!(pool.restore("old", Ipv4Addr::new(10, 0, 0, 2)));
         assert!(!pool.restore("foreign", Ipv4Addr::new(192, 168, 0, 1)));
         assert!(!pool.restore("twice", Ipv4Addr::new(10, 0, 0, 2)));
-        assert_eq!(pool.allocate("old", None), address(2));
-        assert_eq!(pool.allocate("a", None), address(1));
-        assert_eq!(pool.allocate("b", address(2)), None, "it is taken");
-        assert_eq!(pool.allocate("b", Some([10, 0, 0, 9].into())), None, "it is of another block");
-        assert_eq!(pool.allocate("b", address(7)), None, "it is that of Ingresses");
-        assert_eq!(pool.allocate("old", address(7)), None);
-        assert_eq!(pool.allocate("old", None), address(2), "it keeps the one that it has");
-        assert_eq!(pool.allocate("b", address(6)), address(6));
-        assert_eq!(pool.allocate("c", None), address(3));
-        assert_eq!(pool.allocate("d", None), address(4));
-        assert_eq!(pool.allocate("e", None), address(5));
-        assert_eq!(pool.allocate("f", None), None, "the last one is that of Ingresses");
+        assert_eq!(pool.allocate("old", None, None), address(2));
+        assert_eq!(pool.allocate("a", None, None), address(1));
+        assert_eq!(pool.allocate("b", address(2), None), None, "it is taken");
+        assert_eq!(pool.allocate("b", Some([10, 0, 0, 9].into()), None), None, "it is of another block");
+        assert_eq!(pool.allocate("b", address(7), None), None, "it is that of Ingresses");
+        assert_eq!(pool.allocate("old", address(7), None), None);
+        assert_eq!(pool.allocate("old", None, None), address(2), "it keeps the one that it has");
+        assert_eq!(pool.allocate("b", address(6), None), address(6));
+        assert_eq!(pool.allocate("c", None, None), address(3));
+        assert_eq!(pool.allocate("d", None, None), address(4));
+        assert_eq!(pool.allocate("e", None, None), address(5));
+        assert_eq!(pool.allocate("f", None, None), None, "the last one is that of Ingresses");
         pool.release("a");
-        assert_eq!(pool.allocate("f", None), address(1));
+        assert_eq!(pool.allocate("f", None, None), address(1));
         pool.release("old");
-        assert_eq!(pool.allocate("f", address(2)), address(2));
-        assert_eq!(pool.allocate("g", None), address(1), "the former one is free");
+        assert_eq!(pool.allocate("f", address(2), None), address(2));
+        assert_eq!(pool.allocate("g", None, None), address(1), "the former one is free");
+    }
+
+    #[test]
+    fn an_address_follows_from_a_number() {
+        let mut pool = Pool::new("10.0.0.0/29".parse().unwrap());
+        let address = |last: u8| Some(Ipv4Addr::new(10, 0, 0, last));
+        assert_eq!(pool.allocate("a", None, Some(4)), address(5));
+        assert_eq!(pool.allocate("b", None, Some(4)), address(6), "the other one is taken");
+        assert_eq!(pool.allocate("c", None, Some(5)), address(1), "it begins again");
     }
 }

@@ -10,7 +10,9 @@ use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
+use coracle_seed::Seed;
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
 use kube::api::Patch;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -24,6 +26,7 @@ pub struct ServiceAddresses {
     block: AddressBlock,
     /// None: the addresses of existing Services were not restored yet.
     known: Mutex<Option<Known>>,
+    seed: Option<Seed>,
 }
 
 struct Known {
@@ -43,6 +46,7 @@ impl Initialize<Settings> for ServiceAddresses {
             services: context.cache(),
             block: context.settings.load_balancers().unwrap_or(AddressBlock::DOCUMENTATION),
             known: Mutex::default(),
+            seed: context.settings.seed,
         }
     }
 }
@@ -124,14 +128,18 @@ impl ServiceAddresses {
     fn allocate(&self, key: &NamespacedName, uid: &str, service: &Service) -> Option<Ipv4Addr> {
         let wanted = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
         let wanted = wanted.filter(|ip| !ip.is_empty()).map(str::parse::<Ipv4Addr>);
+        let choice = self.seed.map(|seed| {
+            let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+            seed.bits("address", &["services", &namespace, &name], 0) as u64
+        });
         self.known(|known| {
             let allocated = match wanted {
                 // It is none of this block.
                 Some(Err(_)) => None,
-                Some(Ok(wanted)) => known.pool.allocate(uid, Some(wanted)),
+                Some(Ok(wanted)) => known.pool.allocate(uid, Some(wanted), None),
                 None => address(service)
-                    .and_then(|current| known.pool.allocate(uid, Some(current)))
-                    .or_else(|| known.pool.allocate(uid, None)),
+                    .and_then(|current| known.pool.allocate(uid, Some(current), None))
+                    .or_else(|| known.pool.allocate(uid, None, choice)),
             }?;
             known.uids.insert(key.clone(), uid.to_owned());
             Some(allocated)

@@ -22,10 +22,13 @@ pub fn nominated_node(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The order in which pods are scheduled: by priority, then by age.
+/// The order in which pods are scheduled: by priority, then by age, then by name.
 pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-    pods.sort_by_key(|pod| {
-        (Reverse(priority(pod)), pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
+    pods.sort_by(|a, b| {
+        let age = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let [of_a, of_b] = [a, b].map(|pod| (Reverse(priority(pod)), age(pod)));
+        let [path_a, path_b] = [a, b].map(|pod| (&pod.metadata.namespace, &pod.metadata.name));
+        of_a.cmp(&of_b).then_with(|| path_a.cmp(&path_b))
     });
     pods
 }

@@ -34,7 +34,7 @@ const SECURE_PORT: u16 = 6443;
 /// # Errors
 /// One line about the flag or variable that is wrong.
 fn options(values: &Values) -> Result<Options, String> {
-    let ControlPlaneVariables { controllers, nodes, response_latency, clock } =
+    let ControlPlaneVariables { controllers, nodes, response_latency, clock, seed } =
         ControlPlaneVariables::of_process()?;
     let listen = address(values)?;
     let advertise_address = advertise_address(values)?;
@@ -57,6 +57,7 @@ fn options(values: &Values) -> Result<Options, String> {
         default_storage_class: None,
         response_latency,
         clock,
+        seed,
         service_cidr: service_cidr(&values.list("service-cluster-ip-range"))?,
         serving_files: serving_files(values)?,
         ..others

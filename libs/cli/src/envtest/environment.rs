@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coracle_control_plane::controllers;
 use coracle_control_plane::range::{self, Range, RangedValue};
+use coracle_seed::Seed;
 use coracle_testing_api::ClockMode;
 
 /// The number of simulated nodes.
@@ -15,6 +16,9 @@ const RESPONSE_LATENCY: &str = "CORACLE_RESPONSE_LATENCY";
 
 /// The mode of the clock, `real` or `manual`.
 const CLOCK: &str = "CORACLE_CLOCK";
+
+/// The number that UIDs, names and addresses follow from.
+const SEED: &str = "CORACLE_SEED";
 
 /// The default latency. Without one a test's next request overtakes the controllers under test, which suites written on a slower server
 /// do not expect.
@@ -31,6 +35,8 @@ pub struct ControlPlaneVariables {
     pub response_latency: Duration,
     /// The clock; the machine's by default.
     pub clock: ClockMode,
+    /// The number that UIDs, names and addresses follow from; none by default.
+    pub seed: Option<Seed>,
 }
 
 impl ControlPlaneVariables {
@@ -60,6 +66,9 @@ impl ControlPlaneVariables {
                 Some("manual") => ClockMode::Manual,
                 Some(other) => return Err(format!("{CLOCK}: {other:?} is neither real nor manual")),
             },
+            seed: variable(SEED)
+                .map(|text| text.parse().map_err(|why| format!("{SEED}: {text:?}: {why}")))
+                .transpose()?,
         })
     }
 }
@@ -86,6 +95,7 @@ mod tests {
             nodes: 0,
             response_latency: DEFAULT_LATENCY,
             clock: ClockMode::Real,
+            seed: None,
         };
         assert_eq!(read(&[]), Ok(none.clone()));
         assert_eq!(read(&[(CONTROLLERS, ""), (NODES, ""), (RESPONSE_LATENCY, "")]), Ok(none));
@@ -98,9 +108,10 @@ mod tests {
             (NODES, "3"),
             (RESPONSE_LATENCY, "1500us"),
             (CLOCK, "manual"),
+            (SEED, "7"),
         ])
         .expect("they are valid");
-        assert_eq!(environment.clock, ClockMode::Manual);
+        assert_eq!((environment.clock, environment.seed), (ClockMode::Manual, Some(Seed(7))));
         assert_eq!(environment.controllers, ["*", "-job-controller"]);
         assert_eq!(environment.nodes, 3);
         assert_eq!(environment.response_latency, Duration::from_micros(1500));

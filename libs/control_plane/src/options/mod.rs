@@ -28,6 +28,7 @@ use coracle_builtin::authorization::Mode;
 use coracle_builtin::forwarding::ForwardAddresses;
 use coracle_builtin::services::ServiceUrl;
 use coracle_kubeconfig::Name;
+use coracle_seed::Seed;
 use coracle_storage::log::Durability;
 use coracle_testing_api::ClockMode;
 
@@ -99,6 +100,12 @@ options! {
         /// or the endpoints for tests.
         clock: ClockMode = ClockMode::Real,
             "clock" "MODE" as ClockName, SERVE.with_environment("CORACLE_CLOCK");
+        /// A number that UIDs, generated names and addresses follow from, together with the path or the owner of an object. None for chance.
+        seed: Option<Seed> = None,
+            "seed" "N" as MaybeParsed, SERVE.with_environment("CORACLE_SEED").with_help(
+                "A number, 0 or more, that UIDs, generated names and addresses follow from, together with the path or the owner of an \
+                 object; by default they are made by chance.",
+            );
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;

@@ -9,6 +9,7 @@ use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_controller_runtime::{Context, run_selected};
 use coracle_controllers::Settings;
+use coracle_seed::Identities;
 use coracle_storage::StoreError;
 use futures::future::{BoxFuture, FutureExt, join};
 use kube::Client;
@@ -31,6 +32,7 @@ pub struct Controllers {
     pub nodes: usize,
     pub profile: Profile,
     pub load_balancer_addresses: Option<AddressBlock>,
+    pub identities: Arc<Identities>,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -58,9 +60,11 @@ impl Controllers {
             nodes: Some(self.nodes),
             profile: self.profile,
             load_balancer_addresses: self.load_balancer_addresses,
+            seed: self.identities.seed(),
             volumes: self.settings.volumes.clone(),
         };
-        let context = Context::new(self.client, self.clock, self.metrics, self.settings);
+        let context = Context::new(self.client, self.clock, self.metrics, self.settings)
+            .with_identity(self.identities.of_process("controllers"));
         let is_selected = |name: &str| (self.is_selected)(name);
         let controllers: Vec<_> =
             coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();
@@ -85,7 +89,13 @@ impl Controllers {
             let context = Context::new(self.client.clone(), self.clock.clone(), self.metrics.clone(), ());
             let work = self.clone();
             let lead = async move { work.run().await };
-            match leader::run_elected(&context, controllers::identity(), lead.boxed(), stopped.boxed()).await
+            match leader::run_elected(
+                &context,
+                controllers::identity(&self.identities),
+                lead.boxed(),
+                stopped.boxed(),
+            )
+            .await
             {
                 Ok(()) => return,
                 Err(error) => tracing::warn!(%error, "another server may run the controllers"),

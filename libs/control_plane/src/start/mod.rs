@@ -108,6 +108,7 @@ async fn start_phases(
     let settings = settings(options, &access, &volumes, preparation.features.clone());
     let metrics = Metrics::new(preparation.metrics.registry().clone());
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
+    let identities = preparation.identities.clone();
     let parts = Parts { options, kinds, preparation, access, registry, advertisement, readiness: &readiness };
     let served = serving::start(parts, started);
     let controllers = Controllers {
@@ -119,6 +120,7 @@ async fn start_phases(
         nodes: options.nodes,
         profile: options.simulation_profile,
         load_balancer_addresses: options.load_balancer_addresses,
+        identities,
         is_selected,
     };
     controllers.start(store.has_other_writers(), started);

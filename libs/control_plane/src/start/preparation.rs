@@ -9,6 +9,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_clock::{Clock, ManualClock};
+use coracle_seed::Identities;
 use coracle_testing_api::ClockMode;
 
 use crate::controllers;
@@ -23,6 +24,8 @@ pub struct Preparation {
     pub clock: Clock,
     /// None: the clock is the machine's.
     pub manual_clock: Option<ManualClock>,
+    /// The source of UIDs, names and addresses.
+    pub identities: Arc<Identities>,
     pub metrics: Metrics,
     pub auditor: Option<Arc<Auditor>>,
     /// Connections wait until the server accepts them.
@@ -73,6 +76,7 @@ impl Preparation {
             token_file,
             clock,
             manual_clock,
+            identities: Arc::new(Identities::new(options.seed)),
             metrics,
             auditor,
             listener,

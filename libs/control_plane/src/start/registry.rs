@@ -41,6 +41,7 @@ pub fn assemble(
             clients: clients.clone(),
             metrics: Arc::new(AdmissionMetrics::new(metrics.registry())),
         },
+        identities: preparation.identities.clone(),
     };
     let max_pods = usize::try_from(options.max_pods).unwrap_or(usize::MAX);
     let max_pods = if max_pods == 0 { usize::MAX } else { max_pods };
@@ -50,6 +51,7 @@ pub fn assemble(
         webhook_clients: clients.clone(),
         conversion_metrics: Arc::new(ConversionMetrics::new(metrics.registry())),
         allocator: Some(Box::new(ServiceAllocator::new(service_cidr))),
+        identities: preparation.identities.clone(),
         ..registry_config
     }))
 }

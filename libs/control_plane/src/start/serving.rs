@@ -16,7 +16,7 @@ use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_storage::StoreError;
-use coracle_testing_api::Testing;
+use coracle_testing_api::{Testing, give_turns};
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -106,6 +106,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         .with_remote(remote.groups.clone(), remote.documents.clone());
     let mut background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
     if let Some(manual_clock) = manual_clock {
+        background.spawn(give_turns(manual_clock.clock().clone(), registry.store.clone()));
         background.spawn(manual_clock.run());
     }
     // A client certificate is valid for a request by the time that it is valid by in TLS: the machine's.

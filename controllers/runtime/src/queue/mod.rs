@@ -3,23 +3,27 @@
 //! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
 //! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is ours: a key
-//! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once.
+//! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once. Where the clock is
+//! manual, keys are worked on in turns with those of all other queues ([`coracle_clock::Turns`]).
 #![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod line;
+
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use coracle_clock::{Class, Clock, Delay, Pending, Source, Timer, UnderWay, Work};
+use coracle_clock::{Class, Clock, Delay, Pending, Place, Source, TakeTurn, Timer, UnderWay, Work};
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time;
 
+use self::line::Line;
 use super::metrics::QueueMetrics;
 use super::timers::{RETRY, RETRY_BACKOFF};
 
@@ -35,8 +39,6 @@ pub const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 /// The number of retries in a row that have the timer [`RETRY`], and their longest delay.
 const FIRST_RETRIES: u32 = 5;
 const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The delay of a pause of the implementation where the clock stands still, at most.
-const MOMENT: Duration = Duration::from_millis(5);
 
 /// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -58,7 +60,7 @@ struct Inner<K> {
 }
 
 struct State<K> {
-    waiting: VecDeque<K>,
+    waiting: Line<K>,
     /// Since when a key has been waiting, or has to come back once its worker is done.
     dirty: HashMap<K, Instant>,
     working: HashMap<K, Instant>,
@@ -71,8 +73,15 @@ struct State<K> {
     paused: usize,
     failures: HashMap<K, u32>,
     sequence: u64,
-    /// The work of all keys that wait, are worked on or come after a pause.
+    /// The work of all keys that are worked on, come after a pause, or wait but for a turn.
     work: Option<Work>,
+}
+
+impl<K: Key> TakeTurn for Inner<K> {
+    fn take_turn(&self, place: &Place, work: Work) {
+        self.state.lock().waiting.take_turn(place, work);
+        self.changed.notify_one();
+    }
 }
 
 impl<K: Key> Source for Inner<K> {
@@ -107,8 +116,8 @@ impl<K: Key> Queue<K> {
     ///
     /// - `[first_retry, longest_retry]`: the shortest and the longest backoff after an error
     pub fn new(clock: Clock, metrics: QueueMetrics, [first_retry, longest_retry]: [Duration; 2]) -> Queue<K> {
-        let state = State {
-            waiting: VecDeque::new(),
+        let state = |waiting| State {
+            waiting,
             dirty: HashMap::new(),
             working: HashMap::new(),
             resting: HashMap::new(),
@@ -119,9 +128,14 @@ impl<K: Key> Queue<K> {
             sequence: 0,
             work: None,
         };
-        let state = Mutex::new(state);
-        let inner = Inner { state, changed: Notify::new(), clock, metrics, first_retry, longest_retry };
-        let inner = Arc::new(inner);
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner<K>>| Inner {
+            state: Mutex::new(state(Line::new(&clock, inner.clone(), &metrics.name))),
+            changed: Notify::new(),
+            clock: clock.clone(),
+            metrics,
+            first_retry,
+            longest_retry,
+        });
         let source: Weak<Inner<K>> = Arc::downgrade(&inner);
         inner.clock.timers().register(source);
         Queue(inner)
@@ -129,14 +143,14 @@ impl<K: Key> Queue<K> {
 
     /// Adds the key: it waits, or comes back once its worker is done.
     pub fn add(&self, key: K) {
-        self.enter(&mut self.state(), key);
+        self.enter(&mut self.state(), key, false);
     }
 
     /// Adds the key, unless it is to be added later anyway.
     pub fn offer(&self, key: K) {
         let mut state = self.state();
         if !state.due.contains_key(&key) {
-            self.enter(&mut state, key);
+            self.enter(&mut state, key, false);
         }
     }
 
@@ -147,10 +161,7 @@ impl<K: Key> Queue<K> {
         }
         let mut state = self.state();
         if self.0.clock.skips(timer) {
-            // A moment of the machine's time, in which watches report what others wrote.
-            state.resting.entry(key.clone()).or_insert_with(|| time::Instant::now() + delay.min(MOMENT));
-            self.enter(&mut state, key);
-            return self.0.changed.notify_one();
+            return self.enter(&mut state, key, true);
         }
         let at = self.0.clock.after(delay);
         if let Some(place) = state.due.get(&key).copied() {
@@ -215,7 +226,7 @@ impl<K: Key> Queue<K> {
                 }
                 drop(due.take());
                 if let Some(key) = self.take(&mut state) {
-                    if !state.waiting.is_empty() {
+                    if state.waiting.is_ready() {
                         self.0.changed.notify_one();
                     }
                     return key;
@@ -244,12 +255,12 @@ impl<K: Key> Queue<K> {
         if let Some(since) = state.working.remove(key) {
             self.0.metrics.work_duration.observe(since.elapsed().as_secs_f64());
         }
-        if !rest.is_zero() {
+        if !rest.is_zero() && !state.waiting.is_in_turns() {
             state.resting.insert(key.clone(), time::Instant::now() + rest);
             // Whoever waits for the next time may have to wait for this one.
             self.0.changed.notify_one();
         } else if state.dirty.contains_key(key) && !state.resting.contains_key(key) {
-            state.waiting.push_back(key.clone());
+            state.waiting.push(key.clone(), false);
             self.0.changed.notify_one();
         }
         self.track(&mut state);
@@ -261,10 +272,11 @@ impl<K: Key> Queue<K> {
         let State { resting, waiting, dirty, working, .. } = state;
         let rested = resting.extract_if(|_, until| *until <= now).map(|(key, _)| key);
         // One that is worked on comes back when its worker is done.
-        waiting.extend(rested.filter(|key| dirty.contains_key(key) && !working.contains_key(key)));
+        let rested = rested.filter(|key| dirty.contains_key(key) && !working.contains_key(key));
+        rested.for_each(|key| waiting.push(key, false));
     }
 
-    fn enter(&self, state: &mut State<K>, key: K) {
+    fn enter(&self, state: &mut State<K>, key: K, is_paced: bool) {
         if state.dirty.contains_key(&key) {
             return;
         }
@@ -272,7 +284,7 @@ impl<K: Key> Queue<K> {
         state.dirty.insert(key.clone(), Instant::now());
         self.track(state);
         if !state.working.contains_key(&key) && !state.resting.contains_key(&key) {
-            state.waiting.push_back(key);
+            state.waiting.push(key, is_paced);
             self.0.changed.notify_one();
         }
         self.report(state);
@@ -285,15 +297,16 @@ impl<K: Key> Queue<K> {
             // Its pause ends after it has entered.
             if let Some((key, timer)) = state.later.remove(&place) {
                 state.due.remove(&key);
-                self.enter(state, key);
+                self.enter(state, key, false);
                 state.paused -= usize::from(timer.class == Class::Pacing);
             }
         }
     }
 
-    /// Begins the work of the queue with its first key, and ends it after the last one.
+    /// Begins the work of the queue with its first key, and ends it after the last one. Keys that wait for turns are known as such.
     fn track(&self, state: &mut State<K>) {
-        let is_idle = state.dirty.is_empty() && state.working.is_empty() && state.paused == 0;
+        let is_any_to_do = !state.dirty.is_empty() && !state.waiting.is_in_turns();
+        let is_idle = !is_any_to_do && state.working.is_empty() && state.paused == 0;
         match is_idle {
             true => state.work = None,
             false if state.work.is_none() => state.work = Some(self.0.clock.activity().begin()),
@@ -302,11 +315,13 @@ impl<K: Key> Queue<K> {
     }
 
     fn take(&self, state: &mut State<K>) -> Option<K> {
-        let key = state.waiting.pop_front()?;
+        let (key, turn) = state.waiting.pop()?;
         if let Some(since) = state.dirty.remove(&key) {
             self.0.metrics.queue_duration.observe(since.elapsed().as_secs_f64());
         }
         state.working.insert(key.clone(), Instant::now());
+        self.track(state);
+        drop(turn);
         self.report(state);
         Some(key)
     }
