@@ -1,4 +1,4 @@
-"""The wheel: the binary as the script `coracle`, with the metadata in pyproject.toml.
+"""The wheel: the binary as the script `coracle`, which is a plugin of kubectl too, with the metadata in pyproject.toml.
 
 maturin would make one of its own build: a static binary for musl, which pip then refuses where the C library is glibc. This one is
 for both.
@@ -14,6 +14,9 @@ from pathlib import Path
 from binary import Binary
 from release import ROOT, Release
 
+# A plugin of kubectl. A wheel has no links.
+PLUGIN = b'#!/bin/sh\nexec "$(dirname "$0")/coracle" "$@"\n'
+
 
 def build(release: Release, binary: Binary, out: Path) -> list[Path]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -22,6 +25,7 @@ def build(release: Release, binary: Binary, out: Path) -> list[Path]:
     name = f"{project['name'].replace('-', '_')}-{release.version}"
     files = {
         f"{name}.data/scripts/coracle": binary.content,
+        f"{name}.data/scripts/kubectl-coracle": PLUGIN,
         f"{name}.dist-info/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
         f"{name}.dist-info/METADATA": metadata(project, release.version).encode(),
         f"{name}.dist-info/WHEEL": wheel_file(tags).encode(),

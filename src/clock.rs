@@ -1,9 +1,11 @@
 //! The clock of a control plane.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use coracle_apimachinery::Error;
+use coracle_clock::Work;
 use coracle_control_plane::Testing;
+use coracle_testing_api::timers::CLIENT_TIMER;
 
 use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus};
 
@@ -42,6 +44,17 @@ impl ClockHandle {
     /// As [`advance`](Self::advance); the time is none, or earlier.
     pub async fn set(&self, to: &str) -> Result<ClockMoved, Error> {
         self.move_on(&ClockRequest { set: Some(to.to_owned()), ..ClockRequest::default() }).await
+    }
+
+    /// The current time.
+    pub fn now(&self) -> SystemTime {
+        self.0.clock().now().into()
+    }
+
+    /// Waits for a time of the clock: the timer of an operator in this process. An advance stops at it, and goes on when the result is
+    /// dropped and the control plane has settled, so that it misses nothing that the operator does until then.
+    pub async fn sleep(&self, by: Duration) -> Work {
+        self.0.clock().sleep(CLIENT_TIMER.after(by)).await
     }
 
     /// Lets the clock run by itself, from its time on.

@@ -31,6 +31,7 @@ pub use coracle_builtin::admission::{PluginError, PluginSelection};
 pub use coracle_builtin::authorization::Mode;
 pub use coracle_builtin::forwarding::ForwardAddresses;
 pub use coracle_builtin::services::{ServiceUrl, ServiceUrlError};
+pub use coracle_clock::Work;
 pub use coracle_control_plane::{
     Error, Etcd, Kinds, KubeconfigError, Name, Problems, ProblemsError, controllers, maintenance,
 };

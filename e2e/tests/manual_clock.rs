@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use coracle::{ClockMode, ControlPlane};
 use coracle_e2e::cluster::Cluster;
 use coracle_e2e::json_client::{JsonClient, condition};
 use coracle_e2e::{binary, cluster, workloads};
@@ -222,6 +223,11 @@ async fn what_is_impossible_is_refused() -> Result<()> {
         ensure!(status == 422, "{status} {answer}");
     }
 
+    for id in ["0", "1000", "x", ""] {
+        let (status, answer) = client.send("DELETE", &format!("{CLOCK}/timers/{id}"), None).await?;
+        ensure!(status == 404, "{id:?}: {status} {answer}");
+    }
+
     let real = cluster().start().await?;
     let mut client = JsonClient::new(&real.endpoint().await?).await?;
     let (status, answer) = client.send("POST", CLOCK, Some(json!({"advance": "1h"}))).await?;
@@ -319,5 +325,49 @@ async fn the_command_moves_it_on() -> Result<()> {
             Err(text) => ensure!(!output.status.success() && err.contains(text), "{arguments:?}: {out}{err}"),
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_data_directory_resumes_at_its_last_time() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let builder = || ControlPlane::builder().data_dir(directory.path()).clock(ClockMode::Manual);
+    let control_plane = builder().start().await?;
+    let moved = control_plane.clock().set("2050-06-01T12:00:00.5Z").await?;
+    let end = control_plane.clock().advance(Duration::from_secs(3600)).await?;
+    ensure!(moved.now < end.now, "{moved:?} {end:?}");
+    control_plane.shutdown().await?;
+    let control_plane = builder().start().await?;
+    ensure!(
+        control_plane.clock().status(0).now == end.now,
+        "{:?} after {end:?}",
+        control_plane.clock().status(0)
+    );
+    control_plane.shutdown().await?;
+    std::fs::write(directory.path().join("clock"), "noon\n")?;
+    let error = builder().start().await.err().context("an error")?.to_string();
+    ensure!(error.ends_with("/clock: it does not begin with a time"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn timers_of_clients_can_be_removed() -> Result<()> {
+    let (_cluster, mut client) = manual().await?;
+    let timers = format!("{CLOCK}/timers");
+    let set =
+        client.call("POST", &timers, Some(json!({"at": "2090-01-01T00:00:00Z", "name": "mine"}))).await?;
+    let own = format!("{timers}/{}", set["id"].as_str().context("an id")?);
+    let is_listed = async |client: &mut JsonClient| {
+        let clock = client.get(&format!("{CLOCK}?limit=1000")).await?;
+        let timers = clock["nextTimers"].as_array().context("timers")?;
+        anyhow::Ok(timers.iter().any(|timer| timer["key"] == "mine"))
+    };
+    ensure!(is_listed(&mut client).await?);
+    client.call("DELETE", &own, None).await?;
+    // Its task ends after the response.
+    while is_listed(&mut client).await? {
+        tokio::task::yield_now().await;
+    }
+    ensure!(client.send("DELETE", &own, None).await?.0 == 404);
     Ok(())
 }

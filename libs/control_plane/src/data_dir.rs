@@ -9,7 +9,8 @@ use coracle_private_fs::{create_directory, restrict_entry};
 use tempfile::TempDir;
 
 /// The entries that Coracle creates in a data directory. Those of a control plane in the background are in it by default.
-const OWN_ENTRIES: [&str; 10] = [
+const OWN_ENTRIES: [&str; 11] = [
+    CLOCK,
     "kubeconfig",
     "kubeconfig.lock",
     "pki",
@@ -21,6 +22,9 @@ const OWN_ENTRIES: [&str; 10] = [
     background::RECORD,
     background::LOCK,
 ];
+
+/// The time that a manual clock has come to.
+pub(crate) const CLOCK: &str = "clock";
 
 /// The files of a control plane that runs in the background: `coracle up`.
 pub mod background {

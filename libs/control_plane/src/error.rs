@@ -34,6 +34,14 @@ pub enum Error {
     /// A manual clock and an etcd cluster were asked for.
     #[error("there is no manual clock for an etcd cluster, whose leases go by its own time")]
     ManualClock,
+    /// The file with the time of a manual clock cannot be used.
+    #[error("{path}: {why}", path = .path.display())]
+    ClockFile {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The CA or the serving certificate cannot be read, created or stored.
     #[error(transparent)]
     Certificates(#[from] CertificateError),

@@ -15,6 +15,7 @@ use crate::clock::{ClockMode, time};
 use crate::read::{conflict, duration, duration_or, invalid};
 use crate::rest::DueTimers;
 use crate::settle::TIMEOUT;
+use crate::timers::CLIENT_TIMER;
 
 /// The timers that an advance fires at most, unless the request names another number.
 const MOST_TIMERS: u64 = 1_000_000;
@@ -236,14 +237,15 @@ impl Testing {
         }
         drop(hold);
         let delivered = self.0.traffic.delivered();
-        if self.fire(manual, fired) {
+        if !self.fire(manual, fired).is_empty() {
             self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         }
         manual.set(at);
-        if self.0.moves.publish(at) {
+        let is_watched = self.0.moves.publish(at);
+        let is_for_client = self.fire(manual, fired).iter().any(|timer| timer.name == CLIENT_TIMER.name);
+        if is_watched && is_for_client {
             self.0.traffic.deliver();
         }
-        self.fire(manual, fired);
         self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         // A client that got events may have something to do, of which nothing is known here.
         let mut seen = delivered;
@@ -254,13 +256,12 @@ impl Testing {
         Ok(())
     }
 
-    /// Fires what is due. Returns whether anything is.
-    fn fire(&self, manual: &ManualClock, fired: &mut Fired) -> bool {
+    /// Fires what is due, and returns it.
+    fn fire(&self, manual: &ManualClock, fired: &mut Fired) -> Vec<&'static Timer> {
         let mut timers = self.0.clock.timers().due_of_sources(self.0.clock.now());
         timers.extend(manual.fire());
-        let is_any = !timers.is_empty();
-        fired.add(timers);
-        is_any
+        fired.add(timers.iter().copied());
+        timers
     }
 
     async fn rest_within(&self, timeout: Duration, timers: DueTimers) -> Result<()> {

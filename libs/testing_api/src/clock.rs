@@ -1,13 +1,20 @@
 //! The state of a clock, and the timers of clients.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
 use coracle_clock::{Class, Pending};
 use futures::{Stream, stream};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast};
+use tokio::task::AbortHandle;
 
 use crate::Testing;
 use crate::read::{conflict, invalid};
@@ -18,7 +25,7 @@ pub(crate) const TIMERS: usize = 20;
 /// The most timers that are listed.
 const MOST_TIMERS: usize = 1000;
 /// The most timers that clients can have set at a time.
-pub(crate) const MOST_CLIENT_TIMERS: usize = 10_000;
+const MOST_CLIENT_TIMERS: usize = 10_000;
 
 /// The most times that wait for a client that watches the clock.
 const MOST_MOVES: usize = 1024;
@@ -89,19 +96,48 @@ pub struct TimerRequest {
 pub struct TimerSet {
     /// The time at which an advance stops, as RFC 3339.
     pub at: String,
+    /// The name of the timer in `DELETE clock/timers/ID`.
+    pub id: String,
+}
+
+/// The timers of clients.
+pub(crate) struct ClientTimers {
+    /// Those that may still be set.
+    left: Arc<Semaphore>,
+    /// The waits for those that are set, by their IDs.
+    set: Mutex<HashMap<u64, AbortHandle>>,
+    last_id: AtomicU64,
+}
+
+impl ClientTimers {
+    pub(crate) fn new() -> ClientTimers {
+        let left = Arc::new(Semaphore::new(MOST_CLIENT_TIMERS));
+        ClientTimers { left, set: Mutex::default(), last_id: AtomicU64::new(0) }
+    }
 }
 
 /// The times that a clock comes to.
-pub(crate) struct Moves(broadcast::Sender<Timestamp>);
+pub(crate) struct Moves {
+    times: broadcast::Sender<Timestamp>,
+    record: OnceLock<Box<dyn Fn(Timestamp) + Send + Sync>>,
+}
 
 impl Moves {
     pub(crate) fn new() -> Moves {
-        Moves(broadcast::Sender::new(MOST_MOVES))
+        Moves { times: broadcast::Sender::new(MOST_MOVES), record: OnceLock::new() }
+    }
+
+    /// Has each time recorded, unless that was asked for before.
+    pub(crate) fn record(&self, record: impl Fn(Timestamp) + Send + Sync + 'static) {
+        let _ = self.record.set(Box::new(record));
     }
 
     /// Returns whether anybody watches.
     pub(crate) fn publish(&self, now: Timestamp) -> bool {
-        self.0.send(now).is_ok()
+        if let Some(record) = self.record.get() {
+            record(now);
+        }
+        self.times.send(now).is_ok()
     }
 }
 
@@ -139,7 +175,7 @@ impl Testing {
 
     /// The current time, and each time that the clock is moved to.
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
-        let moves = self.0.moves.0.subscribe();
+        let moves = self.0.moves.times.subscribe();
         stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
             let now = match is_first {
                 true => testing.0.clock.now(),
@@ -172,16 +208,33 @@ impl Testing {
                 &format!("it must be at most {LONGEST_NAME} bytes, without control characters"),
             ));
         }
-        let Ok(permit) = self.0.client_timers.clone().try_acquire_owned() else {
+        let timers = &self.0.client_timers;
+        let Ok(permit) = timers.left.clone().try_acquire_owned() else {
             let message = format!("more than {MOST_CLIENT_TIMERS} timers of clients");
             return Err(Error::TooManyRequests { message, retry_after: 0, causes: Vec::new() });
         };
         let wait = self.0.clock.until(&CLIENT_TIMER, at).of(request.name.clone());
-        tokio::spawn(async move {
-            drop(wait.await);
-            drop(permit);
+        let id = timers.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let testing = self.clone();
+        let mut set = timers.set.lock();
+        let waiting = tokio::spawn(async move {
+            let work = wait.await;
+            testing.0.client_timers.set.lock().remove(&id);
+            drop((work, permit));
         });
-        Ok(TimerSet { at: at.to_string() })
+        set.insert(id, waiting.abort_handle());
+        Ok(TimerSet { at: at.to_string(), id: id.to_string() })
+    }
+
+    /// Removes a timer of a client.
+    ///
+    /// # Errors
+    /// 404 if there is none, or it has fired.
+    pub fn remove_timer(&self, id: &str) -> Result<()> {
+        let removed = id.parse().ok().and_then(|id: u64| self.0.client_timers.set.lock().remove(&id));
+        removed
+            .map(|waiting| waiting.abort())
+            .ok_or_else(|| Error::not_found(&GroupResource::new("", "timers"), id))
     }
 }
 

@@ -6,7 +6,8 @@
 //! | `GET clock` | the time of the control plane, and the timers that it waits for: [`ClockStatus`] |
 //! | `GET clock?watch=1` | a line of JSON for each time that the clock comes to: [`ClockEvent`] |
 //! | `POST clock` | moves a manual clock on: [`ClockRequest`], [`ClockMoved`] |
-//! | `POST clock/timers` | a timer of a client, at which an advance stops: [`TimerRequest`] |
+//! | `POST clock/timers` | a timer of a client, at which an advance stops: [`TimerRequest`], [`TimerSet`] |
+//! | `DELETE clock/timers/ID` | removes it |
 //!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
 //! from using the credentials of the browser that shows them.
@@ -34,7 +35,7 @@ use coracle_clock::{Clock, ManualClock};
 use coracle_storage::Store;
 use futures::StreamExt;
 use http::{HeaderValue, Method, Response, header};
-use tokio::sync::Semaphore;
+use jiff::Timestamp;
 
 pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
@@ -56,9 +57,16 @@ struct Inner {
     traffic: Arc<Traffic>,
     /// One advance at a time.
     turn: tokio::sync::Mutex<()>,
-    /// The timers that clients may still set.
-    client_timers: Arc<Semaphore>,
+    client_timers: clock::ClientTimers,
     moves: clock::Moves,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.manual.as_ref().is_some_and(ManualClock::is_running) {
+            self.moves.publish(self.clock.now());
+        }
+    }
 }
 
 impl Testing {
@@ -73,8 +81,19 @@ impl Testing {
         traffic: Arc<Traffic>,
     ) -> Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
-        let client_timers = Arc::new(Semaphore::new(clock::MOST_CLIENT_TIMERS));
+        let client_timers = clock::ClientTimers::new();
         Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves }))
+    }
+
+    /// The same, and each time that a manual clock comes to is recorded.
+    pub fn recording(self, record: impl Fn(Timestamp) + Send + Sync + 'static) -> Testing {
+        self.0.moves.record(record);
+        self
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
     }
 
     /// The endpoints of the control plane.
@@ -100,6 +119,14 @@ impl Testing {
             (&Method::POST, Some("clock")) => json(&self.move_clock(&read::body(request)?).await?),
             (&Method::POST, Some("clock/timers")) => json(&self.set_timer(&read::body(request)?)?),
             (_, Some("settle" | "clock" | "clock/timers")) => Err(Error::MethodNotAllowed),
+            (method, Some(path)) => match path.strip_prefix("clock/timers/") {
+                Some(id) if method == Method::DELETE => {
+                    self.remove_timer(id)?;
+                    json(&serde_json::json!({}))
+                }
+                Some(_) => Err(Error::MethodNotAllowed),
+                None => Err(Error::PageNotFound),
+            },
             _ => Err(Error::PageNotFound),
         }
     }

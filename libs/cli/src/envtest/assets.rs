@@ -10,6 +10,8 @@ use super::{apiserver, etcd};
 /// Marks a folder that Coracle made, so that no other folder is changed.
 const MARKER: &str = ".coracle-envtest";
 const KUBECTL: &str = "kubectl";
+/// A plugin of kubectl: `kubectl coracle` is `coracle`.
+const PLUGIN: &str = "kubectl-coracle";
 
 /// Why there is no folder; one line.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +98,7 @@ pub fn make(folder: Option<&Path>, locations: &AssetLocations) -> Result<PathBuf
         (apiserver::NAME, Some(locations.program.clone())),
         (etcd::NAME, Some(locations.program.clone())),
         (KUBECTL, locations.kubectl(&folder)),
+        (PLUGIN, Some(locations.program.clone())),
     ] {
         link(&folder.join(name), target.as_deref())?;
     }
@@ -194,6 +197,7 @@ mod tests {
                 ("kube-apiserver".to_owned(), program(target)),
             ];
             want.extend(kubectl.map(|kubectl| ("kubectl".to_owned(), Some(kubectl))));
+            want.push(("kubectl-coracle".to_owned(), program(target)));
             want
         };
         assert_eq!(entries(&folder), names("/opt/coracle", None));

@@ -15,6 +15,7 @@
 
 mod access;
 mod background;
+mod clock_file;
 mod controllers;
 mod health;
 mod phase;
@@ -41,6 +42,7 @@ use coracle_storage::Store;
 use coracle_testing_api::Testing;
 
 use access::Access;
+use clock_file::ClockFile;
 use controllers::Controllers;
 use phase::Started;
 use preparation::Preparation;
@@ -109,7 +111,20 @@ async fn start_phases(
     let metrics = Metrics::new(preparation.metrics.registry().clone());
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
     let identities = preparation.identities.clone();
-    let parts = Parts { options, kinds, preparation, access, registry, advertisement, readiness: &readiness };
+    let clock_file = match (&options.data_dir, &preparation.manual_clock) {
+        (Some(directory), Some(_)) => Some(ClockFile::open(directory)?),
+        _ => None,
+    };
+    let parts = Parts {
+        options,
+        kinds,
+        preparation,
+        access,
+        registry,
+        advertisement,
+        readiness: &readiness,
+        clock_file,
+    };
     let served = serving::start(parts, started);
     let controllers = Controllers {
         client: client(&served.api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),

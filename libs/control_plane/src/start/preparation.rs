@@ -12,6 +12,7 @@ use coracle_clock::{Clock, ManualClock};
 use coracle_seed::Identities;
 use coracle_testing_api::ClockMode;
 
+use super::clock_file;
 use crate::controllers;
 use crate::error::Error;
 use crate::options::Options;
@@ -49,7 +50,8 @@ impl Preparation {
             ClockMode::Real => (Clock::system(), None),
             ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
             ClockMode::Manual => {
-                let (clock, manual) = Clock::manual(None);
+                let resumed = options.data_dir.as_deref().map(clock_file::read).transpose()?.flatten();
+                let (clock, manual) = Clock::manual(resumed);
                 (clock, Some(manual))
             }
         };

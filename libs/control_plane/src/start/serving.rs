@@ -23,6 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::access::Access;
 use super::background::{self, RemoteApis};
+use super::clock_file::ClockFile;
 use super::health::{ServerHealth, health};
 use super::phase::{Phase, Started};
 use super::preparation::Preparation;
@@ -38,6 +39,7 @@ pub struct Parts<'a> {
     pub registry: Arc<Registry>,
     pub advertisement: Option<Advertisement>,
     pub readiness: &'a Readiness,
+    pub clock_file: Option<ClockFile>,
 }
 
 /// An API that is served.
@@ -84,13 +86,17 @@ impl Phase for Server {
 
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
-    let Parts { options, kinds, preparation, access, registry, advertisement, readiness } = parts;
+    let Parts { options, kinds, preparation, access, registry, advertisement, readiness, clock_file } = parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
     let extensions = coracle_builtin::extensions(options.simulation_profile, forward_access);
     let store = registry.store.clone();
-    let testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone());
+    let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone());
+    if let Some(clock_file) = clock_file {
+        clock_file.record(clock.now());
+        testing = testing.recording(move |now| clock_file.record(now));
+    }
     let paths =
         has_testing_api(options, listener.address()).then(|| testing.clone().paths(options.tls_san.clone()));
     tokens.push(Box::new(ServiceAccountTokens {
