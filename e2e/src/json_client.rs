@@ -13,9 +13,18 @@ use crate::wait::DEADLINE;
 
 /// Between two requests of a client that waits.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
+/// A request that returns when nothing is left to happen, or after that period.
+const SETTLE: (&str, &str) = ("/coracle/v1alpha1/settle", r#"{"quietFor": "0s", "timeout": "20ms"}"#);
 
 /// A client for JSON requests over one connection.
 pub struct JsonClient(Connection);
+
+/// The pauses of a client that waits for something.
+#[derive(Default)]
+struct Pauses {
+    /// Whether the server has settled, and what is waited for is up to a timer or to others.
+    has_settled: bool,
+}
 
 impl JsonClient {
     /// Connects to a server.
@@ -149,14 +158,14 @@ impl JsonClient {
         deadline: Duration,
         condition: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let began = Instant::now();
+        let (began, mut pauses) = (Instant::now(), Pauses::default());
         loop {
             let (status, value) = self.send("GET", path, None).await?;
             if status == 200 && condition(&value) {
                 return Ok(value);
             }
             ensure!(began.elapsed() < deadline, "not in {deadline:?}: {path} is {value}");
-            tokio::time::sleep(POLL_PERIOD).await;
+            self.pause(&mut pauses).await?;
         }
     }
 
@@ -174,15 +183,28 @@ impl JsonClient {
     /// # Errors
     /// There is no response, or the object exists for too long.
     pub async fn until_gone(&mut self, path: &str) -> Result<()> {
-        let began = Instant::now();
+        let (began, mut pauses) = (Instant::now(), Pauses::default());
         loop {
             let (status, value) = self.send("GET", path, None).await?;
             if status == 404 {
                 return Ok(());
             }
             ensure!(began.elapsed() < DEADLINE, "not gone in {DEADLINE:?}: {value}");
-            tokio::time::sleep(POLL_PERIOD).await;
+            self.pause(&mut pauses).await?;
         }
+    }
+
+    /// Pauses until nothing is left to happen, or for a moment.
+    async fn pause(&mut self, pauses: &mut Pauses) -> Result<()> {
+        if pauses.has_settled {
+            tokio::time::sleep(POLL_PERIOD).await;
+        } else {
+            let (path, body) = SETTLE;
+            let response = self.0.call("POST", path, &[], Some(Bytes::from_static(body.as_bytes()))).await?;
+            // 504: not yet. Anything else is a server that does not tell, or not this client.
+            pauses.has_settled = response.status != 504;
+        }
+        Ok(())
     }
 
     /// Waits until all that is part of `/readyz` is ready.

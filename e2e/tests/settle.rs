@@ -9,6 +9,7 @@ use coracle_e2e::random_workloads::write_some;
 use coracle_e2e::webhook::WebhookServer;
 use coracle_e2e::{cluster, workloads};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
@@ -178,5 +179,50 @@ async fn several_wait_at_a_time() -> Result<()> {
     });
     let settled: Vec<Result<Value>> = futures::future::join_all(waiting).await;
     ensure!(settled.iter().all(Result::is_ok), "{settled:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_that_is_not_read_is_named() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut client = JsonClient::new(&endpoint).await?;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    // More than the buffers of a connection hold.
+    let map = |number: usize| json!({"metadata": {"name": format!("m{number}")}, "data": {"a": "x".repeat(900_000)}});
+    let request =
+        "GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: reads-nothing/1\r\n\r\n";
+    let mut held = Vec::new();
+    for (first, why) in
+        [(0, "has events that it has not taken"), (20, "has not taken what was there at its beginning")]
+    {
+        let mut socket = endpoint.tls(b"http/1.1").await?;
+        if first == 0 {
+            socket.write_all(request.as_bytes()).await?;
+            settle(&mut client).await?;
+        }
+        for number in first..first + 20 {
+            client.create(maps, map(number)).await?;
+        }
+        if first != 0 {
+            held.clear();
+            settle(&mut client).await?;
+            socket.write_all(request.as_bytes()).await?;
+        }
+        held.push(socket);
+        let named = async {
+            loop {
+                let body = json!({"quietFor": "0s", "timeout": "200ms"});
+                let (status, answer) = client.send("POST", SETTLE, Some(body)).await?;
+                if status == 504 {
+                    return anyhow::Ok(answer);
+                }
+            }
+        };
+        let answer = timeout(Duration::from_secs(20), named).await.context("it settles all the time")??;
+        let message = answer["message"].as_str().unwrap_or_default();
+        let want = format!("a watch of configmaps by \"reads-nothing/1\" {why}");
+        ensure!(message.contains(&want), "{message}");
+    }
     Ok(())
 }

@@ -7,14 +7,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coracle_clock::Work;
 use futures::{Stream, StreamExt, poll, stream};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::order::Place;
 use super::rarely::rarely;
-use super::traffic::Traffic;
+use super::traffic::{Beginning, Traffic};
 use crate::answer::watch::Frames;
 use crate::registry::watch::{Notice, Watch};
 use crate::resource_info::ResourceInfo;
@@ -47,7 +46,7 @@ pub struct EventStream {
     /// When the next chunk is made at the earliest.
     not_before: Option<Instant>,
     /// The work until the client has what was there at the beginning.
-    beginning: Option<Work>,
+    beginning: Option<Beginning>,
     /// Counts what it delivers, if the client is on a socket.
     traffic: Option<Arc<Traffic>>,
     /// Counts the watch for as long as it lasts.
@@ -66,7 +65,7 @@ impl EventStream {
         frames: Frames,
         counters: WatchEvents,
         remote: Option<(Place, Arc<Traffic>)>,
-        beginning: Work,
+        beginning: Beginning,
         lasting: Option<GaugeGuard>,
     ) -> EventStream {
         let (place, traffic) = remote.unzip();

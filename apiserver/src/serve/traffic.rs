@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use coracle_clock::Work;
 use http::header;
 use parking_lot::Mutex;
 
@@ -28,6 +29,9 @@ pub struct Traffic {
 #[derive(Default)]
 struct Requests {
     under_way: HashMap<usize, Weak<RequestContext>>,
+    /// The watches of which the clients have not taken what was there at the beginning: their names.
+    beginnings: BTreeMap<u64, String>,
+    last_beginning: u64,
     /// The user agents of requests that succeeded.
     user_agents: HashSet<Box<str>>,
 }
@@ -44,6 +48,13 @@ pub struct Writer {
 /// Has writes counted until this is dropped.
 pub struct Observation(Arc<Traffic>);
 
+/// The work of a watch until its client has taken what was there at the beginning.
+pub struct Beginning {
+    traffic: Arc<Traffic>,
+    number: u64,
+    _work: Work,
+}
+
 /// A request under way.
 pub struct RequestUnderWay {
     traffic: Arc<Traffic>,
@@ -56,6 +67,20 @@ impl Traffic {
     pub(super) fn begin(self: &Arc<Self>, context: &Arc<RequestContext>) -> RequestUnderWay {
         self.requests.lock().under_way.insert(key(context), Arc::downgrade(context));
         RequestUnderWay { traffic: self.clone(), context: context.clone(), has_succeeded: false }
+    }
+
+    /// Lists a watch until the result is dropped.
+    pub(super) fn begin_watch(self: &Arc<Self>, name: String, work: Work) -> Beginning {
+        let mut requests = self.requests.lock();
+        requests.last_beginning += 1;
+        let number = requests.last_beginning;
+        requests.beginnings.insert(number, name);
+        Beginning { traffic: self.clone(), number, _work: work }
+    }
+
+    /// The watches of which the clients have not taken what was there at the beginning.
+    pub fn beginnings(&self, limit: usize) -> Vec<String> {
+        self.requests.lock().beginnings.values().take(limit).cloned().collect()
     }
 
     /// The requests under way: the user agent, the method and the path of each.
@@ -128,6 +153,12 @@ impl Drop for Observation {
         if self.0.observers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.writes.lock().clear();
         }
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        self.traffic.requests.lock().beginnings.remove(&self.number);
     }
 }
 

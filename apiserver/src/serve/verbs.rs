@@ -339,13 +339,15 @@ impl Call<'_> {
         let held = watch.held_bytes();
         let clients = &self.shared.clients;
         let agent = self.caller().user_agent;
-        watch.name(format!("watch of {} by {agent:?}", info.plural), self.remote.is_some());
+        let name = format!("a watch of {} by {agent:?}", info.plural);
+        watch.name(name.clone(), self.remote.is_some());
         let client = |remote| clients.of_request(&self.user.name, agent, remote);
         let traffic = &self.shared.extensions.traffic;
         let remote =
             self.remote.map(|remote| (client(remote).join(watch.position().clone()), traffic.clone()));
         let activity = self.shared.registry.clock().activity();
         let work = if self.remote.is_some() { activity.begin_request() } else { activity.begin() };
+        let beginning = traffic.begin_watch(name, work);
         let counters = self.shared.metrics.watch(&info.group, &info.version, &info.plural);
         let stream = EventStream::new(
             info,
@@ -353,7 +355,7 @@ impl Call<'_> {
             Frames::new(form, self.shared.registry.clock().clone()),
             counters,
             remote,
-            work,
+            beginning,
             self.lasting,
         );
         let chunks = stream.chunks(self.shared.closing.clone());

@@ -59,8 +59,15 @@ impl Testing {
                 watch.name.map_or_else(|| format!("a watch of {bucket}"), |watcher| watcher.name.to_string());
             add(&mut causes, "WatchNotRead", format!("{name} has events that it has not taken"));
         }
+        for watch in self.0.traffic.beginnings(MOST) {
+            add(
+                &mut causes,
+                "WatchNotRead",
+                format!("{watch} has not taken what was there at its beginning"),
+            );
+        }
         if causes.is_empty() {
-            add(&mut causes, "Unknown", "work without a name is under way, such as a watch with first events that its client has not read".to_owned());
+            add(&mut causes, "Unknown", "work without a name is under way".to_owned());
         }
         let messages: Vec<&str> = causes.iter().map(|cause| &*cause.message).collect();
         let message = format!("not settled after {}: {}", printed(waited), messages.join("; "));

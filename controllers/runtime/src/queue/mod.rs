@@ -477,4 +477,63 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, ["a", "b", "c"]);
     }
+
+    /// Two queues of a control plane with a manual clock.
+    fn queues_in_turns() -> (Clock, [Queue<&'static str>; 2]) {
+        let (clock, _manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));
+        let metrics = Metrics::new(prometheus::Registry::new());
+        let queue =
+            |name| Queue::new(clock.clone(), metrics.queue(name), [FIRST_RETRY, Duration::from_secs(1)]);
+        let queues = ["one", "other"].map(queue);
+        (clock, queues)
+    }
+
+    #[test]
+    fn keys_of_all_queues_have_their_turns_in_order() {
+        let (clock, [one, other]) = queues_in_turns();
+        let turns = clock.turns().expect("turns");
+        let give = || turns.give(clock.activity());
+        other.add("b");
+        other.add("a");
+        one.add("c");
+        one.add_after("paced", RETRY.after(Duration::from_secs(1)));
+        assert!(clock.activity().quiet().is_some() && !clock.activity().is_idle(), "they wait for a turn");
+        assert_eq!((next(&one), next(&other)), (None, None));
+        give();
+        assert_eq!((next(&one), next(&other), next(&one)), (Some("c"), None, None));
+        assert!(clock.activity().quiet().is_none(), "it is worked on");
+        // What comes in a turn comes after what was there before.
+        one.add("0");
+        one.done(&"c");
+        for want in [(None, Some("a")), (None, Some("b")), (Some("0"), None), (Some("paced"), None)] {
+            assert!(clock.activity().quiet().is_some());
+            give();
+            assert_eq!((next(&one), next(&other)), want);
+            let (of_one, of_other) = want;
+            of_one.iter().for_each(|key| one.done(key));
+            of_other.iter().for_each(|key| other.done(key));
+        }
+        assert!(clock.activity().is_idle() && !turns.are_wanted());
+    }
+
+    #[test]
+    fn a_key_that_comes_again_waits_for_another_turn() {
+        let (clock, [one, other]) = queues_in_turns();
+        let turns = clock.turns().expect("turns");
+        one.add("a");
+        turns.give(clock.activity());
+        assert_eq!(next(&one), Some("a"));
+        one.add("a");
+        other.add("b");
+        one.done_and_rest(&"a", Duration::from_secs(1));
+        assert_eq!(next(&one), None);
+        turns.give(clock.activity());
+        assert_eq!((next(&one), next(&other)), (Some("a"), None), "by the name of its queue");
+        one.done(&"a");
+        drop(one);
+        turns.give(clock.activity());
+        assert_eq!(next(&other), Some("b"));
+        other.done(&"b");
+        assert!(clock.activity().is_idle());
+    }
 }
