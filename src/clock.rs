@@ -53,8 +53,18 @@ impl ClockHandle {
 
     /// Waits for a time of the clock: the timer of an operator in this process. An advance stops at it, and goes on when the result is
     /// dropped and the control plane has settled, so that it misses nothing that the operator does until then.
-    pub async fn sleep(&self, by: Duration) -> Work {
-        self.0.clock().sleep(CLIENT_TIMER.after(by)).await
+    ///
+    /// The timer is set when this is called, not when the future is polled first.
+    pub fn sleep(&self, by: Duration) -> impl Future<Output = Work> + Send + 'static {
+        let clock = self.0.clock().clone();
+        let wait = clock.sleep(CLIENT_TIMER.after(by));
+        async move {
+            let due = wait.await;
+            // Controllers go on meanwhile.
+            let work = clock.activity().begin_request();
+            drop(due);
+            work
+        }
     }
 
     /// Lets the clock run by itself, from its time on.

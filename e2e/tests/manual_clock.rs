@@ -364,10 +364,7 @@ async fn timers_of_clients_can_be_removed() -> Result<()> {
     };
     ensure!(is_listed(&mut client).await?);
     client.call("DELETE", &own, None).await?;
-    // Its task ends after the response.
-    while is_listed(&mut client).await? {
-        tokio::task::yield_now().await;
-    }
+    ensure!(!is_listed(&mut client).await?, "it is listed after its removal");
     ensure!(client.send("DELETE", &own, None).await?.0 == 404);
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use coracle::{ClockHandle, ClockMode, ControlPlane};
+use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
@@ -16,8 +17,8 @@ const LIFETIME: Duration = DAY.saturating_mul(30);
 /// Counts the days of each ConfigMap with a lifetime, and deletes it after 30 of them.
 async fn operate(client: Client, clock: ClockHandle) -> Result<()> {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
-    let version = maps.list(&Default::default()).await?.metadata.resource_version.unwrap_or_default();
-    let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), &version).await?);
+    // With the objects that are there already.
+    let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), "0").await?);
     let mut timers = FuturesUnordered::new();
     loop {
         // The work of a timer lasts until its object is reconciled, and the next timer is set.
@@ -30,11 +31,8 @@ async fn operate(client: Client, clock: ClockHandle) -> Result<()> {
             else => return Ok(()),
         };
         if let Some(after) = reconcile(&maps, &clock, &name).await? {
-            let clock = clock.clone();
-            let mut timer = Box::pin(async move { (name, clock.sleep(after).await) });
-            // So that it is set before the work ends.
-            ensure!(futures::poll!(&mut timer).is_pending());
-            timers.push(timer);
+            let timer = clock.sleep(after);
+            timers.push(async move { (name, timer.await) }.boxed());
         }
     }
 }

@@ -78,7 +78,7 @@ async fn pods_of(seed: &str, before: &[&str]) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     for pod in client.list(&workloads::pods("default")).await? {
         if pod["metadata"]["labels"]["app"] == "web" {
-            found.push(json!([pod["metadata"]["name"], pod["metadata"]["uid"]]));
+            found.push(json!([pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["podIP"]]));
         }
     }
     let service = client.get("/api/v1/namespaces/default/services/web").await?;

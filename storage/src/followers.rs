@@ -48,8 +48,8 @@ pub(crate) struct Follower {
 pub struct WatcherName {
     /// The name.
     pub name: Arc<str>,
-    /// Whether the events go to another process, which handles them when it likes.
-    pub is_remote: bool,
+    /// Whether the events go to a client, which handles them when it likes.
+    pub is_client: bool,
 }
 
 /// A watcher that has yet to handle events.

@@ -145,11 +145,11 @@ impl<I: Index> Store<I> {
             .has_unfollowed(|_| true, |bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// Whether any watcher in this process has yet to handle some that are there.
-    pub fn has_unfollowed_here(&self) -> bool {
+    /// The same for watchers that are not clients'.
+    pub fn has_unfollowed_own(&self) -> bool {
         let state = self.0.shared.state();
-        let is_here = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_remote);
-        self.0.shared.followers.has_unfollowed(is_here, |bucket, after| state.has_events_after(bucket, after))
+        let is_own = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_client);
+        self.0.shared.followers.has_unfollowed(is_own, |bucket, after| state.has_events_after(bucket, after))
     }
 
     /// Whether anything was written after a revision but in one bucket, as far as history knows.

@@ -274,9 +274,9 @@ impl Watch {
 
     /// Gives it a name, by which it is listed while it has yet to handle events.
     ///
-    /// - `is_remote`: whether the events go to another process
-    pub fn name(&mut self, name: String, is_remote: bool) {
-        let name = WatcherName { name: name.into(), is_remote };
+    /// - `is_client`: whether the events go to a client, and not to a part of the control plane
+    pub fn name(&mut self, name: String, is_client: bool) {
+        let name = WatcherName { name: name.into(), is_client };
         self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 

@@ -87,6 +87,8 @@ pub struct Api {
     pub(super) connection: Option<Arc<Connection>>,
     /// The address of the other end, where there is a socket.
     pub(super) remote: Option<IpAddr>,
+    /// Whether the other end is a part of the control plane, which works in turns where the clock is manual.
+    pub(super) is_own: bool,
 }
 
 pub(super) struct Shared {
@@ -162,17 +164,24 @@ impl Api {
             closing,
             close,
         };
-        Api { shared: Arc::new(shared), peer: Peer::default(), connection: None, remote: None }
+        let peer = Peer::default();
+        Api { shared: Arc::new(shared), peer, connection: None, remote: None, is_own: false }
     }
 
     /// The same API for someone in this process.
     pub fn for_peer(&self, peer: Peer) -> Api {
-        Api { shared: self.shared.clone(), peer, connection: None, remote: None }
+        Api { shared: self.shared.clone(), peer, connection: None, remote: None, is_own: self.is_own }
+    }
+
+    /// The same API for a part of the control plane.
+    pub fn for_own(&self) -> Api {
+        Api { is_own: true, ..self.clone() }
     }
 
     /// The same API for another connection.
     pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>, remote: IpAddr) -> Api {
-        Api { shared: self.shared.clone(), peer, connection: Some(connection), remote: Some(remote) }
+        let shared = self.shared.clone();
+        Api { shared, peer, connection: Some(connection), remote: Some(remote), is_own: false }
     }
 
     /// The generic verbs.

@@ -29,6 +29,8 @@ pub(super) struct Call<'a> {
     pub audit: &'a AuditContext,
     /// The address of the client, where there is a socket.
     pub remote: Option<IpAddr>,
+    /// Whether the client is a part of the control plane.
+    pub is_own: bool,
     /// Counts a watch for as long as it lasts.
     pub lasting: Option<GaugeGuard>,
     /// The request's body, or why it could not be read: that matters where the body does.

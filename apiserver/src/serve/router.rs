@@ -23,9 +23,11 @@ use crate::{Error, Result};
 /// Responds to a request that has passed all layers.
 ///
 /// - `remote`: the address of the client, where there is a socket.
+/// - `is_own`: whether the client is a part of the control plane.
 pub async fn respond(
     shared: &Arc<Shared>,
     remote: Option<IpAddr>,
+    is_own: bool,
     request: MeasuredRequest,
 ) -> Result<Response<Body>> {
     let MeasuredRequest { context, user, body, .. } = request;
@@ -71,6 +73,7 @@ pub async fn respond(
         warnings: &context.warnings,
         audit: &context.audit,
         remote,
+        is_own,
         lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
         body: body.unwrap_or_else(|| Ok(Bytes::new())),
     };

@@ -31,7 +31,7 @@ use super::{Body, router};
 pub fn stack<'a, B: Incoming + 'a>(
     api: &'a Api,
 ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Send {
-    let Api { shared, peer, connection, remote } = api;
+    let Api { shared, peer, connection, remote, is_own } = api;
     let connection = connection.as_ref();
     let on_socket = connection.is_some();
     let Shared { registry, authorizer, impersonator, metrics, slow_requests, tracer, .. } = &**shared;
@@ -44,7 +44,7 @@ pub fn stack<'a, B: Incoming + 'a>(
         // Around everything that it causes.
         .layer(filter(CountWork {
             activity: registry.clock().activity(),
-            is_remote: remote.is_some(),
+            is_own: *is_own,
             traffic: &shared.extensions.traffic,
         }))
         // What is recorded is the body that a GET would have.
@@ -100,7 +100,7 @@ pub fn stack<'a, B: Incoming + 'a>(
         .layer(layer_fn(take_seats))
         // Starts with the seat; the deadline ends it, in the background too.
         .layer(layer_fn(|inner| Execute::new(&shared.large_turns, &shared.evaluations, on_socket, inner)))
-        .service_fn(move |request| router::respond(shared, remote, request))
+        .service_fn(move |request| router::respond(shared, remote, *is_own, request))
 }
 
 impl<B> Service<Request<B>> for Api

@@ -340,13 +340,13 @@ impl Call<'_> {
         let clients = &self.shared.clients;
         let agent = self.caller().user_agent;
         let name = format!("a watch of {} by {agent:?}", info.plural);
-        watch.name(name.clone(), self.remote.is_some());
+        watch.name(name.clone(), !self.is_own);
         let client = |remote| clients.of_request(&self.user.name, agent, remote);
         let traffic = &self.shared.extensions.traffic;
         let remote =
             self.remote.map(|remote| (client(remote).join(watch.position().clone()), traffic.clone()));
         let activity = self.shared.registry.clock().activity();
-        let work = if self.remote.is_some() { activity.begin_request() } else { activity.begin() };
+        let work = if self.is_own { activity.begin() } else { activity.begin_request() };
         let beginning = traffic.begin_watch(name, work);
         let counters = self.shared.metrics.watch(&info.group, &info.version, &info.plural);
         let stream = EventStream::new(

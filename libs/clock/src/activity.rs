@@ -37,7 +37,7 @@ struct Count {
 enum Kind {
     /// Work of the control plane itself.
     Own,
-    /// Work for a client of another process, which may come at any time and last as long as the client likes.
+    /// Work for a client, which may come at any time and last as long as the client likes.
     Request,
 }
 
@@ -54,7 +54,7 @@ impl Activity {
         self.begin_kind(Kind::Own)
     }
 
-    /// Begins work for a client of another process. No turn waits for its end.
+    /// Begins work for a client. No turn waits for its end.
     pub fn begin_request(&self) -> Work {
         self.begin_kind(Kind::Request)
     }
@@ -91,7 +91,7 @@ impl Activity {
         self.0.counts.iter().map(|count| count.begun.load(Ordering::SeqCst)).sum()
     }
 
-    /// A number that changes whenever work for a client of another process begins or ends.
+    /// A number that changes whenever work for a client begins or ends.
     pub fn requests(&self) -> u64 {
         let Count { begun, ended } = self.0.count(Kind::Request);
         begun.load(Ordering::SeqCst).wrapping_add(ended.load(Ordering::SeqCst))

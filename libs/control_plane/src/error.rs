@@ -34,6 +34,9 @@ pub enum Error {
     /// A manual clock and an etcd cluster were asked for.
     #[error("there is no manual clock for an etcd cluster, whose leases go by its own time")]
     ManualClock,
+    /// A seed and an etcd cluster were asked for.
+    #[error("there is no seed for an etcd cluster, whose other servers would make up the same UIDs")]
+    Seed,
     /// The file with the time of a manual clock cannot be used.
     #[error("{path}: {why}", path = .path.display())]
     ClockFile {

@@ -74,6 +74,8 @@ pub struct Identities(Option<Seeded>);
 #[derive(Debug)]
 struct Seeded {
     seed: Seed,
+    /// Tells starts on the same data apart, of which each counts anew.
+    epoch: u64,
     /// The number of objects that there have been at a path, and of names that were generated for an owner, by a hash of that: the next
     /// object has another UID, and the next name is another.
     counts: Mutex<HashMap<u64, u32>>,
@@ -81,8 +83,10 @@ struct Seeded {
 
 impl Identities {
     /// A source that follows from a seed; None for one of chance.
-    pub fn new(seed: Option<Seed>) -> Identities {
-        Identities(seed.map(|seed| Seeded { seed, counts: Mutex::default() }))
+    ///
+    /// - `epoch`: tells starts on the same data apart, so that no UID of an earlier one comes again: the revision of the store
+    pub fn new(seed: Option<Seed>, epoch: u64) -> Identities {
+        Identities(seed.map(|seed| Seeded { seed, epoch, counts: Mutex::default() }))
     }
 
     /// The seed.
@@ -95,13 +99,22 @@ impl Identities {
     /// - `path`: its resource, namespace and name
     pub fn uid(&self, path: &[&str]) -> Uuid {
         let seeded = self.0.as_ref();
-        let bits = seeded.and_then(|seeded| Some(seeded.seed.bits(UID, path, seeded.count(UID, path)?)));
+        let bits = seeded.and_then(|seeded| Some(seeded.bits(UID, path, seeded.count(UID, path)?)));
         bits.map_or_else(Uuid::new_v4, uuid)
+    }
+
+    /// Whether the UID of an object that is about to be created is that of one which was created at this path meanwhile.
+    pub fn is_used(&self, path: &[&str], uid: &str) -> bool {
+        self.0.as_ref().is_some_and(|seeded| {
+            seeded
+                .count(UID, path)
+                .is_some_and(|count| uuid(seeded.bits(UID, path, count)).to_string() != uid)
+        })
     }
 
     /// Notes that an object was created: the next one at this path is another.
     pub fn created(&self, path: &[&str]) {
-        self.0.iter().for_each(|seeded| seeded.next(UID, path));
+        self.0.iter().for_each(|seeded| _ = seeded.next(UID, path));
     }
 
     /// The end of a generated name: five letters and digits.
@@ -112,11 +125,8 @@ impl Identities {
     /// Source: `k8s.io/apimachinery/pkg/util/rand`, `String`.
     pub fn suffix(&self, path: &[&str], is_taken: bool) -> String {
         let bits = self.0.as_ref().and_then(|seeded| {
-            let count = seeded.count(NAME, path)?;
-            if is_taken {
-                seeded.next(NAME, path);
-            }
-            Some(seeded.seed.bits(NAME, path, count))
+            let count = if is_taken { seeded.next(NAME, path) } else { seeded.count(NAME, path) };
+            Some(seeded.bits(NAME, path, count?))
         });
         let bits = bits.unwrap_or_else(|| Uuid::new_v4().as_u128()).to_be_bytes();
         bits.iter().take(5).map(|byte| char::from(ALPHANUMS[usize::from(*byte) % ALPHANUMS.len()])).collect()
@@ -150,21 +160,32 @@ const NAME: &str = "name";
 impl Seeded {
     /// The number so far; None for a path that is not counted, since there are too many.
     fn count(&self, purpose: &str, path: &[&str]) -> Option<u32> {
+        let key = self.key(purpose, path);
         let counts = self.counts.lock();
-        let known = counts.get(&self.place(purpose, path)).copied();
+        let known = counts.get(&key).copied();
         known.or_else(|| (counts.len() < MOST_PATHS).then_some(0))
     }
 
-    fn next(&self, purpose: &str, path: &[&str]) {
+    /// The same, and counts one more.
+    fn next(&self, purpose: &str, path: &[&str]) -> Option<u32> {
+        let key = self.key(purpose, path);
         let mut counts = self.counts.lock();
-        let place = self.place(purpose, path);
-        if counts.len() < MOST_PATHS || counts.contains_key(&place) {
-            let count = counts.entry(place).or_default();
-            *count = count.wrapping_add(1);
+        if counts.len() >= MOST_PATHS && !counts.contains_key(&key) {
+            return None;
         }
+        let next = counts.entry(key).or_default();
+        let count = *next;
+        *next = next.wrapping_add(1);
+        Some(count)
     }
 
-    fn place(&self, purpose: &str, path: &[&str]) -> u64 {
+    fn bits(&self, purpose: &str, path: &[&str], count: u32) -> u128 {
+        let epoch = self.epoch.to_string();
+        let path: Vec<&str> = [&*epoch].into_iter().chain(path.iter().copied()).collect();
+        self.seed.bits(purpose, &path, count)
+    }
+
+    fn key(&self, purpose: &str, path: &[&str]) -> u64 {
         self.seed.bits(purpose, path, u32::MAX) as u64
     }
 }
@@ -179,7 +200,7 @@ mod tests {
     use super::*;
 
     fn seeded() -> Identities {
-        Identities::new(Some(Seed(7)))
+        Identities::new(Some(Seed(7)), 0)
     }
 
     #[test]
@@ -191,7 +212,8 @@ mod tests {
         assert_eq!(of_one, [of_other[1], of_other[0]]);
         assert_ne!(of_one[0], of_one[1]);
         assert_eq!(of_one[0].get_version_num(), 4);
-        assert_ne!(Identities::new(Some(Seed(8))).uid(&a), of_one[0]);
+        assert_ne!(Identities::new(Some(Seed(8)), 0).uid(&a), of_one[0]);
+        assert_ne!(Identities::new(Some(Seed(7)), 9).uid(&a), of_one[0], "after a restart");
         assert_ne!(Identities::default().uid(&a), Identities::default().uid(&a));
     }
 
@@ -200,7 +222,9 @@ mod tests {
         let (identities, path) = (seeded(), ["pods", "shop", "a"]);
         let first = identities.uid(&path);
         assert_eq!(identities.uid(&path), first, "nothing was created");
+        assert!(!identities.is_used(&path, &first.to_string()));
         identities.created(&path);
+        assert!(identities.is_used(&path, &first.to_string()));
         let second = identities.uid(&path);
         assert_ne!(second, first);
         let again = seeded();

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::Testing;
 use crate::read::{conflict, invalid};
@@ -105,7 +105,7 @@ pub(crate) struct ClientTimers {
     /// Those that may still be set.
     left: Arc<Semaphore>,
     /// The waits for those that are set, by their IDs.
-    set: Mutex<HashMap<u64, AbortHandle>>,
+    set: Mutex<HashMap<u64, JoinHandle<()>>>,
     last_id: AtomicU64,
 }
 
@@ -134,10 +134,12 @@ impl Moves {
 
     /// Returns whether anybody watches.
     pub(crate) fn publish(&self, now: Timestamp) -> bool {
-        if let Some(record) = self.record.get() {
-            record(now);
-        }
+        self.record_now(now);
         self.times.send(now).is_ok()
+    }
+
+    pub(crate) fn record_now(&self, now: Timestamp) {
+        self.record.get().into_iter().for_each(|record| record(now));
     }
 }
 
@@ -215,14 +217,15 @@ impl Testing {
         };
         let wait = self.0.clock.until(&CLIENT_TIMER, at).of(request.name.clone());
         let id = timers.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let testing = self.clone();
+        // Nothing else of the control plane: it may end before the timer.
+        let known = Arc::downgrade(timers);
         let mut set = timers.set.lock();
         let waiting = tokio::spawn(async move {
             let work = wait.await;
-            testing.0.client_timers.set.lock().remove(&id);
+            known.upgrade().into_iter().for_each(|timers| _ = timers.set.lock().remove(&id));
             drop((work, permit));
         });
-        set.insert(id, waiting.abort_handle());
+        set.insert(id, waiting);
         Ok(TimerSet { at: at.to_string(), id: id.to_string() })
     }
 
@@ -230,11 +233,13 @@ impl Testing {
     ///
     /// # Errors
     /// 404 if there is none, or it has fired.
-    pub fn remove_timer(&self, id: &str) -> Result<()> {
+    pub async fn remove_timer(&self, id: &str) -> Result<()> {
         let removed = id.parse().ok().and_then(|id: u64| self.0.client_timers.set.lock().remove(&id));
-        removed
-            .map(|waiting| waiting.abort())
-            .ok_or_else(|| Error::not_found(&GroupResource::new("", "timers"), id))
+        let waiting = removed.ok_or_else(|| Error::not_found(&GroupResource::new("", "timers"), id))?;
+        waiting.abort();
+        // No advance stops at it after this.
+        let _ = waiting.await;
+        Ok(())
     }
 }
 

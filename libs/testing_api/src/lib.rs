@@ -26,6 +26,7 @@ pub mod timers;
 mod turns;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use coracle_apimachinery::{Error, Result};
@@ -39,8 +40,13 @@ use jiff::Timestamp;
 
 pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
+use timers::CLOCK_RECORD;
+
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
+
+/// The time after which the time of a clock that runs by itself is recorded again.
+const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The prefix of all paths.
 pub const PREFIX: &str = "/coracle/v1alpha1/";
@@ -57,16 +63,8 @@ struct Inner {
     traffic: Arc<Traffic>,
     /// One advance at a time.
     turn: tokio::sync::Mutex<()>,
-    client_timers: clock::ClientTimers,
+    client_timers: Arc<clock::ClientTimers>,
     moves: clock::Moves,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if self.manual.as_ref().is_some_and(ManualClock::is_running) {
-            self.moves.publish(self.clock.now());
-        }
-    }
 }
 
 impl Testing {
@@ -81,7 +79,7 @@ impl Testing {
         traffic: Arc<Traffic>,
     ) -> Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
-        let client_timers = clock::ClientTimers::new();
+        let client_timers = Arc::new(clock::ClientTimers::new());
         Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves }))
     }
 
@@ -89,6 +87,16 @@ impl Testing {
     pub fn recording(self, record: impl Fn(Timestamp) + Send + Sync + 'static) -> Testing {
         self.0.moves.record(record);
         self
+    }
+
+    /// Records the time of a manual clock again and again while it runs by itself, until the future is dropped.
+    pub async fn record_running(self) {
+        loop {
+            drop(self.0.clock.sleep(CLOCK_RECORD.after(RECORD_INTERVAL)).await);
+            if self.0.manual.as_ref().is_some_and(ManualClock::is_running) {
+                self.0.moves.record_now(self.0.clock.now());
+            }
+        }
     }
 
     /// The clock.
@@ -121,7 +129,7 @@ impl Testing {
             (_, Some("settle" | "clock" | "clock/timers")) => Err(Error::MethodNotAllowed),
             (method, Some(path)) => match path.strip_prefix("clock/timers/") {
                 Some(id) if method == Method::DELETE => {
-                    self.remove_timer(id)?;
+                    self.remove_timer(id).await?;
                     json(&serde_json::json!({}))
                 }
                 Some(_) => Err(Error::MethodNotAllowed),

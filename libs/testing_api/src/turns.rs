@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep_until};
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The time after which a turn is not waited for any longer: whoever has it may wait for a webhook, or for another key.
-const LONGEST_TURN: Duration = Duration::from_millis(100);
+const LONGEST_TURN: Duration = Duration::from_millis(500);
 
 /// The time after a request of a client in which another one may follow: what it writes in one go is there before anybody works on it.
 const MOMENT: Duration = Duration::from_millis(3);
 
-/// The longest wait for the end of a client's requests.
+/// The longest wait for the end of requests that follow each other as fast.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The requests of clients, as far as they have been looked at.
@@ -26,6 +26,21 @@ struct Requests {
     seen: u64,
     /// The time at which there was another one than before.
     changed: Instant,
+    /// The time since which they have followed each other fast.
+    since: Instant,
+}
+
+impl Requests {
+    /// Whether another one may follow soon.
+    fn go_on(&mut self, seen: u64, now: Instant) -> bool {
+        let is_over = now >= self.changed + MOMENT;
+        if seen != self.seen {
+            let since = if is_over { now } else { self.since };
+            *self = Requests { seen, changed: now, since };
+            return now < since + LONGEST_WAIT;
+        }
+        !is_over && now < self.since + LONGEST_WAIT
+    }
 }
 
 /// Gives turns to the keys of all queues until the future is dropped. A key has its turn when all that the turn before has caused has
@@ -36,7 +51,7 @@ pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
     let _observation = activity.observe();
     let mut given = Instant::now();
     let mut wanted_since = None;
-    let mut requests = Requests { seen: activity.requests(), changed: given };
+    let mut requests = Requests { seen: activity.requests(), changed: given, since: given };
     loop {
         let mut idle = pin!(activity.idle());
         idle.as_mut().enable();
@@ -48,15 +63,14 @@ pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
             continue;
         }
         let now = Instant::now();
-        if requests.seen != activity.requests() {
-            requests = Requests { seen: activity.requests(), changed: now };
-        }
+        let may_follow = requests.go_on(activity.requests(), now);
         let is_wanted = turns.are_wanted();
         let since = *wanted_since.get_or_insert(now);
-        let has_time = now < requests.changed + MOMENT && now < since + LONGEST_WAIT;
+        // Who has waited for no longer than that waits for others that come at the same time.
+        let is_overdue = now >= given.max(since) + LONGEST_TURN;
         if !is_wanted {
             wanted_since = None;
-        } else if !has_time && (is_quiet(&clock, &store) || now >= given + LONGEST_TURN) {
+        } else if !may_follow && (is_overdue || is_quiet(&clock, &store)) {
             turns.give(activity);
             given = now;
             continue;
@@ -72,5 +86,22 @@ pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
 
 fn is_quiet<I: Index>(clock: &Clock, store: &Store<I>) -> bool {
     let quiet = clock.activity().quiet();
-    quiet.is_some() && !store.has_unfollowed_here() && clock.activity().quiet() == quiet
+    quiet.is_some() && !store.has_unfollowed_own() && clock.activity().quiet() == quiet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_are_waited_for_while_they_follow_each_other() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut requests = Requests { seen: 0, changed: start, since: start };
+        assert!(!requests.go_on(0, at(50)), "there was none");
+        assert!(requests.go_on(2, at(51)) && requests.go_on(2, at(53)) && !requests.go_on(2, at(54)));
+        assert!((55..155).all(|now| requests.go_on(now, at(now))), "each a millisecond after the other");
+        assert!(!requests.go_on(155, at(155)) && !requests.go_on(200, at(156)), "for too long");
+        assert!(!requests.go_on(200, at(160)) && requests.go_on(201, at(161)), "after a pause");
+    }
 }

@@ -292,7 +292,7 @@ mod tests {
     use coracle_seed::Seed;
 
     fn plugin() -> ServiceAccount {
-        ServiceAccount { identities: Arc::new(Identities::new(Some(Seed(1)))) }
+        ServiceAccount { identities: Arc::new(Identities::new(Some(Seed(1)), 0)) }
     }
 
     fn world(account: Value) -> World {

@@ -243,10 +243,15 @@ impl Registry {
             });
         }
         let name = object.name().to_owned();
+        let path = [&*info.storage.bucket, &*writing.target.namespace, &*name];
+        // Another object of this name may have come and gone while this one was admitted.
+        if self.identities.is_used(&path, object.meta_str("uid")) {
+            return Ok(Created::Overtaken);
+        }
         let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));
         let outcome = self.commit_allocated(write, allocation).await?;
         if matches!(outcome, CommitOutcome::Done(_)) {
-            self.identities.created(&[&info.storage.bucket, &writing.target.namespace, &name]);
+            self.identities.created(&path);
         }
         match outcome {
             CommitOutcome::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {

@@ -17,8 +17,8 @@ use crate::serve::traffic::{RequestUnderWay, Traffic};
 pub struct CountWork<'a> {
     pub activity: &'a Activity,
     pub traffic: &'a Arc<Traffic>,
-    /// Whether requests come from another process.
-    pub is_remote: bool,
+    /// Whether requests come from a part of the control plane.
+    pub is_own: bool,
 }
 
 impl<B> RequestFilter<ReceivedRequest<B>> for CountWork<'_> {
@@ -28,7 +28,7 @@ impl<B> RequestFilter<ReceivedRequest<B>> for CountWork<'_> {
 
     fn request(&self, request: ReceivedRequest<B>) -> Result<(ReceivedRequest<B>, Self::State), Infallible> {
         let is_work = !request.context.is_extension();
-        let begin = || if self.is_remote { self.activity.begin_request() } else { self.activity.begin() };
+        let begin = || if self.is_own { self.activity.begin() } else { self.activity.begin_request() };
         let state = is_work.then(|| (self.traffic.begin(&request.context), begin()));
         Ok((request, state))
     }

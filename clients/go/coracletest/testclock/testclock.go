@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,6 +35,8 @@ const (
 	requestTimeout = 10 * time.Second
 	// maxAnswer bounds an answer that is read.
 	maxAnswer = 1 << 20
+	// maxSpare bounds the timers on the server that are kept for others.
+	maxSpare = 100
 )
 
 // Clock is the clock of a control plane. If that is the machine's, so is this one.
@@ -46,11 +49,20 @@ type Clock struct {
 	QuietFor time.Duration
 
 	mutex sync.Mutex
+	// moved is notified when the clock has come to another time, and what is due then was fired.
+	moved *sync.Cond
 	// now is the time that the clock has come to, at the machine's time since if it runs by itself.
 	now     time.Time
 	since   time.Time
 	running bool
+	// fired is the time up to which timers have fired.
+	fired   time.Time
 	waiting map[*waiter]struct{}
+	// spare has the timers on the server that were stopped here, by their times in nanoseconds. A work queue stops its timer and
+	// starts another one for the same time whenever it wakes up; in between no advance may pass that time.
+	spare map[int64]string
+	// gone is whether the stream has ended.
+	gone bool
 }
 
 var (
@@ -74,6 +86,9 @@ type waiter struct {
 // New connects to the control plane that a configuration leads to. The test fails if that is not possible, and the connection ends with it.
 func New(t testing.TB, config *rest.Config) *Clock {
 	t.Helper()
+	config = rest.CopyConfig(config)
+	// It would end the stream of the time; other requests have bounds of their own.
+	config.Timeout = 0
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +98,8 @@ func New(t testing.TB, config *rest.Config) *Clock {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Clock{t: t, client: client, url: server.JoinPath(clockPath).String(), ctx: ctx, waiting: map[*waiter]struct{}{}}
+	c := &Clock{t: t, client: client, url: server.JoinPath(clockPath).String(), ctx: ctx, waiting: map[*waiter]struct{}{}, spare: map[int64]string{}}
+	c.moved = sync.NewCond(&c.mutex)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"?watch=1", nil)
 	if err != nil {
 		cancel()
@@ -112,6 +128,10 @@ func New(t testing.TB, config *rest.Config) *Clock {
 		defer response.Body.Close()
 		for lines.Scan() && c.read(lines.Bytes()) {
 		}
+		c.mutex.Lock()
+		c.gone = true
+		c.mutex.Unlock()
+		c.moved.Broadcast()
 		if ctx.Err() == nil {
 			t.Errorf("the clock of the control plane is gone: %v", lines.Err())
 		}
@@ -147,6 +167,11 @@ func (c *Clock) read(line []byte) bool {
 			w.wait()
 		}
 	}
+	for at := range c.spare {
+		if at <= c.now.UnixNano() {
+			delete(c.spare, at)
+		}
+	}
 	var due []*waiter
 	for w := range c.waiting {
 		if !w.at.After(c.now) {
@@ -158,6 +183,10 @@ func (c *Clock) read(line []byte) bool {
 	for _, w := range due {
 		w.fire()
 	}
+	c.mutex.Lock()
+	c.fired = event.Now
+	c.mutex.Unlock()
+	c.moved.Broadcast()
 	return true
 }
 
@@ -165,6 +194,13 @@ func (c *Clock) read(line []byte) bool {
 // ends if that is not possible.
 func (c *Clock) Advance(by time.Duration) time.Time {
 	c.t.Helper()
+	c.mutex.Lock()
+	spare := c.spare
+	c.spare = map[int64]string{}
+	c.mutex.Unlock()
+	for _, id := range spare {
+		c.remove(id)
+	}
 	body := map[string]any{"advance": by.String()}
 	if c.QuietFor != 0 {
 		body["quietFor"] = c.QuietFor.String()
@@ -174,6 +210,12 @@ func (c *Clock) Advance(by time.Duration) time.Time {
 	}
 	if err := c.send(c.ctx, http.MethodPost, c.url, body, &moved); err != nil {
 		c.t.Fatal(err)
+	}
+	// The stream may have it later than this request.
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for c.fired.Before(moved.Now) && !c.gone {
+		c.moved.Wait()
 	}
 	return moved.Now
 }
@@ -260,8 +302,12 @@ func (w *waiter) start(d time.Duration) {
 	if c.running {
 		w.wait()
 	}
-	isOfServer := !c.running && w.period == 0
 	at := w.at
+	if id, isThere := c.spare[at.UnixNano()]; isThere && w.period == 0 {
+		delete(c.spare, at.UnixNano())
+		w.id = id
+	}
+	isOfServer := !c.running && w.period == 0 && w.id == ""
 	c.mutex.Unlock()
 	if !isOfServer {
 		return
@@ -276,11 +322,13 @@ func (w *waiter) start(d time.Duration) {
 	err := c.send(ctx, http.MethodPost, c.url+"/timers", body, &set)
 	c.mutex.Lock()
 	_, isWaiting := c.waiting[w]
-	isRunning := c.running
 	if isWaiting {
 		w.id = set.ID
 	}
 	c.mutex.Unlock()
+	// A clock that runs by itself keeps no timers; the stream says so, and has the machine's time fire this one.
+	var refused statusError
+	isRunning := errors.As(err, &refused) && refused.code == http.StatusConflict
 	if err != nil && !isRunning && c.ctx.Err() == nil {
 		c.t.Errorf("a timer of the operator is not kept: %v", err)
 	}
@@ -337,14 +385,22 @@ func (w *waiter) Stop() bool {
 	if w.machine != nil {
 		w.machine.Stop()
 	}
+	if _, isThere := c.spare[w.at.UnixNano()]; id != "" && !isThere && len(c.spare) < maxSpare {
+		c.spare[w.at.UnixNano()] = id
+		id = ""
+	}
 	c.mutex.Unlock()
 	if id != "" {
-		ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
-		defer cancel()
-		// One that has fired meanwhile is gone.
-		_ = c.send(ctx, http.MethodDelete, c.url+"/timers/"+id, nil, nil)
+		c.remove(id)
 	}
 	return isWaiting
+}
+
+// remove removes a timer on the server. One that has fired meanwhile is gone.
+func (c *Clock) remove(id string) {
+	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+	defer cancel()
+	_ = c.send(ctx, http.MethodDelete, c.url+"/timers/"+id, nil, nil)
 }
 
 // Reset starts it anew. It returns whether it was still to fire.
@@ -353,6 +409,14 @@ func (w *waiter) Reset(d time.Duration) bool {
 	w.start(d)
 	return isWaiting
 }
+
+// statusError is a response that is no success.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e statusError) Error() string { return e.text }
 
 func (c *Clock) send(ctx context.Context, method, url string, body, answer any) error {
 	var text io.Reader
@@ -378,7 +442,7 @@ func (c *Clock) send(ctx context.Context, method, url string, body, answer any) 
 		return err
 	}
 	if response.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %s: %s", method, request.URL.Path, response.Status, got)
+		return statusError{response.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, request.URL.Path, response.Status, got)}
 	}
 	if answer == nil {
 		return nil

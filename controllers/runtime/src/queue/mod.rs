@@ -61,8 +61,8 @@ struct Inner<K> {
 
 struct State<K> {
     waiting: Line<K>,
-    /// Since when a key has been waiting, or has to come back once its worker is done.
-    dirty: HashMap<K, Instant>,
+    /// The keys that wait, or have to come back once their workers are done.
+    dirty: HashMap<K, Dirty>,
     working: HashMap<K, Instant>,
     /// Until when a key is not worked on again.
     resting: HashMap<K, time::Instant>,
@@ -75,6 +75,13 @@ struct State<K> {
     sequence: u64,
     /// The work of all keys that are worked on, come after a pause, or wait but for a turn.
     work: Option<Work>,
+}
+
+/// The wait of a key.
+struct Dirty {
+    since: Instant,
+    /// Whether it comes after all keys that are not paced, where there are turns.
+    is_paced: bool,
 }
 
 impl<K: Key> TakeTurn for Inner<K> {
@@ -259,8 +266,11 @@ impl<K: Key> Queue<K> {
             state.resting.insert(key.clone(), time::Instant::now() + rest);
             // Whoever waits for the next time may have to wait for this one.
             self.0.changed.notify_one();
-        } else if state.dirty.contains_key(key) && !state.resting.contains_key(key) {
-            state.waiting.push(key.clone(), false);
+        } else if let Some(Dirty { is_paced, .. }) = state.dirty.get(key)
+            && !state.resting.contains_key(key)
+        {
+            let is_paced = *is_paced;
+            state.waiting.push(key.clone(), is_paced);
             self.0.changed.notify_one();
         }
         self.track(&mut state);
@@ -277,11 +287,12 @@ impl<K: Key> Queue<K> {
     }
 
     fn enter(&self, state: &mut State<K>, key: K, is_paced: bool) {
-        if state.dirty.contains_key(&key) {
+        if let Some(dirty) = state.dirty.get_mut(&key) {
+            dirty.is_paced &= is_paced;
             return;
         }
         self.0.metrics.adds.inc();
-        state.dirty.insert(key.clone(), Instant::now());
+        state.dirty.insert(key.clone(), Dirty { since: Instant::now(), is_paced });
         self.track(state);
         if !state.working.contains_key(&key) && !state.resting.contains_key(&key) {
             state.waiting.push(key, is_paced);
@@ -316,7 +327,7 @@ impl<K: Key> Queue<K> {
 
     fn take(&self, state: &mut State<K>) -> Option<K> {
         let (key, turn) = state.waiting.pop()?;
-        if let Some(since) = state.dirty.remove(&key) {
+        if let Some(Dirty { since, .. }) = state.dirty.remove(&key) {
             self.0.metrics.queue_duration.observe(since.elapsed().as_secs_f64());
         }
         state.working.insert(key.clone(), Instant::now());
@@ -514,6 +525,23 @@ mod tests {
             of_other.iter().for_each(|key| other.done(key));
         }
         assert!(clock.activity().is_idle() && !turns.are_wanted());
+    }
+
+    #[test]
+    fn a_retry_comes_after_all_that_is_not_paced() {
+        let (clock, [one, other]) = queues_in_turns();
+        let give = || clock.turns().expect("turns").give(clock.activity());
+        one.add("a");
+        give();
+        assert_eq!(next(&one), Some("a"));
+        one.retry("a");
+        one.done(&"a");
+        other.add("b");
+        give();
+        assert_eq!((next(&one), next(&other)), (None, Some("b")));
+        other.done(&"b");
+        give();
+        assert_eq!(next(&one), Some("a"));
     }
 
     #[test]

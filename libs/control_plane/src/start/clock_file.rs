@@ -56,6 +56,18 @@ pub fn read(data_dir: &Path) -> Result<Option<Timestamp>, Error> {
     }
 }
 
+/// Removes the file: the machine's time has gone on since.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove(data_dir: &Path) -> Result<(), Error> {
+    let path = data_dir.join(CLOCK);
+    match std::fs::remove_file(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(unusable(path, &cause)),
+        _ => Ok(()),
+    }
+}
+
 fn unusable(path: PathBuf, why: &dyn std::fmt::Display) -> Error {
     Error::ClockFile { path, why: why.to_string() }
 }

@@ -29,6 +29,7 @@ mod tests;
 mod volumes;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_apimachinery::resource_info::SharedResourceTable;
@@ -38,6 +39,7 @@ use coracle_apiserver::serve::Api;
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
+use coracle_seed::Identities;
 use coracle_storage::Store;
 use coracle_testing_api::Testing;
 
@@ -99,9 +101,10 @@ async fn start_phases(
     let mut preparation = Preparation::new(options).await?;
     let resources = SharedResourceTable::new((kinds.built_in)());
     let store = storage::open(options, resources.clone(), started).await?;
+    let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
     let access = Access::new(options, preparation.token_file.take(), &store, &resources.load(), listener)?;
-    let registry = registry::assemble(options, &preparation, &access, &store, resources);
+    let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
     registry::bootstrap(&registry, options, &preparation, &access).await?;
     let advertisement = registry::advertise(&registry, options, &preparation).await?;
     let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started)?;
@@ -110,9 +113,12 @@ async fn start_phases(
     let settings = settings(options, &access, &volumes, preparation.features.clone());
     let metrics = Metrics::new(preparation.metrics.registry().clone());
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
-    let identities = preparation.identities.clone();
     let clock_file = match (&options.data_dir, &preparation.manual_clock) {
         (Some(directory), Some(_)) => Some(ClockFile::open(directory)?),
+        (Some(directory), None) => {
+            clock_file::remove(directory)?;
+            None
+        }
         _ => None,
     };
     let parts = Parts {
@@ -127,7 +133,7 @@ async fn start_phases(
     };
     let served = serving::start(parts, started);
     let controllers = Controllers {
-        client: client(&served.api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+        client: client(&served.api.for_own(), CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
         clock,
         metrics,
         readiness: readiness.clone(),

@@ -9,7 +9,6 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_clock::{Clock, ManualClock};
-use coracle_seed::Identities;
 use coracle_testing_api::ClockMode;
 
 use super::clock_file;
@@ -25,8 +24,6 @@ pub struct Preparation {
     pub clock: Clock,
     /// None: the clock is the machine's.
     pub manual_clock: Option<ManualClock>,
-    /// The source of UIDs, names and addresses.
-    pub identities: Arc<Identities>,
     pub metrics: Metrics,
     pub auditor: Option<Arc<Auditor>>,
     /// Connections wait until the server accepts them.
@@ -46,6 +43,9 @@ impl Preparation {
         let features = Arc::new(FeatureGates::new(overrides)?);
         let tracing = options.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
         let token_file = options.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
+        if options.seed.is_some() && options.etcd.is_some() {
+            return Err(Error::Seed);
+        }
         let (clock, manual_clock) = match options.clock {
             ClockMode::Real => (Clock::system(), None),
             ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
@@ -78,7 +78,6 @@ impl Preparation {
             token_file,
             clock,
             manual_clock,
-            identities: Arc::new(Identities::new(options.seed)),
             metrics,
             auditor,
             listener,

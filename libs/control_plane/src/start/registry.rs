@@ -12,6 +12,7 @@ use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
 use coracle_builtin::allocation::ServiceAllocator;
 use coracle_builtin::start::{self, Advertisement, publish_authentication};
+use coracle_seed::Identities;
 use coracle_storage::Store;
 
 use super::access::Access;
@@ -27,6 +28,7 @@ pub fn assemble(
     access: &Access,
     store: &Store<ObjectIndex>,
     resources: Arc<SharedResourceTable>,
+    identities: Arc<Identities>,
 ) -> Arc<Registry> {
     let Preparation { features, clock, metrics, .. } = preparation;
     let Access { authorizer, rbac, clients, .. } = access;
@@ -41,7 +43,7 @@ pub fn assemble(
             clients: clients.clone(),
             metrics: Arc::new(AdmissionMetrics::new(metrics.registry())),
         },
-        identities: preparation.identities.clone(),
+        identities: identities.clone(),
     };
     let max_pods = usize::try_from(options.max_pods).unwrap_or(usize::MAX);
     let max_pods = if max_pods == 0 { usize::MAX } else { max_pods };
@@ -51,7 +53,7 @@ pub fn assemble(
         webhook_clients: clients.clone(),
         conversion_metrics: Arc::new(ConversionMetrics::new(metrics.registry())),
         allocator: Some(Box::new(ServiceAllocator::new(service_cidr))),
-        identities: preparation.identities.clone(),
+        identities,
         ..registry_config
     }))
 }

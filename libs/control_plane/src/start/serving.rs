@@ -114,6 +114,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     if let Some(manual_clock) = manual_clock {
         background.spawn(give_turns(manual_clock.clock().clone(), registry.store.clone()));
         background.spawn(manual_clock.run());
+        background.spawn(testing.clone().record_running());
     }
     // A client certificate is valid for a request by the time that it is valid by in TLS: the machine's.
     let authenticator = Authenticator::new(tokens, Clock::system())
