@@ -351,6 +351,20 @@ async fn a_data_directory_resumes_at_its_last_time() -> Result<()> {
 }
 
 #[tokio::test]
+async fn all_events_of_a_moment_are_recorded() -> Result<()> {
+    let (cluster, mut client) = manual().await?;
+    let mut pod = workloads::template("bare", json!({}));
+    pod["metadata"]["name"] = json!("bare");
+    client.create(&workloads::pods("default"), pod).await?;
+    cluster.settle().await?;
+    let events = client.list("/api/v1/namespaces/default/events").await?;
+    let mut reasons: Vec<&str> = events.iter().filter_map(|event| event["reason"].as_str()).collect();
+    reasons.sort_unstable();
+    ensure!(["Created", "Pulled", "Scheduled", "Started"].iter().all(|r| reasons.contains(r)), "{reasons:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn timers_of_clients_can_be_removed() -> Result<()> {
     let (_cluster, mut client) = manual().await?;
     let timers = format!("{CLOCK}/timers");

@@ -105,10 +105,11 @@ impl Recorder {
 }
 
 impl Recorded {
-    fn into_event(self) -> (Event, Work) {
+    /// - `named_at`: the time in the name, of which no other event has the same
+    fn into_event(self, named_at: Timestamp) -> (Event, Work) {
         let mut event = Event { involved_object: self.about, ..Event::default() };
         event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
-        event.metadata.name = Some(name_of(&event.involved_object, self.at));
+        event.metadata.name = Some(name_of(&event.involved_object, named_at));
         event.type_ = Some(format!("{:?}", self.r#type));
         event.reason = Some(self.reason.into());
         event.message = Some(self.message.into());
@@ -155,8 +156,12 @@ impl Broadcaster {
         let handler = move || {
             let (client, clock) = (client.clone(), clock.clone());
             let mut correlator = Correlator::new();
+            let mut last = Timestamp::MIN;
             move |recorded: Recorded| {
-                let (event, work) = recorded.into_event();
+                // Where the clock stands still there are many events at a time.
+                let next = last.saturating_add(SignedDuration::from_nanos(1)).unwrap_or(Timestamp::MAX);
+                last = recorded.at.max(next);
+                let (event, work) = recorded.into_event(last);
                 let event = correlator.correlate(event, clock.now());
                 deliver(client.clone(), clock.clone(), event).map(|()| drop(work))
             }
@@ -365,7 +370,8 @@ mod tests {
         for message in ["one", "two", "three"] {
             recorder.on("node-0").event(ObjectReference::default(), EventType::Warning, "R", message);
         }
-        let (first, _) = queued.recv().await.map(Recorded::into_event).unwrap();
+        let (first, _) =
+            queued.recv().await.map(|recorded| recorded.into_event(Timestamp::UNIX_EPOCH)).unwrap();
         assert_eq!((first.message.as_deref(), first.type_.as_deref()), (Some("one"), Some("Warning")));
         assert_eq!(first.source.and_then(|source| source.host).as_deref(), Some("node-0"));
         assert_eq!(queued.len(), 1);
