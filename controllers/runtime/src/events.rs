@@ -4,6 +4,7 @@
 //! fit into the channel is lost, as client-go has it.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +142,39 @@ fn name_of(about: &ObjectReference, now: Timestamp) -> String {
     if is_fit { like_the_object } else { name(&about.uid) }
 }
 
+/// The events of one moment: where the clock stands still, an object has many.
+#[derive(Default)]
+struct Moment {
+    at: Timestamp,
+    /// The nanoseconds that were added for the names so far, with the namespaces and the names of the objects.
+    taken: HashSet<(Option<String>, Option<String>, i64)>,
+}
+
+impl Moment {
+    /// The most names that are told apart.
+    const MOST: usize = 10_000;
+
+    /// The time in the name of an event, of which no other one of the object has the same.
+    ///
+    /// - `is_still`: whether the clock stands still. Then it follows from the event, and not from the order in which several are recorded.
+    fn next(&mut self, event: &Recorded, is_still: bool) -> Timestamp {
+        if event.at != self.at || self.taken.len() >= Moment::MOST {
+            *self = Moment { at: event.at, taken: HashSet::new() };
+        }
+        let mut nanos = 0;
+        if is_still {
+            let mut hasher = DefaultHasher::new();
+            (&event.component, &event.reason, &event.message).hash(&mut hasher);
+            nanos = i64::try_from(hasher.finish() % 1_000_000).unwrap_or_default();
+        }
+        let (namespace, name) = (&event.about.namespace, &event.about.name);
+        while !self.taken.insert((namespace.clone(), name.clone(), nanos)) {
+            nanos += 1;
+        }
+        event.at.saturating_add(SignedDuration::from_nanos(nanos)).unwrap_or(event.at)
+    }
+}
+
 /// Where the events of all components go through.
 #[derive(Clone)]
 pub(super) struct Broadcaster {
@@ -156,12 +190,10 @@ impl Broadcaster {
         let handler = move || {
             let (client, clock) = (client.clone(), clock.clone());
             let mut correlator = Correlator::new();
-            let mut last = Timestamp::MIN;
+            let mut moment = Moment::default();
             move |recorded: Recorded| {
-                // Where the clock stands still there are many events at a time.
-                let next = last.saturating_add(SignedDuration::from_nanos(1)).unwrap_or(Timestamp::MAX);
-                last = recorded.at.max(next);
-                let (event, work) = recorded.into_event(last);
+                let named_at = moment.next(&recorded, clock.turns().is_some());
+                let (event, work) = recorded.into_event(named_at);
                 let event = correlator.correlate(event, clock.now());
                 deliver(client.clone(), clock.clone(), event).map(|()| drop(work))
             }
