@@ -56,11 +56,14 @@ pub fn read(data_dir: &Path) -> Result<Option<Timestamp>, Error> {
     }
 }
 
-/// Removes the file: the machine's time has gone on since.
+/// Removes the file, since the machine's time goes on without it. A file that has no time is not ours, and is left alone.
 ///
 /// # Errors
 /// It cannot be removed.
 pub fn remove(data_dir: &Path) -> Result<(), Error> {
+    if !matches!(read(data_dir), Ok(Some(_))) {
+        return Ok(());
+    }
     let path = data_dir.join(CLOCK);
     match std::fs::remove_file(&path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(unusable(path, &cause)),
@@ -87,7 +90,11 @@ mod tests {
             file.record(time);
             assert_eq!(read(directory.path()).unwrap(), Some(time));
         }
+        remove(directory.path()).unwrap();
+        assert_eq!(read(directory.path()).unwrap(), None, "it is removed");
         std::fs::write(directory.path().join(CLOCK), "noon").unwrap();
+        remove(directory.path()).unwrap();
+        assert!(directory.path().join(CLOCK).exists(), "it is somebody else's");
         let error = read(directory.path()).unwrap_err().to_string();
         assert!(error.ends_with("/clock: it does not begin with a time"), "{error}");
     }
