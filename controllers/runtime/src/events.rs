@@ -3,7 +3,7 @@
 //! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write. What does not
 //! fit into the channel is lost, as client-go has it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -146,32 +146,32 @@ fn name_of(about: &ObjectReference, now: Timestamp) -> String {
 #[derive(Default)]
 struct Moment {
     at: Timestamp,
-    /// The nanoseconds that were added for the names so far, with the namespaces and the names of the objects.
-    taken: HashSet<(Option<String>, Option<String>, i64)>,
+    /// The number of events so far, by the namespace and the name of the object and by what they say.
+    counts: HashMap<(Option<String>, Option<String>, i64), i64>,
 }
 
 impl Moment {
-    /// The most names that are told apart.
+    /// The most events that are told apart.
     const MOST: usize = 10_000;
 
     /// The time in the name of an event, of which no other one of the object has the same.
     ///
     /// - `is_still`: whether the clock stands still. Then it follows from the event, and not from the order in which several are recorded.
     fn next(&mut self, event: &Recorded, is_still: bool) -> Timestamp {
-        if event.at != self.at || self.taken.len() >= Moment::MOST {
-            *self = Moment { at: event.at, taken: HashSet::new() };
+        if event.at != self.at || self.counts.len() >= Moment::MOST {
+            *self = Moment { at: event.at, counts: HashMap::new() };
         }
-        let mut nanos = 0;
+        let mut micros = 0;
         if is_still {
             let mut hasher = DefaultHasher::new();
             (&event.component, &event.reason, &event.message).hash(&mut hasher);
-            nanos = i64::try_from(hasher.finish() % 1_000_000).unwrap_or_default();
+            micros = i64::try_from(hasher.finish() % 1_000_000).unwrap_or_default();
         }
-        let (namespace, name) = (&event.about.namespace, &event.about.name);
-        while !self.taken.insert((namespace.clone(), name.clone(), nanos)) {
-            nanos += 1;
-        }
-        event.at.saturating_add(SignedDuration::from_nanos(nanos)).unwrap_or(event.at)
+        let key = (event.about.namespace.clone(), event.about.name.clone(), micros);
+        let count = self.counts.entry(key).or_default();
+        let nanos = SignedDuration::from_nanos(1000 * micros + *count);
+        *count += 1;
+        event.at.saturating_add(nanos).unwrap_or(event.at)
     }
 }
 
