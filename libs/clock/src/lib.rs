@@ -24,5 +24,5 @@ pub use activity::{Activity, Observation, Work};
 pub use clock::{Clock, Hold, ManualClock, MockClock};
 pub use timer::{Class, Delay, Timer};
 pub use timers::{Pending, Source, Timers, UnderWay};
-pub use turns::{Place, TakeTurn, Turns};
+pub use turns::{TakeTurn, TurnOrder, Turns};
 pub use wait::Wait;

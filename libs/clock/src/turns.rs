@@ -14,26 +14,26 @@ use tokio::sync::futures::Notified;
 
 use crate::activity::{Activity, Work};
 
-/// The line of those who wait for a turn.
+/// The queues that wait for a turn.
 #[derive(Default)]
 pub struct Turns {
-    line: Mutex<Line>,
-    /// The number of places in the line.
+    waiting: Mutex<Waiting>,
+    /// The number of places.
     wanted: AtomicUsize,
     /// Notified when somebody takes a place.
     taken: Notify,
 }
 
 #[derive(Default)]
-struct Line {
-    places: BTreeMap<Place, Weak<dyn TakeTurn>>,
+struct Waiting {
+    places: BTreeMap<TurnOrder, Weak<dyn TakeTurn>>,
     /// The number of turns so far.
     round: u64,
 }
 
-/// A place in the line. Who has wanted a turn since fewer turns comes first, and of those the first by name.
+/// The order of those that wait: by the number of turns before they began to wait, and then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct TurnOrder {
     /// Whether it comes after all others: what is paced waits until there is nothing else to do.
     pub is_paced: bool,
     /// The number of turns that there had been when it was taken.
@@ -50,30 +50,30 @@ pub trait TakeTurn: Send + Sync {
     ///
     /// - `place`: the place that it had
     /// - `work`: the work of the turn
-    fn take_turn(&self, place: &Place, work: Work);
+    fn take_turn(&self, place: &TurnOrder, work: Work);
 }
 
 impl Turns {
     /// The number of turns so far.
     pub fn round(&self) -> u64 {
-        self.line.lock().round
+        self.waiting.lock().round
     }
 
     /// Takes a place. It has to be taken before the work ends that is the reason for it.
-    pub fn take_place(&self, place: Place, queue: Weak<dyn TakeTurn>) {
+    pub fn take_place(&self, place: TurnOrder, queue: Weak<dyn TakeTurn>) {
         {
-            let mut line = self.line.lock();
-            line.places.insert(place, queue);
-            self.count(&line);
+            let mut waiting = self.waiting.lock();
+            waiting.places.insert(place, queue);
+            self.count(&waiting);
         }
         self.taken.notify_waiters();
     }
 
     /// Leaves a place.
-    pub fn leave(&self, place: &Place) {
-        let mut line = self.line.lock();
-        line.places.remove(place);
-        self.count(&line);
+    pub fn leave(&self, place: &TurnOrder) {
+        let mut waiting = self.waiting.lock();
+        waiting.places.remove(place);
+        self.count(&waiting);
     }
 
     /// Whether somebody waits for a turn.
@@ -86,15 +86,15 @@ impl Turns {
         self.taken.notified()
     }
 
-    /// Gives a turn to the first one in the line.
+    /// Gives a turn to the first queue.
     pub fn give(&self, activity: &Activity) {
         let (place, queue, work) = {
-            let mut line = self.line.lock();
-            let Some((place, queue)) = line.places.pop_first() else { return };
-            line.round += 1;
-            // There is work before nobody waits any longer.
+            let mut waiting = self.waiting.lock();
+            let Some((place, queue)) = waiting.places.pop_first() else { return };
+            waiting.round += 1;
+            // The work begins before the wait ends, so that the control plane is not idle between them.
             let work = activity.begin();
-            self.count(&line);
+            self.count(&waiting);
             (place, queue, work)
         };
         if let Some(queue) = queue.upgrade() {
@@ -102,7 +102,7 @@ impl Turns {
         }
     }
 
-    fn count(&self, line: &Line) {
-        self.wanted.store(line.places.len(), Ordering::SeqCst);
+    fn count(&self, waiting: &Waiting) {
+        self.wanted.store(waiting.places.len(), Ordering::SeqCst);
     }
 }

@@ -7,7 +7,7 @@
 //! manual, keys are worked on in turns with those of all other queues ([`coracle_clock::Turns`]).
 #![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
 
-mod line;
+mod ready_keys;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Debug, Display};
@@ -16,14 +16,14 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use coracle_clock::{Class, Clock, Delay, Pending, Place, Source, TakeTurn, Timer, UnderWay, Work};
+use coracle_clock::{Class, Clock, Delay, Pending, Source, TakeTurn, Timer, TurnOrder, UnderWay, Work};
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time;
 
-use self::line::Line;
+use self::ready_keys::ReadyKeys;
 use super::metrics::QueueMetrics;
 use super::timers::{RETRY, RETRY_BACKOFF};
 
@@ -60,7 +60,7 @@ struct Inner<K> {
 }
 
 struct State<K> {
-    waiting: Line<K>,
+    waiting: ReadyKeys<K>,
     /// The keys that wait, or have to come back once their workers are done.
     dirty: HashMap<K, Dirty>,
     working: HashMap<K, Instant>,
@@ -85,7 +85,7 @@ struct Dirty {
 }
 
 impl<K: Key> TakeTurn for Inner<K> {
-    fn take_turn(&self, place: &Place, work: Work) {
+    fn take_turn(&self, place: &TurnOrder, work: Work) {
         self.state.lock().waiting.take_turn(place, work);
         self.changed.notify_one();
     }
@@ -136,7 +136,7 @@ impl<K: Key> Queue<K> {
             work: None,
         };
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<K>>| Inner {
-            state: Mutex::new(state(Line::new(&clock, inner.clone(), &metrics.name))),
+            state: Mutex::new(state(ReadyKeys::new(&clock, inner.clone(), &metrics.name))),
             changed: Notify::new(),
             clock: clock.clone(),
             metrics,
@@ -316,8 +316,8 @@ impl<K: Key> Queue<K> {
 
     /// Begins the work of the queue with its first key, and ends it after the last one. Keys that wait for turns are known as such.
     fn track(&self, state: &mut State<K>) {
-        let is_any_to_do = !state.dirty.is_empty() && !state.waiting.is_in_turns();
-        let is_idle = !is_any_to_do && state.working.is_empty() && state.paused == 0;
+        let has_work = !state.dirty.is_empty() && !state.waiting.is_in_turns();
+        let is_idle = !has_work && state.working.is_empty() && state.paused == 0;
         match is_idle {
             true => state.work = None,
             false if state.work.is_none() => state.work = Some(self.0.clock.activity().begin()),
