@@ -19,13 +19,6 @@ const SETTLE: (&str, &str) = ("/coracle/v1alpha1/settle", r#"{"quietFor": "0s", 
 /// A client for JSON requests over one connection.
 pub struct JsonClient(Connection);
 
-/// The pauses of a client that waits for something.
-#[derive(Default)]
-struct Pauses {
-    /// Whether the server has settled, and what is waited for is up to a timer or to others.
-    has_settled: bool,
-}
-
 impl JsonClient {
     /// Connects to a server.
     ///
@@ -158,14 +151,14 @@ impl JsonClient {
         deadline: Duration,
         condition: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let (began, mut pauses) = (Instant::now(), Pauses::default());
+        let (began, mut has_settled) = (Instant::now(), false);
         loop {
             let (status, value) = self.send("GET", path, None).await?;
             if status == 200 && condition(&value) {
                 return Ok(value);
             }
             ensure!(began.elapsed() < deadline, "not in {deadline:?}: {path} is {value}");
-            self.pause(&mut pauses).await?;
+            self.pause(&mut has_settled).await?;
         }
     }
 
@@ -183,26 +176,28 @@ impl JsonClient {
     /// # Errors
     /// There is no response, or the object exists for too long.
     pub async fn until_gone(&mut self, path: &str) -> Result<()> {
-        let (began, mut pauses) = (Instant::now(), Pauses::default());
+        let (began, mut has_settled) = (Instant::now(), false);
         loop {
             let (status, value) = self.send("GET", path, None).await?;
             if status == 404 {
                 return Ok(());
             }
             ensure!(began.elapsed() < DEADLINE, "not gone in {DEADLINE:?}: {value}");
-            self.pause(&mut pauses).await?;
+            self.pause(&mut has_settled).await?;
         }
     }
 
     /// Pauses until nothing is left to happen, or for a moment.
-    async fn pause(&mut self, pauses: &mut Pauses) -> Result<()> {
-        if pauses.has_settled {
+    ///
+    /// - `has_settled`: whether that has come, so that what is waited for is up to a timer or to others
+    async fn pause(&mut self, has_settled: &mut bool) -> Result<()> {
+        if *has_settled {
             tokio::time::sleep(POLL_PERIOD).await;
         } else {
             let (path, body) = SETTLE;
             let response = self.0.call("POST", path, &[], Some(Bytes::from_static(body.as_bytes()))).await?;
             // 504: not yet. Anything else is a server that does not tell, or not this client.
-            pauses.has_settled = response.status != 504;
+            *has_settled = response.status != 504;
         }
         Ok(())
     }

@@ -22,6 +22,20 @@ async fn settle(client: &mut JsonClient) -> Result<u64> {
     settled["resourceVersion"].as_str().context("a version")?.parse().context("a number")
 }
 
+/// The error of a control plane that does not settle.
+async fn unsettled(client: &mut JsonClient) -> Result<Value> {
+    let named = async {
+        loop {
+            let body = json!({"quietFor": "0s", "timeout": "200ms"});
+            let (status, answer) = client.send("POST", SETTLE, Some(body)).await?;
+            if status == 504 {
+                return anyhow::Ok(answer);
+            }
+        }
+    };
+    timeout(Duration::from_secs(20), named).await.context("it settles all the time")?
+}
+
 #[tokio::test]
 async fn nothing_happens_after_it() -> Result<()> {
     // The clock stands still, so that no timer fires in the meantime.
@@ -105,16 +119,7 @@ async fn a_request_that_hangs_is_named() -> Result<()> {
     let creating = tokio::spawn(async move {
         other.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}})).await
     });
-    let named = async {
-        loop {
-            let body = json!({"quietFor": "0s", "timeout": "100ms"});
-            let (status, answer) = client.send("POST", SETTLE, Some(body)).await?;
-            if status == 504 {
-                return anyhow::Ok(answer);
-            }
-        }
-    };
-    let answer = timeout(Duration::from_secs(10), named).await.context("it settles all the time")??;
+    let answer = unsettled(&mut client).await?;
     let message = answer["message"].as_str().unwrap_or_default().to_owned();
     ensure!(message.contains("POST /api/v1/namespaces/default/configmaps"), "{message}");
     creating.await??;
@@ -210,16 +215,7 @@ async fn a_watch_that_is_not_read_is_named() -> Result<()> {
             socket.write_all(request.as_bytes()).await?;
         }
         held.push(socket);
-        let named = async {
-            loop {
-                let body = json!({"quietFor": "0s", "timeout": "200ms"});
-                let (status, answer) = client.send("POST", SETTLE, Some(body)).await?;
-                if status == 504 {
-                    return anyhow::Ok(answer);
-                }
-            }
-        };
-        let answer = timeout(Duration::from_secs(20), named).await.context("it settles all the time")??;
+        let answer = unsettled(&mut client).await?;
         let message = answer["message"].as_str().unwrap_or_default();
         let want = format!("a watch of configmaps by \"reads-nothing/1\" {why}");
         ensure!(message.contains(&want), "{message}");

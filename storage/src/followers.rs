@@ -48,8 +48,8 @@ pub(crate) struct Follower {
 pub struct WatcherName {
     /// The name.
     pub name: Arc<str>,
-    /// Whether the events go to a client, which handles them when it likes.
-    pub is_client: bool,
+    /// Whether the events go to somebody outside of the process's own work, who handles them when he likes.
+    pub is_external: bool,
 }
 
 /// A watcher that has yet to handle events.

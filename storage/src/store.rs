@@ -145,10 +145,10 @@ impl<I: Index> Store<I> {
             .has_unfollowed(|_| true, |bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// The same for watchers that are not clients'.
+    /// The same for watchers that are not external.
     pub fn has_unfollowed_own(&self) -> bool {
         let state = self.0.shared.state();
-        let is_own = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_client);
+        let is_own = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_external);
         self.0.shared.followers.has_unfollowed(is_own, |bucket, after| state.has_events_after(bucket, after))
     }
 

@@ -274,9 +274,9 @@ impl Watch {
 
     /// Gives it a name, by which it is listed while it has yet to handle events.
     ///
-    /// - `is_client`: whether the events go to a client, and not to a part of the control plane
-    pub fn name(&mut self, name: String, is_client: bool) {
-        let name = WatcherName { name: name.into(), is_client };
+    /// - `is_external`: whether the events go to a client, and not to a part of the control plane
+    pub fn name(&mut self, name: String, is_external: bool) {
+        let name = WatcherName { name: name.into(), is_external };
         self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 

@@ -46,6 +46,15 @@ impl Seed {
     }
 }
 
+impl Seed {
+    /// A number that follows from the seed and an object.
+    ///
+    /// - `path`: its resource, namespace and name
+    pub fn number(self, path: &[&str]) -> u64 {
+        self.bits("number", path, 0) as u64
+    }
+}
+
 impl FromStr for Seed {
     type Err = InvalidSeed;
 

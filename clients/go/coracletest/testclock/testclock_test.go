@@ -94,13 +94,18 @@ func reconcile(ctx context.Context, clients kubernetes.Interface, maps cache.Sto
 	return period - age%period, nil
 }
 
-func TestAnOperatorLivesForAMonth(t *testing.T) {
+func start(t *testing.T) (*coracletest.ControlPlane, *rest.Config, *Clock) {
+	t.Helper()
 	controlPlane := coracletest.Start(t, "--clock=manual", "--nodes=0")
 	config, err := restconfig.Of(controlPlane)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(t, config)
+	return controlPlane, config, New(t, config)
+}
+
+func TestAnOperatorLivesForAMonth(t *testing.T) {
+	controlPlane, config, c := start(t)
 	startOperator(t, config, c)
 	clients := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default")
 	c.Advance(500 * time.Millisecond)
@@ -131,7 +136,7 @@ func TestAnOperatorLivesForAMonth(t *testing.T) {
 }
 
 func TestTimersFireAtTheirTimes(t *testing.T) {
-	c := New(t, restconfig.Start(t, "--clock=manual", "--nodes=0"))
+	_, _, c := start(t)
 	start := c.Now()
 	called := make(chan time.Time, 1)
 	timer, later, stopped := c.NewTimer(time.Hour), c.After(3*time.Hour), c.NewTimer(time.Hour)
@@ -171,12 +176,7 @@ func TestTimersFireAtTheirTimes(t *testing.T) {
 }
 
 func TestAClockThatRunsFiresTimersByItself(t *testing.T) {
-	controlPlane := coracletest.Start(t, "--clock=manual", "--nodes=0")
-	config, err := restconfig.Of(controlPlane)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := New(t, config)
+	controlPlane, _, c := start(t)
 	before, start := c.NewTimer(50*time.Millisecond), c.Now()
 	if _, err := controlPlane.Clock().Resume(); err != nil {
 		t.Fatal(err)

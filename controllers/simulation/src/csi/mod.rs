@@ -197,7 +197,7 @@ impl ProvisionerPlugin for Driver {
 
 /// The number that tells starts of the provisioner apart: the milliseconds since 1970, or one that follows from the seed.
 fn started(context: &Context) -> i64 {
-    let seeded = context.settings.seed.map(|seed| seed.bits("provisioner", &[CSI_DRIVER], 0) as u32);
+    let seeded = context.settings.seed.map(|seed| seed.number(&["provisioners", "", CSI_DRIVER]) as u32);
     seeded.map_or_else(|| context.clock.now().as_millisecond(), i64::from)
 }
 

@@ -358,7 +358,7 @@ impl Kubelet {
             false if is_placed => {
                 let choice = self.seed.map(|seed| {
                     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-                    seed.bits("address", &["pods", &namespace, &name], 0) as u64
+                    seed.number(&["pods", &namespace, &name])
                 });
                 self.ip_pool(|ip_pool| ip_pool.allocate(node, uid, choice))
             }

@@ -130,7 +130,7 @@ impl ServiceAddresses {
         let wanted = wanted.filter(|ip| !ip.is_empty()).map(str::parse::<Ipv4Addr>);
         let choice = self.seed.map(|seed| {
             let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-            seed.bits("address", &["services", &namespace, &name], 0) as u64
+            seed.number(&["services", &namespace, &name])
         });
         self.known(|known| {
             let allocated = match wanted {
