@@ -279,8 +279,9 @@ async fn a_failed_start_prints_its_log() -> Result<()> {
         lines[0].starts_with(&format!("coracle: cannot listen on {address}: another process does")),
         "{text}"
     );
-    assert!(lines[1].starts_with("coracle: coracle does not start (exit status: 1): its log is "), "{text}");
-    assert!(home.run(&["status"], 3).await?.starts_with("coracle is not running\n"));
+    assert_eq!(lines[1], "coracle: coracle does not start (exit status: 1)", "{text}");
+    assert!(!home.state("coracle").exists(), "a first start that fails leaves nothing");
+    assert!(home.run(&["status"], 3).await?.starts_with("no control plane is running in the background"));
     // A kubeconfig of another program is left alone, and nothing runs.
     fs::create_dir(home.path(".kube"))?;
     let theirs = "clusters:\n- name: coracle\n  cluster: {server: https://other}\n";
@@ -289,6 +290,19 @@ async fn a_failed_start_prints_its_log() -> Result<()> {
     assert!(text.contains("another program wrote coracle in its clusters"), "{text}");
     home.run(&["down", "--delete-data"], 0).await?;
     assert_eq!(fs::read_to_string(home.path(".kube/config"))?, theirs);
+    fs::remove_file(home.path(".kube/config"))?;
+    // A later one keeps what is there, with its log.
+    home.up(&[]).await?;
+    home.run(&["down"], 0).await?;
+    let text = home.run(&["up", "--listen", &address], 1).await?;
+    assert!(text.contains("coracle does not start (exit status: 1): its log is "), "{text}");
+    assert!(home.run(&["status"], 3).await?.starts_with("coracle is not running\n"));
+    // A kubeconfig that cannot be changed keeps no data from being deleted.
+    fs::remove_file(home.path(".kube/config"))?;
+    fs::create_dir(home.path(".kube/config"))?;
+    let text = home.run(&["down", "--delete-data"], 1).await?;
+    assert!(text.contains("coracle: its context may be left: "), "{text}");
+    assert!(!home.state("coracle").exists());
     Ok(())
 }
 

@@ -248,6 +248,42 @@ async fn attach_shows_what_a_container_writes_from_then_on() -> Result<()> {
     Ok(())
 }
 
+/// A container that is a shell is the shell of whoever is attached, and ends with it.
+#[tokio::test]
+async fn attach_talks_to_a_container_that_is_a_shell() -> Result<()> {
+    let mut scenario = Scenario::start(cluster()).await?;
+    for (name, once, lines, phase, code) in [
+        ("exits", false, "X=1\necho a$X\nexit 3\n", "Failed", 3),
+        ("is-at-its-end", true, "echo a1\nfalse\n", "Failed", 1),
+        ("goes-on", false, "echo a1\n", "Running", 0),
+    ] {
+        let shell = json!({"name": "main", "image": "app", "command": ["sh"], "stdin": true, "stdinOnce": once});
+        let side = json!({"name": "side", "image": "app", "command": ["sleep", "1"]});
+        let spec = json!({"containers": [shell, side], "restartPolicy": "Never"});
+        scenario.client.create(PODS, json!({"metadata": {"name": name}, "spec": spec})).await?;
+        let path = format!("{PODS}/{name}");
+        scenario.client.until(&path, |pod| pod["status"]["phase"] == "Running").await?;
+        let parameters = AttachParams::default().container("main").stdin(true);
+        let mut process = timeout(DEADLINE, scenario.pods().await?.attach(name, &parameters)).await??;
+        let mut stdin = process.stdin().context("stdin")?;
+        stdin.write_all(lines.as_bytes()).await?;
+        stdin.shutdown().await?;
+        drop(stdin);
+        let (stdout, stderr, _) = ended(process).await?;
+        ensure!((&*stdout, &*stderr) == ("a1\n", ""), "{name}: {stdout} {stderr}");
+        let is_over = |pod: &Value| {
+            let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+            let side = statuses.iter().find(|status| status["name"] == "side");
+            pod["status"]["phase"] == phase
+                && side.is_some_and(|side| side["state"]["terminated"]["exitCode"] == 0)
+        };
+        let pod = scenario.client.until(&path, is_over).await?;
+        let main = &pod["status"]["containerStatuses"][0]["state"];
+        ensure!(main["terminated"]["exitCode"].as_i64().unwrap_or(0) == code, "{name}: {main}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn ports_lead_to_the_processes_that_annotations_name() -> Result<()> {
     let mut scenario = Scenario::start(cluster()).await?;

@@ -112,7 +112,7 @@ pub struct ActionRequest<'a> {
 /// A request for a connection.
 pub struct ConnectRequest<'a> {
     /// The stored objects.
-    pub registry: &'a Registry,
+    pub registry: &'a Arc<Registry>,
     /// Decides what users may do.
     pub authorizer: &'a Authorizer,
     /// The verb that the client is authorized for, by the method.

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use crate::overrides::duration;
+use crate::overrides::{EXIT_CODES, duration};
 use coracle_pattern::glob::matches;
 
 /// The longest command that is looked up, in bytes. With the limits of patterns it bounds a lookup, which takes as long as the product of the
@@ -18,8 +18,6 @@ const LONGEST_COMMAND: usize = 1 << 10;
 const LONGEST_PATTERN: usize = 256;
 /// The most patterns of an annotation.
 const MOST: usize = 64;
-/// The exit codes of processes.
-const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 
 /// The answers to commands, by patterns of these: `{"date": {"stdout": "today\n"}}`. A pattern is the program and its arguments, separated by
 /// single spaces, in which `*` stands for any characters; before it may stand the name of a container and a colon.

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// The prefix of all keys that configure the simulation.
 pub const PREFIX: &str = "sim.coracle.dev/";
 
+/// The exit codes of processes.
+pub const EXIT_CODES: RangeInclusive<i32> = 0..=255;
+
 /// Passes each entry below the prefix to `set`, and returns a warning for each one that it rejects.
 ///
 /// - `what`: of what kind the entries are

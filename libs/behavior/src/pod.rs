@@ -9,9 +9,10 @@ use coracle_kinds::pods::{Role, restarts_after};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::command::{self, End, Line, Run, Unclear};
+use crate::command::{self, End, Line, Run, Unclear, Unsimulated};
 use crate::environment::Environment;
 use crate::exec::Answers;
+use crate::exits::Exits;
 use crate::images::Images;
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
@@ -43,11 +44,15 @@ pub struct PodBehavior {
     log: Option<String>,
     missing_images: Images,
     answers: Answers,
+    exits: Exits,
     ports: ForwardedPorts,
 }
 
 /// The annotation with the answers to commands that are executed.
 pub const EXEC: &str = "sim.coracle.dev/exec";
+
+/// The annotation with the ends of single containers.
+pub const EXITS: &str = "sim.coracle.dev/exits";
 
 /// The annotation with the addresses that ports lead to.
 pub const FORWARD: &str = "sim.coracle.dev/forward";
@@ -134,6 +139,7 @@ impl PodBehavior {
             "log" => self.log = Some(value.to_owned()),
             "missing-images" => self.missing_images = value.parse()?,
             "exec" => self.answers = value.parse()?,
+            "exits" => self.exits = value.parse()?,
             "forward" => self.ports = value.parse()?,
             // The API server serves them as `metrics.k8s.io`.
             "cpu" | "memory" => amount(value)?,
@@ -197,7 +203,7 @@ impl PodBehavior {
         let output =
             output.map(|Line { at, text, is_error }| Output { at, data: text.into_bytes(), is_error });
         let ending = run.end.map(|end| Ending { after: end.after, code: end.code.into() });
-        run.is_clear.then(|| Execution { output: output.collect(), ending })
+        run.unsimulated.is_none().then(|| Execution { output: output.collect(), ending })
     }
 
     /// Whether commands do what they say.
@@ -205,8 +211,21 @@ impl PodBehavior {
         self.profile == Profile::Realistic
     }
 
+    /// Whether the main process of a container is a shell that reads its input, so that it answers whoever attaches to it.
+    pub fn is_shell(&self, container: &Container) -> bool {
+        let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+        let words: Vec<String> = words.cloned().collect();
+        let image = container.image.as_deref().unwrap_or_default();
+        self.follows_commands()
+            && container.stdin == Some(true)
+            && (command::is_interactive_shell(&words) || words.is_empty() && command::starts_shell(image))
+    }
+
     /// The end of a container; None if it runs until it is stopped.
     pub fn ending(&self, pod: &Pod, role: Role, container: &Container) -> Option<Ending> {
+        if let Some(ending) = self.exits.get(&container.name) {
+            return Some(ending);
+        }
         let by_command = || {
             let end = self.run(pod, role, container, Timestamp::UNIX_EPOCH).end?;
             Some(Ending { after: end.after, code: end.code.into() })
@@ -237,14 +256,17 @@ impl PodBehavior {
         if let Some(text) = &self.log {
             return at_start(text);
         }
-        let run = self.run(pod, role, container, started);
-        match run.output.is_empty() && !run.is_clear {
-            true => at_start(&format!(
-                "container {} is simulated: it does nothing, and has nothing to say",
-                container.name
-            )),
-            false => run.output,
+        let Run { mut output, unsimulated, .. } = self.run(pod, role, container, started);
+        if let Some(Unsimulated { at, command }) = unsimulated {
+            let name = &container.name;
+            let text = match command.as_str() {
+                "" => format!("container {name} is simulated: it does nothing, and has nothing to say\n"),
+                command => format!("container {name} is simulated: `{command}` does nothing\n"),
+            };
+            let index = output.partition_point(|line| line.at <= at);
+            output.insert(index, Line { at, text, is_error: true });
         }
+        output
     }
 
     /// The course of a container that nobody stops.
@@ -264,7 +286,11 @@ impl PodBehavior {
                 Unclear::Takes(after) => Some(End { after, code: 0 }),
                 Unclear::RunsOn => None,
             };
-            return Run { end, ..Run::default() };
+            let unsimulated = Unsimulated { at: Duration::ZERO, command: String::new() };
+            return Run { end, output: Vec::new(), unsimulated: Some(unsimulated) };
+        }
+        if matches!(role, Role::Main | Role::Ephemeral) && self.is_shell(container) {
+            return Run::default();
         }
         let environment = Environment::of(pod, container);
         let arguments = arguments(container, &environment);

@@ -1,10 +1,11 @@
 //! The client of a kubeconfig.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use anyhow::{Context, Error, Result, anyhow};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 /// A client of the server that a kubeconfig names, and the server's URL.
@@ -20,10 +21,23 @@ pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Clie
         Some(file) => Kubeconfig::read_from(file),
         None => Kubeconfig::read(),
     };
-    let kubeconfig = kubeconfig.with_context(|| name.clone())?;
+    let kubeconfig = kubeconfig.map_err(|error| plain(error, &name))?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.with_context(|| name.clone())?;
+    let mut config = config.map_err(|error| plain(error, &name))?;
     config.read_timeout = Some(read_timeout);
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((Client::try_from(config).context(name)?, url))
+}
+
+/// An error in words, with the next step where there is one.
+fn plain(error: KubeconfigError, name: &str) -> Error {
+    const NEXT: &str = "start a control plane with coracle up, or name a file with --kubeconfig";
+    match error {
+        KubeconfigError::ReadConfig(error, path) => match error.kind() {
+            ErrorKind::NotFound => anyhow!("{} does not exist: {NEXT}", path.display()),
+            _ => anyhow!("{}: {error}", path.display()),
+        },
+        KubeconfigError::CurrentContextNotSet => anyhow!("{name}: no context is current: {NEXT}"),
+        error => anyhow!("{name}: {error}"),
+    }
 }

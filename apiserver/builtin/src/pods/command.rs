@@ -1,4 +1,5 @@
-//! Commands in simulated containers: exec, and attach, which shows the log.
+//! Commands in simulated containers: exec, and attach, which shows the log, or talks to
+//! the shell that a container is.
 //!
 //! Nothing is executed. What a command answers says the annotation `sim.coracle.dev/exec`, or the command itself, if it is one of those
 //! that the simulation follows; any other one is not found.
@@ -6,28 +7,33 @@
 //! Source: `k8s.io/kubelet/pkg/cri/streaming`.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use coracle_apimachinery::error::Status;
 use coracle_apimachinery::field::quote;
+use coracle_apimachinery::object_meta::ObjectMeta as _;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::resource_info::Connection;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::{Registry, Target};
 use coracle_apiserver::serve::{Connected, ServeUpgraded};
 use coracle_behavior::command::is_interactive_shell;
-use coracle_behavior::{EXEC, Ending, Execution, Output, Profile};
+use coracle_behavior::{EXEC, Ending, Execution, Output, PodBehavior, Profile};
 use coracle_clock::Clock;
 use coracle_storage::Revision;
 use coracle_streaming::{Command, Handshake, Outcome, Purpose, Receiver, Refusal, Wanted, serve_command};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http::HeaderMap;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::Value;
+use tracing::debug;
 
 use super::behavior::behavior_of;
 use super::log::{self, LogOptions};
+use super::main_process::MainProcess;
 use super::shell::Shell;
 use crate::forwarding::PAGE;
 use crate::timers::EXECUTED_COMMAND;
@@ -49,7 +55,7 @@ const INTERRUPTS: [u8; 2] = [3, 4];
 
 /// A container of a pod that a client connects to.
 pub struct ContainerTarget<'a> {
-    pub registry: &'a Registry,
+    pub registry: &'a Arc<Registry>,
     pub target: &'a Target,
     /// The pod.
     pub pod: &'a Value,
@@ -65,9 +71,9 @@ pub struct ContainerTarget<'a> {
 enum Process {
     /// A command, whose course is known.
     Command { words: Vec<String>, execution: Execution },
-    /// A shell that reads the client's input.
-    Shell(Box<Shell>),
-    /// The container's own.
+    /// A shell that reads the client's input, and may be the container's own process.
+    Shell { shell: Box<Shell>, main: Option<MainProcess> },
+    /// The container's own process.
     Main,
 }
 
@@ -98,7 +104,7 @@ pub fn connect(
         Connection::Exec => {
             container.command(query.all("command").map(str::to_owned).collect(), wanted.stdin)?
         }
-        _ => Process::Main,
+        _ => container.main_process(wanted.stdin)?,
     };
     let clock = container.registry.clock().clone();
     let response_headers = handshake.headers.clone();
@@ -122,7 +128,7 @@ impl ContainerTarget<'_> {
     pub fn written_from_now_on(&self) -> Result<Option<BoxStream<'static, String>>> {
         let ContainerTarget { registry, target, pod, container, revision, profile } = *self;
         let options = LogOptions::from_now_on(container);
-        let writer = log::Writer::of(registry, pod, profile)?;
+        let writer = log::Writer::of(registry.as_ref(), pod, profile)?;
         // The errors of a container that has no log say that it does not run.
         let log = log::of(pod, &options, writer, registry.now()).ok().flatten();
         let follower =
@@ -134,17 +140,41 @@ impl ContainerTarget<'_> {
     ///
     /// - `has_input`: whether the client sends any
     fn command(&self, words: Vec<String>, has_input: bool) -> Result<Process> {
-        let (pod, behavior) = behavior_of(self.registry, self.pod, self.profile)?;
+        let (pod, spec, behavior) = self.behavior()?;
         let now = self.registry.now();
-        let spec = coracle_kinds::pods::containers(&pod)
-            .find_map(|(_, spec)| (spec.name == self.container).then(|| spec.into_owned()))
-            .unwrap_or_default();
         let execution = behavior.answer(&spec, &words).or_else(|| behavior.follow(&pod, &spec, &words, now));
         if execution.is_none() && has_input && behavior.follows_commands() && is_interactive_shell(&words) {
-            return Ok(Process::Shell(Box::new(Shell::new(pod, spec, behavior))));
+            return Ok(Process::Shell { shell: Box::new(Shell::new(pod, spec, behavior)), main: None });
         }
         let execution = execution.unwrap_or_else(|| not_simulated(&words));
         Ok(Process::Command { words, execution })
+    }
+
+    /// The container's own process.
+    ///
+    /// - `has_input`: whether the client sends any
+    fn main_process(&self, has_input: bool) -> Result<Process> {
+        let (pod, spec, behavior) = self.behavior()?;
+        if !has_input || !behavior.is_shell(&spec) {
+            return Ok(Process::Main);
+        }
+        let main = MainProcess {
+            registry: self.registry.clone(),
+            target: self.target.clone(),
+            uid: self.pod.uid().to_owned(),
+            container: self.container.to_owned(),
+            stdin_once: spec.stdin_once == Some(true),
+        };
+        Ok(Process::Shell { shell: Box::new(Shell::new(pod, spec, behavior)), main: Some(main) })
+    }
+
+    /// The pod, the container of its spec, and their behavior.
+    fn behavior(&self) -> Result<(Pod, Container, PodBehavior)> {
+        let (pod, behavior) = behavior_of(self.registry.as_ref(), self.pod, self.profile)?;
+        let spec = coracle_kinds::pods::containers(&pod)
+            .find_map(|(_, spec)| (spec.name == self.container).then(|| spec.into_owned()))
+            .unwrap_or_default();
+        Ok((pod, spec, behavior))
     }
 }
 
@@ -177,11 +207,11 @@ impl Process {
         let interrupted_outcome = match &self {
             Process::Command { words, .. } => exited(INTERRUPTED, words),
             // The client leaves, and the container goes on.
-            Process::Main | Process::Shell(_) => Outcome::Succeeded,
+            Process::Main | Process::Shell { .. } => Outcome::Succeeded,
         };
         // A shell reads the input itself.
         let (mut stdin, shell_input) = match self {
-            Process::Shell(_) => (None, stdin),
+            Process::Shell { .. } => (None, stdin),
             _ => (stdin, None),
         };
         let mut resized = pin!(read_input(&mut resize, false));
@@ -235,13 +265,18 @@ impl Process {
                     () = ended => Some(exited(KILLED, words)),
                 }
             }
-            Process::Shell(shell) => {
+            Process::Shell { shell, main } => {
                 let ended = async { while written.next().await.is_some() {} };
                 let words = ["sh".to_owned()];
-                tokio::select! {
-                    code = shell.run(command, shell_input?, clock, tty) => Some(exited(code.ok()?, &words)),
-                    () = ended => Some(exited(KILLED, &words)),
+                let end = tokio::select! {
+                    end = shell.run(command, shell_input?, clock, tty) => end.ok()?,
+                    () = ended => return Some(exited(KILLED, &words)),
+                };
+                let Some(main) = main else { return Some(exited(end.code, &words)) };
+                if let Err(error) = main.end(end).await {
+                    debug!(%error, "The container of a shell that ended goes on");
                 }
+                Some(Outcome::Succeeded)
             }
         }
     }

@@ -134,7 +134,7 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
         Connection::Log => {
             let now = registry.now();
             let options = LogOptions::parse(query, now)?;
-            let writer = log::Writer::of(registry, &object, profile)?;
+            let writer = log::Writer::of(registry.as_ref(), &object, profile)?;
             let mut log = log::of(&object, &options, writer, now)?.ok_or_else(|| {
                 not_implemented(
                     "nodes are simulated: no kubelet has reported this pod, so it has no log".to_owned(),
@@ -150,7 +150,7 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
             command::connect(&container, connection, query, headers)
         }
         Connection::PortForward => {
-            let (_, behavior) = behavior_of(registry, &object, profile)?;
+            let (_, behavior) = behavior_of(registry.as_ref(), &object, profile)?;
             let target =
                 |container| ContainerTarget { registry, target, pod: &object, container, revision, profile };
             let names = container_names(&object);

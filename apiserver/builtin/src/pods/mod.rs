@@ -8,6 +8,7 @@ mod connect;
 mod delete_options;
 mod eviction;
 mod log;
+mod main_process;
 mod port_forward;
 mod proxy;
 mod shell;

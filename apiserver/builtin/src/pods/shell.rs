@@ -28,6 +28,14 @@ const MARK: &str = "coracle-end-of-line ";
 /// Options by which a shell writes more than commands do.
 const TRACING: [&str; 3] = ["xtrace", "verbose", "set -"];
 
+/// The end of a shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShellEnd {
+    pub code: i32,
+    /// Whether the client's input ended, rather than the shell by itself.
+    pub by_input: bool,
+}
+
 /// A shell in a container.
 pub struct Shell {
     pub pod: Pod,
@@ -65,7 +73,7 @@ impl Shell {
         Shell { pod, container, behavior, session: Session::default(), lines: 0 }
     }
 
-    /// Reads lines until the input ends or one of them ends the shell, and returns the exit code.
+    /// Reads lines until the input ends or one of them ends the shell.
     ///
     /// # Errors
     /// The client closed the connection.
@@ -75,7 +83,8 @@ impl Shell {
         mut stdin: Receiver,
         clock: &Clock,
         tty: bool,
-    ) -> Result<i32, Closed> {
+    ) -> Result<ShellEnd, Closed> {
+        let ended = |code| Ok(ShellEnd { code, by_input: false });
         let mut editor = Editor { tty, ..Editor::default() };
         let mut pending = VecDeque::new();
         let prompt =
@@ -87,7 +96,9 @@ impl Shell {
                 command.stdout(std::mem::take(&mut editor.echo).into()).await?;
                 match stdin.next().await {
                     Some(data) => pending.extend(data),
-                    None if editor.line.is_empty() => return Ok(self.session.code),
+                    None if editor.line.is_empty() => {
+                        return Ok(ShellEnd { code: self.session.code, by_input: true });
+                    }
                     None => pending.push_back(b'\n'),
                 }
                 continue;
@@ -98,7 +109,7 @@ impl Shell {
             }
             match key {
                 Key::Typed => continue,
-                Key::End => return Ok(self.session.code),
+                Key::End => return ended(self.session.code),
                 Key::Interrupt => {}
                 Key::Line(line) => {
                     // Many lines at once do not keep other clients waiting.
@@ -110,14 +121,14 @@ impl Shell {
                             let code = code.ok_or(Closed)?;
                             self.session = session;
                             if is_last {
-                                return Ok(code);
+                                return ended(code);
                             }
                         }
                         () = interrupted => self.session.code = INTERRUPTED,
                     }
                     self.lines += 1;
                     if self.lines >= MOST_LINES {
-                        return Ok(self.session.code);
+                        return ended(self.session.code);
                     }
                 }
             }

@@ -7,6 +7,17 @@ const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
 /// The longest script that is looked at, in bytes.
 const LONGEST_SCRIPT: usize = 1 << 10;
 
+/// The images that start a shell without arguments, of any registry and version.
+const SHELL_IMAGES: [&str; 10] = [
+    "alpine", "amazonlinux", "archlinux", "bash", "busybox", "centos", "debian", "fedora", "rockylinux", "ubuntu",
+];
+
+/// Whether an image starts a shell without arguments.
+pub fn starts_shell(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    SHELL_IMAGES.contains(&name.split(['@', ':']).next().unwrap_or_default())
+}
+
 /// Whether a command starts a shell that reads its input: the program itself, or a script that looks for one, as k9s has it:
 /// `sh -c "command -v bash >/dev/null && exec bash || exec sh"`.
 pub fn is_interactive_shell(command: &[String]) -> bool {
@@ -34,6 +45,20 @@ fn ends_in_shell(script: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_of_shells() {
+        for (image, want) in [
+            ("busybox", true),
+            ("registry:5000/library/alpine:3.20", true),
+            ("ubuntu@sha256:0123", true),
+            ("nginx", false),
+            ("busybox/app", false),
+            ("", false),
+        ] {
+            assert_eq!(starts_shell(image), want, "{image}");
+        }
+    }
 
     #[test]
     fn shells_are_those_without_a_script_and_scripts_that_end_in_one() {

@@ -17,7 +17,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::environment::Environment;
 use shell::{Shell, Stop, Text};
 
-pub use interactive::is_interactive_shell;
+pub use interactive::{is_interactive_shell, starts_shell};
 
 /// The longest script that is read, in bytes.
 pub(crate) const LONGEST_SCRIPT: usize = 64 << 10;
@@ -27,6 +27,9 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// The iterations of a loop that are followed: the log of one that never ends has no more.
 const MOST_ITERATIONS: usize = 1000;
+
+/// The characters of a command that is named in a log.
+const LONGEST_NAMED: usize = 60;
 
 /// The commands that may be within each other, as in `sh -c "sh -c ..."`.
 const DEEPEST: usize = 8;
@@ -47,8 +50,28 @@ pub struct Run {
     pub output: Vec<Line>,
     /// The end; None if it never ends.
     pub end: Option<End>,
-    /// Whether all of it was clear.
-    pub is_clear: bool,
+    /// The first command in it of which nothing is known.
+    pub unsimulated: Option<Unsimulated>,
+}
+
+/// A command of which nothing is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsimulated {
+    /// The time since the start.
+    pub at: Duration,
+    /// Its first line, cut if it is long; empty if the image decides.
+    pub command: String,
+}
+
+impl Unsimulated {
+    fn of(at: Duration, command: &str) -> Unsimulated {
+        let line = command.lines().next().unwrap_or_default();
+        let mut command: String = line.chars().filter(|c| !c.is_control()).take(LONGEST_NAMED).collect();
+        if command.len() < line.len() {
+            command.push_str("...");
+        }
+        Unsimulated { at, command }
+    }
 }
 
 /// A line of output.
@@ -89,13 +112,14 @@ pub fn follow(arguments: &[String], environment: &Environment, unclear: Unclear,
         Ok(code) | Err(Stop::Exited(code)) => Some(code),
         Err(Stop::Endless | Stop::Exhausted) => None,
     };
-    let (now, output, is_clear) = shell.finish();
+    shell.name_unclear(Duration::ZERO, &arguments.join(" "));
+    let (now, output, unsimulated) = shell.finish();
     let mut output = lines(output);
     // A container ends with its first process, and whatever it started.
     if code.is_some() {
         output.retain(|line| line.at <= now);
     }
-    Run { output, end: code.map(|code| End { after: now, code }), is_clear }
+    Run { output, end: code.map(|code| End { after: now, code }), unsimulated }
 }
 
 /// Splits texts into lines. A line has the time of its end.

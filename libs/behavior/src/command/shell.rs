@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::programs::{self, Sleep};
 use super::syntax::{Loop, Piece, SimpleCommand, Step, Then, Word, is_name, parse};
-use super::{DEEPEST, LONGEST_SCRIPT, MOST_BYTES, MOST_ITERATIONS, Unclear};
+use super::{DEEPEST, LONGEST_SCRIPT, MOST_BYTES, MOST_ITERATIONS, Unclear, Unsimulated};
 use crate::environment::{Environment, LONGEST_EXPANSION, Variable};
 
 /// The reason that a script ends before its last step.
@@ -56,6 +56,7 @@ pub struct Shell {
     /// The bytes that may still be made and copied.
     budget: usize,
     is_clear: bool,
+    unsimulated: Option<Unsimulated>,
     /// The ends of what runs in the background; None if it never ends.
     background: Vec<Option<Duration>>,
     options: ShellOptions,
@@ -117,14 +118,22 @@ impl Shell {
             output: Vec::new(),
             budget: MOST_BYTES,
             is_clear: true,
+            unsimulated: None,
             background: Vec::new(),
             options: ShellOptions::default(),
         }
     }
 
-    /// The time of the end, the output with its times, and whether all was clear.
-    pub fn finish(self) -> (Duration, Vec<Text>, bool) {
-        (self.now, self.output, self.is_clear)
+    /// The time of the end, the output with its times, and the first command that was not clear.
+    pub fn finish(self) -> (Duration, Vec<Text>, Option<Unsimulated>) {
+        (self.now, self.output, self.unsimulated)
+    }
+
+    /// Names a command that is not clear, if it is the first one.
+    pub fn name_unclear(&mut self, at: Duration, command: &str) {
+        if !self.is_clear && self.unsimulated.is_none() {
+            self.unsimulated = Some(Unsimulated::of(at, command));
+        }
     }
 
     /// A command of which nothing is known.
@@ -272,7 +281,11 @@ impl Shell {
         for step in steps {
             let then = match step {
                 Step::Command(_, then) | Step::Loop(_, then) => *then,
-                Step::Unclear => return self.unclear_rest(),
+                Step::Unclear(source) => {
+                    let (at, outcome) = (self.now, self.unclear_rest());
+                    self.name_unclear(at, source);
+                    return outcome;
+                }
             };
             let is_skipped = match condition {
                 Then::IfSucceeded => code != 0,
@@ -284,10 +297,12 @@ impl Shell {
                 continue;
             }
             let was_clear = std::mem::replace(&mut self.is_clear, true);
+            let at = self.now;
             let outcome = match then {
                 Then::Meanwhile => self.in_background(step, code, depth),
                 _ => self.step(step, code, depth),
             };
+            self.name_unclear(at, step.source());
             let is_clear = self.is_clear;
             self.is_clear &= was_clear;
             code = outcome?;
@@ -305,7 +320,7 @@ impl Shell {
         match step {
             Step::Command(command, _) => self.command(command, code, depth),
             Step::Loop(looped, _) => self.repeat(looped, code, depth),
-            Step::Unclear => self.unclear_rest(),
+            Step::Unclear(_) => self.unclear_rest(),
         }
     }
 

@@ -4,20 +4,21 @@
 //! From the first thing beyond it (pipes, substitutions, patterns, other compound commands, here-documents) the rest of a script is
 //! [`Step::Unclear`].
 
-use std::iter::Peekable;
 use std::str::Chars;
 
 /// A step of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    Command(SimpleCommand, Then),
-    Loop(Loop, Then),
-    /// The rest of the script, of which nothing is known.
-    Unclear,
+pub enum Step<'a> {
+    Command(SimpleCommand<'a>, Then),
+    Loop(Loop<'a>, Then),
+    /// The rest of the script, of which nothing is known, by its first line.
+    Unclear(&'a str),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SimpleCommand {
+pub struct SimpleCommand<'a> {
+    /// The text it is read from.
+    pub source: &'a str,
     pub assignments: Vec<(String, Word)>,
     pub words: Vec<Word>,
     /// Whether its output goes elsewhere than to the log.
@@ -28,12 +29,23 @@ pub struct SimpleCommand {
 
 /// `while` or `until`, with one command as the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loop {
-    pub condition: SimpleCommand,
+pub struct Loop<'a> {
+    pub condition: SimpleCommand<'a>,
     /// Whether the condition has to succeed.
     pub is_while: bool,
     /// Commands only.
-    pub body: Vec<Step>,
+    pub body: Vec<Step<'a>>,
+}
+
+impl<'a> Step<'a> {
+    /// The text that it is read from; that of a loop is its condition.
+    pub fn source(&self) -> &'a str {
+        match self {
+            Step::Command(command, _) => command.source,
+            Step::Loop(looped, _) => looped.condition.source,
+            Step::Unclear(source) => source,
+        }
+    }
 }
 
 /// The condition of the step that follows.
@@ -70,8 +82,8 @@ enum Token {
 }
 
 /// A command, and the token that ends it.
-enum Parsed {
-    Command(SimpleCommand, Then),
+enum Parsed<'a> {
+    Command(SimpleCommand<'a>, Then),
     /// A line without a command.
     Nothing,
     /// A reserved word where a command could begin.
@@ -81,15 +93,16 @@ enum Parsed {
 }
 
 /// Reads a script.
-pub fn parse(script: &str) -> Vec<Step> {
-    let mut parser = Parser { rest: script.chars().peekable() };
+pub fn parse(script: &str) -> Vec<Step<'_>> {
+    let mut parser = Parser { rest: Cursor(script.chars()) };
     let mut steps = Vec::new();
     loop {
+        let start = parser.rest.text();
         match parser.command() {
             Parsed::Command(command, then) => steps.push(Step::Command(command, then)),
             // Nothing follows `&&` where something has to.
             Parsed::Nothing | Parsed::End if is_list_open(&steps) => {
-                steps.push(Step::Unclear);
+                steps.push(Step::Unclear(steps.last().map_or(start, Step::source)));
                 return steps;
             }
             Parsed::Nothing => {}
@@ -98,13 +111,13 @@ pub fn parse(script: &str) -> Vec<Step> {
                 match parser.loop_after(&word) {
                     Some((looped, then)) => steps.push(Step::Loop(looped, then)),
                     None => {
-                        steps.push(Step::Unclear);
+                        steps.push(Step::Unclear(first_line(start)));
                         return without_background_lists(steps);
                     }
                 }
             }
             Parsed::Reserved(_) | Parsed::Unclear => {
-                steps.push(Step::Unclear);
+                steps.push(Step::Unclear(first_line(start)));
                 return without_background_lists(steps);
             }
         }
@@ -114,8 +127,12 @@ pub fn parse(script: &str) -> Vec<Step> {
 fn then(step: &Step) -> Option<Then> {
     match step {
         Step::Command(_, then) | Step::Loop(_, then) => Some(*then),
-        Step::Unclear => None,
+        Step::Unclear(_) => None,
     }
+}
+
+fn first_line(text: &str) -> &str {
+    text.trim_start().lines().next().unwrap_or_default()
 }
 
 /// Whether the last command is followed by `&&` or `||`. A line may end there.
@@ -124,7 +141,7 @@ fn is_list_open(steps: &[Step]) -> bool {
 }
 
 /// Replaces a list of several commands that runs in the background, and everything after it.
-fn without_background_lists(mut steps: Vec<Step>) -> Vec<Step> {
+fn without_background_lists(mut steps: Vec<Step<'_>>) -> Vec<Step<'_>> {
     let is_open = |step: &Step| matches!(then(step), Some(Then::IfSucceeded | Then::IfFailed));
     let Some(end) =
         steps.windows(2).position(|pair| is_open(&pair[0]) && then(&pair[1]) == Some(Then::Meanwhile))
@@ -132,8 +149,9 @@ fn without_background_lists(mut steps: Vec<Step>) -> Vec<Step> {
         return steps;
     };
     let start = steps[..=end].iter().rposition(|step| !is_open(step)).map_or(0, |before| before + 1);
+    let source = steps[start].source();
     steps.truncate(start);
-    steps.push(Step::Unclear);
+    steps.push(Step::Unclear(source));
     steps
 }
 
@@ -170,12 +188,45 @@ pub fn is_name(text: &str) -> bool {
     text.starts_with(is_start) && text.chars().all(|c| is_start(c) || c.is_ascii_digit())
 }
 
-struct Parser<'a> {
-    rest: Peekable<Chars<'a>>,
+/// The characters that are left of a script.
+#[derive(Clone)]
+struct Cursor<'a>(Chars<'a>);
+
+impl<'a> Cursor<'a> {
+    fn text(&self) -> &'a str {
+        self.0.as_str()
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.0.clone().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        self.0.next()
+    }
+
+    fn next_if(&mut self, is_wanted: impl FnOnce(char) -> bool) -> Option<char> {
+        self.peek().filter(|c| is_wanted(*c))?;
+        self.next()
+    }
 }
 
-impl Parser<'_> {
-    fn command(&mut self) -> Parsed {
+struct Parser<'a> {
+    rest: Cursor<'a>,
+}
+
+impl<'a> Parser<'a> {
+    fn command(&mut self) -> Parsed<'a> {
+        let start = self.rest.text();
+        let mut parsed = self.command_without_source();
+        if let Parsed::Command(command, _) = &mut parsed {
+            let source = &start[..start.len() - self.rest.text().len()];
+            command.source = source.trim_end_matches([' ', '\t', '\n', ';', '&', '|']).trim_start();
+        }
+        parsed
+    }
+
+    fn command_without_source(&mut self) -> Parsed<'a> {
         let mut command = SimpleCommand::default();
         loop {
             let has_words = !command.words.is_empty() || !command.assignments.is_empty();
@@ -222,7 +273,7 @@ impl Parser<'_> {
     }
 
     /// The loop after its first word; None if it is not plain: an empty body is an error.
-    fn loop_after(&mut self, keyword: &str) -> Option<(Loop, Then)> {
+    fn loop_after(&mut self, keyword: &str) -> Option<(Loop<'a>, Then)> {
         let Parsed::Command(condition, Then::Always) = self.command() else { return None };
         let mut body = Vec::new();
         self.reserved("do")?;
@@ -255,13 +306,13 @@ impl Parser<'_> {
 
     fn token(&mut self) -> Option<Token> {
         loop {
-            match *self.rest.peek()? {
+            match self.rest.peek()? {
                 ' ' | '\t' => drop(self.rest.next()),
-                '#' => while self.rest.next_if(|c| *c != '\n').is_some() {},
+                '#' => while self.rest.next_if(|c| c != '\n').is_some() {},
                 _ => break,
             }
         }
-        let token = match *self.rest.peek()? {
+        let token = match self.rest.peek()? {
             '\n' => {
                 self.rest.next();
                 Token::Then(Then::Always)
@@ -273,7 +324,7 @@ impl Parser<'_> {
             '&' => match self.twice('&') {
                 true => Token::Then(Then::IfSucceeded),
                 // Shells differ about `&>`.
-                false if self.rest.peek() == Some(&'>') => Token::Unclear,
+                false if self.rest.peek() == Some('>') => Token::Unclear,
                 false => Token::Then(Then::Meanwhile),
             },
             '|' => match self.twice('|') {
@@ -309,16 +360,16 @@ impl Parser<'_> {
     /// Passes a character, and another one if it is the same.
     fn twice(&mut self, c: char) -> bool {
         self.rest.next();
-        self.rest.next_if_eq(&c).is_some()
+        self.rest.next_if(|next| next == c).is_some()
     }
 
     fn redirect(&mut self) -> Token {
         let is_output = self.rest.next() == Some('>');
-        if !is_output && self.rest.peek() == Some(&'<') {
+        if !is_output && self.rest.peek() == Some('<') {
             return Token::Unclear;
         }
         let _ = self.rest.next_if(|c| is_output && matches!(c, '>' | '|'));
-        let is_duplicate = self.rest.next_if_eq(&'&').is_some();
+        let is_duplicate = self.rest.next_if(|c| c == '&').is_some();
         Token::Redirect { is_output, is_duplicate }
     }
 
@@ -333,7 +384,7 @@ impl Parser<'_> {
         let end_quote = |word: &mut Word, text: &mut String| {
             word.push(Piece::Text { text: std::mem::take(text), is_quoted: true });
         };
-        while let Some(&c) = self.rest.peek() {
+        while let Some(c) = self.rest.peek() {
             match c {
                 ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
                 '*' | '?' | '[' | '`' | '~' | '\r' => return Token::Unclear,
@@ -407,7 +458,7 @@ impl Parser<'_> {
     /// The piece after a dollar sign; None for a substitution or a parameter that is not plain.
     fn variable(&mut self, is_quoted: bool) -> Option<Piece> {
         let mut name = String::new();
-        match *self.rest.peek().unwrap_or(&' ') {
+        match self.rest.peek().unwrap_or(' ') {
             '{' => {
                 self.rest.next();
                 loop {
@@ -424,7 +475,7 @@ impl Parser<'_> {
                 Some(Piece::Variable { name, is_quoted })
             }
             c if c.is_ascii_alphabetic() || c == '_' => {
-                while let Some(c) = self.rest.next_if(|c| c.is_ascii_alphanumeric() || *c == '_') {
+                while let Some(c) = self.rest.next_if(|c| c.is_ascii_alphanumeric() || c == '_') {
                     name.push(c);
                 }
                 Some(Piece::Variable { name, is_quoted })

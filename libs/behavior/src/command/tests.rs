@@ -25,7 +25,7 @@ fn shown(command: &[&str], variables: &[(&str, &str)], unclear: Unclear) -> Stri
         Some(End { after, code }) => format!("{}:{code}", after.as_millis()),
         None => "never".to_owned(),
     };
-    format!("{}{end}{}", lines.collect::<String>(), if run.is_clear { "" } else { "?" })
+    format!("{}{end}{}", lines.collect::<String>(), if run.unsimulated.is_none() { "" } else { "?" })
 }
 
 #[test]
@@ -177,6 +177,30 @@ fn scripts() {
         &["sh", "-ec", "--", "false; echo a"],
     ] {
         assert_eq!(shown(command, &[], Unclear::RunsOn), "0:1", "{command:?}");
+    }
+}
+
+#[test]
+fn the_first_unclear_command_is_named() {
+    let long = format!("work {}", "x".repeat(100));
+    for (command, want) in [
+        (&["nginx", "-g", "daemon off;"][..], Some((0, "nginx -g daemon off;"))),
+        (&[], Some((0, ""))),
+        (&["sh", "-c", "echo a; sleep 2; date | tee /tmp/x; curl y"], Some((2000, "date | tee /tmp/x; curl y"))),
+        (&["sh", "-c", "echo a\n./work --fast && echo b\ncurl y"], Some((0, "./work --fast"))),
+        (&["sh", "-c", "sleep 1; if [ -e x ]; then exit 1; fi\necho"], Some((1000, "if [ -e x ]; then exit 1; fi"))),
+        (&["sh", "-c", "while curl y; do sleep 1; done"], Some((0, "curl y"))),
+        (&["sh", "-c", "while true; do sleep 1; curl y; done"], Some((1000, "curl y"))),
+        (&["sh", "-c", "sh -c 'exec ./work'"], Some((0, "exec ./work"))),
+        (&["sh", "-c", "sleep 3 && true & exit"], Some((0, "sleep 3"))),
+        (&["sh", "-c", "true &&"], Some((0, "true"))),
+        (&["sh", "-c", &long], Some((0, &*format!("{}...", &long[..60])))),
+        (&["sh", "-c", "echo a"], None),
+    ] {
+        let run = follow(&words(command), &environment(&[]), Unclear::RunsOn, start());
+        let named = run.unsimulated.as_ref();
+        let named = named.map(|one| (one.at.as_millis(), one.command.as_str()));
+        assert_eq!(named, want, "{command:?}");
     }
 }
 

@@ -179,8 +179,14 @@ fn logs() {
     for (annotations, profile, command, want) in [
         (&[][..], Profile::Realistic, &["echo", "hi"][..], "hi\n"),
         (&[], Profile::Realistic, &["true"], ""),
-        (&[], Profile::Realistic, &["serve"], simulated),
-        (&[], Profile::Realistic, &["sh", "-c", "echo hi; serve"], "hi\n"),
+        (&[], Profile::Realistic, &[], simulated),
+        (&[], Profile::Realistic, &["serve"], "container c is simulated: `serve` does nothing\n"),
+        (
+            &[],
+            Profile::Realistic,
+            &["sh", "-c", "echo hi; serve"],
+            "hi\ncontainer c is simulated: `serve` does nothing\n",
+        ),
         (&[], Profile::Inert, &["echo", "hi"], simulated),
         (&[("sim.coracle.dev/log", "a\nb")], Profile::Realistic, &["echo", "hi"], "a\nb\n"),
     ] {

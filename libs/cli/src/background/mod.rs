@@ -7,7 +7,7 @@ mod state;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -89,7 +89,8 @@ impl Background {
     }
 }
 
-/// Starts a control plane in the background and waits until it is ready. If one of the name runs already, it is reported.
+/// Starts a control plane in the background and waits until it is ready. If one of the name runs already, it is reported. A first start that
+/// fails leaves nothing.
 ///
 /// - `arguments`: those after `up`, which `serve` has too.
 ///
@@ -101,6 +102,7 @@ pub async fn up(name: &Name, serve: &Serve, arguments: impl Iterator<Item = OsSt
     if serve.kubeconfig().is_none() {
         arguments.extend(["--kubeconfig".into(), kubeconfig::default_file()?.into()]);
     }
+    let is_first = StateDir::find(name)?.is_none();
     let state = StateDir::create(name)?;
     if !serve.has_place() {
         arguments.extend(["--data-dir".into(), state.path().into()]);
@@ -112,9 +114,21 @@ pub async fn up(name: &Name, serve: &Serve, arguments: impl Iterator<Item = OsSt
         started = start(name, &arguments, &state, deadline, &mut child) => Some(started?),
         () = signals.next() => None,
     };
-    if let Some((record, is_new)) = started {
-        report::started(name, &state, &record, is_new);
-        return Ok(ExitCode::SUCCESS);
+    match started {
+        Some(Start::Ready { record, is_new }) => {
+            report::started(name, &state, &record, is_new);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Start::Failed(status)) => {
+            for line in state.log_tail() {
+                eprintln!("{line}");
+            }
+            if is_first && state.lock()?.is_some_and(|_lock| maintenance::delete(state.path()).is_ok()) {
+                bail!("{name} does not start ({status})");
+            }
+            bail!("{name} does not start ({status}): its log is {}", state.log().display());
+        }
+        None => {}
     }
     if let Some(process) = child.and_then(|child| Pid::from_raw(child.id().try_into().ok()?)) {
         // The process of this ID is the child even if it has ended: it was not waited for.
@@ -123,14 +137,22 @@ pub async fn up(name: &Name, serve: &Serve, arguments: impl Iterator<Item = OsSt
     bail!("interrupted: {name} is not started")
 }
 
-/// Starts the process, or finds the one that runs, and waits until it is ready. Returns its record and whether it was started here.
+/// The outcome of a start.
+enum Start {
+    /// The process is ready, and was started here if it is new.
+    Ready { record: Record, is_new: bool },
+    /// The process that was started here has ended.
+    Failed(ExitStatus),
+}
+
+/// Starts the process, or finds the one that runs, and waits until it is ready.
 async fn start(
     name: &Name,
     arguments: &[OsString],
     state: &StateDir,
     deadline: Instant,
     child: &mut Option<Child>,
-) -> Result<(Record, bool)> {
+) -> Result<Start> {
     let log = state.log();
     let late = || {
         let seconds = START_TIMEOUT.as_secs();
@@ -148,16 +170,13 @@ async fn start(
         if let Some(child) = child
             && let Some(status) = child.try_wait()?
         {
-            for line in state.log_tail() {
-                eprintln!("{line}");
-            }
-            bail!("{name} does not start ({status}): its log is {}", log.display());
+            return Ok(Start::Failed(status));
         }
         if let State::Running(record) = state.read()?
             && record.served.is_some()
             && ready::check(Some(&state.kubeconfig())).await.is_ok()
         {
-            return Ok((record, child.is_some()));
+            return Ok(Start::Ready { record, is_new: child.is_some() });
         }
         if Instant::now() >= deadline {
             return Err(late());
@@ -178,7 +197,7 @@ fn spawn(arguments: &[OsString], lock: File, log: File) -> Result<Child> {
 /// Stops a control plane and removes it from the kubeconfig. There may be none.
 ///
 /// # Errors
-/// The process does not end in time, or a file cannot be changed.
+/// The process does not end in time, or its data cannot be deleted.
 pub async fn down(flags: &Down) -> Result<ExitCode> {
     let Down { name, force, delete_data } = flags;
     let Some(state) = StateDir::find(name)? else {
@@ -190,10 +209,17 @@ pub async fn down(flags: &Down) -> Result<ExitCode> {
     let Some(_lock) = state.lock()? else { bail!("{name} is started again by another process") };
     let record = state.last_record();
     println!("{name} {}", if was_running { "is stopped" } else { "is not running" });
-    if let Some(record) = &record
-        && coracle_kubeconfig::remove(&record.kubeconfig, name)?
-    {
-        println!("its context is removed from {}", report::path(&record.kubeconfig));
+    let mut exit_code = ExitCode::SUCCESS;
+    if let Some(Record { kubeconfig, .. }) = &record {
+        match coracle_kubeconfig::remove(kubeconfig, name) {
+            Ok(true) => println!("its context is removed from {}", report::path(kubeconfig)),
+            Ok(false) => {}
+            // What is asked for besides is done nevertheless.
+            Err(error) => {
+                eprintln!("coracle: its context may be left: {error}");
+                exit_code = ExitCode::FAILURE;
+            }
+        }
     }
     let data = record.as_ref().map_or_else(|| Some(state.path().to_owned()), |record| record.data.clone());
     if *delete_data {
@@ -208,7 +234,7 @@ pub async fn down(flags: &Down) -> Result<ExitCode> {
     } else {
         state.remove_record()?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code)
 }
 
 /// Ends the process of a name. Returns whether there was one.

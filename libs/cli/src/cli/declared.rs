@@ -71,7 +71,9 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
         (flag.check)(std::slice::from_ref(&value)).map(|()| value)
     };
     let one = |parser: ValueParser| {
-        argument.clone().value_name(flag.value_name).action(ArgAction::Set).value_parser(parser)
+        let one = argument.clone().value_name(flag.value_name).action(ArgAction::Set).value_parser(parser);
+        // What is wrong with a negative number says the check.
+        one.allow_negative_numbers(true)
     };
     match flag.values {
         Values::Switch => argument.action(ArgAction::SetTrue),
