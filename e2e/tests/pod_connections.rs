@@ -257,7 +257,8 @@ async fn attach_talks_to_a_container_that_is_a_shell() -> Result<()> {
         ("is-at-its-end", true, "echo a1\nfalse\n", "Failed", 1),
         ("goes-on", false, "echo a1\n", "Running", 0),
     ] {
-        let shell = json!({"name": "main", "image": "app", "command": ["sh"], "stdin": true, "stdinOnce": once});
+        let shell =
+            json!({"name": "main", "image": "app", "command": ["sh"], "stdin": true, "stdinOnce": once});
         let side = json!({"name": "side", "image": "app", "command": ["sleep", "1"]});
         let spec = json!({"containers": [shell, side], "restartPolicy": "Never"});
         scenario.client.create(PODS, json!({"metadata": {"name": name}, "spec": spec})).await?;

@@ -44,8 +44,7 @@ impl FromStr for Exits {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Exits, &'static str> {
-        const EXPECTED: &str =
-            "not a JSON object from containers to ends such as {\"web\": {\"after\": \"2s\", \"exitCode\": 1}}";
+        const EXPECTED: &str = "not a JSON object from containers to ends such as {\"web\": {\"after\": \"2s\", \"exitCode\": 1}}";
         let table: BTreeMap<String, Written> = serde_json::from_str(text).map_err(|_| EXPECTED)?;
         if table.len() > MOST {
             return Err("more than 64 containers");

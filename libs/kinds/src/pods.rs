@@ -118,8 +118,9 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, Cow<'_, Container>)>
 
 /// The part of an ephemeral container that a running container has.
 fn as_container(ephemeral: &EphemeralContainer) -> Container {
+    let ephemeral = ephemeral.clone();
     let EphemeralContainer { name, image, command, args, env, env_from, resources, volume_mounts, .. } =
-        ephemeral.clone();
+        ephemeral;
     Container {
         name,
         image,
@@ -129,6 +130,9 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
         env_from,
         resources,
         volume_mounts,
+        stdin: ephemeral.stdin,
+        stdin_once: ephemeral.stdin_once,
+        tty: ephemeral.tty,
         restart_policy: Some("Never".to_owned()),
         ..Container::default()
     }

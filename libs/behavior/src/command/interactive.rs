@@ -9,7 +9,16 @@ const LONGEST_SCRIPT: usize = 1 << 10;
 
 /// The images that start a shell without arguments, of any registry and version.
 const SHELL_IMAGES: [&str; 10] = [
-    "alpine", "amazonlinux", "archlinux", "bash", "busybox", "centos", "debian", "fedora", "rockylinux", "ubuntu",
+    "alpine",
+    "amazonlinux",
+    "archlinux",
+    "bash",
+    "busybox",
+    "centos",
+    "debian",
+    "fedora",
+    "rockylinux",
+    "ubuntu",
 ];
 
 /// Whether an image starts a shell without arguments.

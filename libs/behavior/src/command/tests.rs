@@ -186,9 +186,15 @@ fn the_first_unclear_command_is_named() {
     for (command, want) in [
         (&["nginx", "-g", "daemon off;"][..], Some((0, "nginx -g daemon off;"))),
         (&[], Some((0, ""))),
-        (&["sh", "-c", "echo a; sleep 2; date | tee /tmp/x; curl y"], Some((2000, "date | tee /tmp/x; curl y"))),
+        (
+            &["sh", "-c", "echo a; sleep 2; date | tee /tmp/x; curl y"],
+            Some((2000, "date | tee /tmp/x; curl y")),
+        ),
         (&["sh", "-c", "echo a\n./work --fast && echo b\ncurl y"], Some((0, "./work --fast"))),
-        (&["sh", "-c", "sleep 1; if [ -e x ]; then exit 1; fi\necho"], Some((1000, "if [ -e x ]; then exit 1; fi"))),
+        (
+            &["sh", "-c", "sleep 1; if [ -e x ]; then exit 1; fi\necho"],
+            Some((1000, "if [ -e x ]; then exit 1; fi")),
+        ),
         (&["sh", "-c", "while curl y; do sleep 1; done"], Some((0, "curl y"))),
         (&["sh", "-c", "while true; do sleep 1; curl y; done"], Some((1000, "curl y"))),
         (&["sh", "-c", "sh -c 'exec ./work'"], Some((0, "exec ./work"))),
