@@ -61,6 +61,12 @@ impl<I: Index> Timeline<I> {
         }
     }
 
+    /// Takes events of another timeline, oldest first, before any of its own. Their frames are the other one's to drop.
+    pub fn inherit(&mut self, events: Vec<Arc<Event<I>>>) {
+        self.bytes += events.iter().map(|event| cost(event)).sum::<usize>();
+        self.events.extend(events);
+    }
+
     /// Forgets all events at once.
     pub fn clear(&mut self) {
         *self = Timeline::new(self.limits);

@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | `store.rs` | [`Store`]: open, read, write, watch, close. **Start here.** |
 //! | `transaction.rs` | [`Write`], [`CommitOutcome`]: what is asked of a store, and what became of it |
-//! | `sequencer/` | the one thread that writes: group, check, append, publish, reply, compact |
+//! | `sequencer/` | the one thread that writes: group, check, append, publish, reply, compact; forks share one |
 //! | `shared.rs` | the published state, and who is woken when it changes |
 //! | `view.rs` | [`Snapshot`], [`BucketSnapshot`]: what readers see, and how a change is applied to or undone from it |
 //! | `watch.rs` | [`Watcher`]: a cursor that pulls events |

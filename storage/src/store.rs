@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, mpsc},
+    io,
+    sync::{Arc, OnceLock, mpsc},
     time::Duration,
 };
 
@@ -18,9 +19,10 @@ use crate::{
     Watcher, WatcherName, Write,
     index::read,
     limits::MAX_STORED_BYTES,
-    log::{Linearizer, Log, LogError, Notifier},
-    sequencer::{Message, PendingTransaction, PendingWrite, Sequencer},
+    log::{Linearizer, Location, Log, LogError, Notifier},
+    sequencer::{Message, PendingTransaction, PendingWrite, Sequencer, SharedThread, Wake},
     shared::Shared,
+    view::State,
 };
 
 /// A store of the owner's objects. Clones share it; the last one dropped closes it.
@@ -29,6 +31,10 @@ pub struct Store<I: Index>(Arc<Handle<I>>);
 struct Handle<I: Index> {
     shared: Arc<Shared<I>>,
     mailbox: mpsc::Sender<Message<I>>,
+    /// Wakes the sequencer of a fork; other ones wait for their mailbox.
+    wake: Option<Wake>,
+    /// The thread of the forks of a store that is none.
+    forks: OnceLock<SharedThread>,
     limits: Limits,
     /// Of a log that others write, too.
     linearizer: Option<Arc<dyn Linearizer>>,
@@ -61,7 +67,30 @@ impl<I: Index> Store<I> {
             |e| LogError::Failed { action: "cannot start the store's thread", location, cause: e.into() },
         )?;
         let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
-        Ok(Store(Arc::new(Handle { shared, mailbox, limits, linearizer, queue })))
+        let (wake, forks) = (None, OnceLock::new());
+        Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer, queue })))
+    }
+
+    /// A store of its own, in memory, that begins with all that this one has at its newest revision: objects, revisions and history. They
+    /// are shared until they are replaced or forgotten; what is written in one store is never seen in the other.
+    ///
+    /// - `index`: reads values as the index of this store does.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub fn fork(&self, index: I, options: &Options) -> Result<Store<I>, LogError> {
+        let (mailbox, receiver) = mpsc::channel();
+        let limits = options.limits;
+        let thread = self.0.fork_thread().map_err(|error| LogError::Failed {
+            action: "cannot start the thread of forks",
+            location: Location::Memory,
+            cause: error.into(),
+        })?;
+        let sequencer = Sequencer::fork(State::clone(&self.0.shared.state()), index, options, receiver);
+        let shared = sequencer.shared().clone();
+        let (wake, forks) = (Some(thread.add(sequencer)), OnceLock::new());
+        let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
+        Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer: None, queue })))
     }
 
     /// The index that reads the stored values.
@@ -345,7 +374,24 @@ impl<I: Index> Clone for Store<I> {
 
 impl<I: Index> Handle<I> {
     fn send(&self, message: Message<I>) -> Result<(), StoreError> {
-        self.mailbox.send(message).map_err(|_| self.closed_error())
+        let sent = self.mailbox.send(message).map_err(|_| self.closed_error());
+        if let Some(wake) = &self.wake {
+            wake.wake();
+        }
+        sent
+    }
+
+    /// The thread of this store's forks, which is that of all forks of one store.
+    fn fork_thread(&self) -> io::Result<SharedThread> {
+        if let Some(wake) = &self.wake {
+            return Ok(wake.thread().clone());
+        }
+        if let Some(thread) = self.forks.get() {
+            return Ok(thread.clone());
+        }
+        let started = SharedThread::start()?;
+        // Another call may have started one meanwhile: this one ends again.
+        Ok(self.forks.get_or_init(|| started).clone())
     }
 
     /// Refuses what is too large to be stored.
@@ -376,6 +422,6 @@ impl<I: Index> Handle<I> {
 impl<I: Index> Drop for Handle<I> {
     fn drop(&mut self) {
         // It is closed already if nobody listens.
-        drop(self.mailbox.send(Message::Close(None)));
+        drop(self.send(Message::Close(None)));
     }
 }

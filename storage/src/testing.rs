@@ -63,6 +63,19 @@ impl TestLog for Ephemeral {
     }
 }
 
+/// Each store is a fork of another one, which is gone.
+pub struct Forked;
+
+impl TestLog for Forked {
+    fn log(&self) -> impl Log {
+        EphemeralLog::new()
+    }
+
+    fn open_with(&self, options: Options) -> Store<Marked> {
+        Ephemeral.open().fork(Marked, &options).unwrap()
+    }
+}
+
 /// A directory that is deleted in the end.
 #[cfg(test)]
 pub struct Disk(tempfile::TempDir);

@@ -186,6 +186,14 @@ impl<I: Index> State<I> {
         self.buckets.keys()
     }
 
+    /// All changes that history has, oldest first.
+    pub fn events(&self) -> Vec<Arc<Event<I>>> {
+        let events = self.buckets.values().flat_map(|bucket| bucket.events.values().cloned());
+        let mut events: Vec<_> = events.collect();
+        events.sort_unstable_by_key(|event| event.entry_id());
+        events
+    }
+
     /// Moves on to a revision without a change.
     pub fn advance(&mut self, to: Revision) {
         self.revision = self.revision.max(to);

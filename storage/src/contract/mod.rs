@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation)]
 
+mod forks;
 mod history;
 mod prelude;
 mod reopening;
@@ -10,6 +11,7 @@ mod shared;
 mod transactions;
 mod watches;
 
+pub use forks::*;
 pub use history::*;
 pub use reopening::*;
 pub use shared::*;
@@ -50,6 +52,10 @@ macro_rules! contract_while_open {
             frames_are_made_once
             rebuilt_states_are_exact_under_load
             a_closed_store_takes_no_writes
+            a_fork_has_the_state_and_the_history_of_its_store
+            a_fork_and_its_store_go_separate_ways
+            forks_are_bounded_in_history_each_by_itself
+            many_forks_write_at_once
         }
     };
 }
@@ -71,6 +77,11 @@ macro_rules! contract_on_reopen {
 #[cfg(test)]
 mod ephemeral {
     contract_while_open!(crate::testing::Ephemeral);
+}
+
+#[cfg(test)]
+mod forked {
+    contract_while_open!(crate::testing::Forked);
 }
 
 #[cfg(test)]

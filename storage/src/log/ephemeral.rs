@@ -22,6 +22,11 @@ impl EphemeralLog {
     pub fn new() -> EphemeralLog {
         EphemeralLog::default()
     }
+
+    /// A log without changes that goes on after a revision.
+    pub fn after(revision: Revision) -> EphemeralLog {
+        EphemeralLog { newest: revision, unread: Vec::new() }
+    }
 }
 
 impl Log for EphemeralLog {

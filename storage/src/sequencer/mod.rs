@@ -17,9 +17,11 @@ mod compaction;
 mod disk;
 mod pending;
 mod relist;
+mod shared_thread;
 
 use std::{
     collections::HashSet,
+    ops::ControlFlow,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -29,6 +31,7 @@ use std::{
 };
 
 pub(crate) use self::pending::{PendingTransaction, PendingWrite};
+pub(crate) use self::shared_thread::{SharedThread, Wake};
 use self::{
     apply::{Applied, Source, apply, forget},
     pending::{Own, Reply},
@@ -38,8 +41,8 @@ use crate::{
     compaction::CompactionQueue,
     history::Timeline,
     log::{
-        Conflict, Entry, Location, Log, LogError, Notification, Notifier, Outcome, Record, Transaction,
-        UnreadableEntry,
+        Conflict, Entry, EphemeralLog, Location, Log, LogError, Notification, Notifier, Outcome, Record,
+        Transaction, UnreadableEntry,
     },
     shared::Shared,
     space::Space,
@@ -109,7 +112,7 @@ impl<I: Index> Sequencer<I> {
         mut log: Box<dyn Log>,
         notifier: Notifier,
         index: I,
-        options: Options,
+        mut options: Options,
         mailbox: Receiver<Message<I>>,
     ) -> Result<Sequencer<I>, LogError> {
         let bounds = log.start(notifier)?;
@@ -117,7 +120,7 @@ impl<I: Index> Sequencer<I> {
         let mut state = State::new(bounds.compact_revision);
         let mut timeline = Timeline::new(options.history);
         let mut superseded = CompactionQueue::default();
-        let mut progress = options.progress.unwrap_or_else(|| Box::new(|_| ()));
+        let mut progress = options.progress.take().unwrap_or_else(|| Box::new(|_| ()));
         let mut loaded = 0;
         let source = Source { location: &location, has_other_writers: log.has_other_writers() };
         log.load(&mut |record| {
@@ -141,26 +144,49 @@ impl<I: Index> Sequencer<I> {
         })?;
         progress(loaded);
         state.advance(bounds.newest);
-        let shared = Arc::new(Shared::new(index, state.clone()));
-        let compact_revision = bounds.compact_revision;
         Ok(Sequencer {
+            timeline,
+            superseded,
+            compact_revision: bounds.compact_revision,
+            ..Sequencer::at(state, log, index, &options, mailbox)
+        })
+    }
+
+    /// A sequencer that goes on from a state of another one, in memory.
+    pub fn fork(state: State<I>, index: I, options: &Options, mailbox: Receiver<Message<I>>) -> Sequencer<I> {
+        let events = state.events();
+        let log = Box::new(EphemeralLog::after(state.revision()));
+        let mut sequencer = Sequencer::at(state, log, index, options, mailbox);
+        sequencer.timeline.inherit(events);
+        sequencer
+    }
+
+    /// A sequencer at a state, without history.
+    fn at(
+        state: State<I>,
+        log: Box<dyn Log>,
+        index: I,
+        options: &Options,
+        mailbox: Receiver<Message<I>>,
+    ) -> Sequencer<I> {
+        Sequencer {
+            location: log.location(),
             log,
-            location,
+            shared: Arc::new(Shared::new(index, state.clone())),
             state,
-            shared,
             changed: Vec::new(),
             unpublished: 0,
             has_progress: false,
-            timeline,
-            superseded,
-            compact_revision,
+            timeline: Timeline::new(options.history),
+            superseded: CompactionQueue::default(),
+            compact_revision: CompactRevision::default(),
             space: Space::new(options.limits),
             retried: Instant::now(),
             compaction_failed: false,
             compaction_replies: Vec::new(),
             mailbox,
             held: None,
-        })
+        }
     }
 
     pub fn shared(&self) -> &Arc<Shared<I>> {
@@ -169,7 +195,13 @@ impl<I: Index> Sequencer<I> {
 
     /// Works until the store is closed, then closes the log.
     pub fn run(mut self) {
-        match catch_unwind(AssertUnwindSafe(|| self.work())) {
+        let end = catch_unwind(AssertUnwindSafe(|| self.work()));
+        self.end(end);
+    }
+
+    /// Ends after the store was closed, or after a panic.
+    fn end(self, end: std::thread::Result<Option<Reply<()>>>) {
+        match end {
             Ok(reply) => {
                 let closed = match self.log.close() {
                     // Not a failure that was there before: it is reported to the caller who closes the store.
@@ -195,26 +227,35 @@ impl<I: Index> Sequencer<I> {
     /// Returns who asked to close the store, if anyone waits for it.
     fn work(&mut self) -> Option<Reply<()>> {
         loop {
-            match self.receive() {
-                Some(Message::Commit(pending)) => {
-                    let group = self.gather(pending);
-                    self.commit(group);
-                }
-                Some(Message::Notification(Notification::Changed)) => {
-                    // No writer waits for this: a failure shows in the store's health.
-                    drop(self.follow(self.state.revision(), std::iter::empty()));
-                    self.publish();
-                }
-                Some(Message::Notification(Notification::Failed(error))) => drop(self.log_failed(error)),
-                Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
-                Some(Message::Close(reply)) => return reply,
-                None => self.publish(),
+            let message = self.receive();
+            if let ControlFlow::Break(reply) = self.handle(message) {
+                return reply;
             }
-            if self.space.disk_is_full && self.retried.elapsed() >= RETRY {
-                self.recover_space();
-            }
-            self.compact_log();
         }
+    }
+
+    /// Handles a message, or looks after history if there is none.
+    fn handle(&mut self, message: Option<Message<I>>) -> ControlFlow<Option<Reply<()>>> {
+        match message {
+            Some(Message::Commit(pending)) => {
+                let group = self.gather(pending);
+                self.commit(group);
+            }
+            Some(Message::Notification(Notification::Changed)) => {
+                // No writer waits for this: a failure shows in the store's health.
+                drop(self.follow(self.state.revision(), std::iter::empty()));
+                self.publish();
+            }
+            Some(Message::Notification(Notification::Failed(error))) => drop(self.log_failed(error)),
+            Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
+            Some(Message::Close(reply)) => return ControlFlow::Break(reply),
+            None => self.publish(),
+        }
+        if self.space.disk_is_full && self.retried.elapsed() >= RETRY {
+            self.recover_space();
+        }
+        self.compact_log();
+        ControlFlow::Continue(())
     }
 
     /// The next message; none if it is time to look after history instead.
