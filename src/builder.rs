@@ -213,6 +213,12 @@ impl Builder {
         self
     }
 
+    #[doc = option_doc!(max_forks)]
+    pub fn max_forks(mut self, forks: usize) -> Builder {
+        self.0.max_forks = forks;
+        self
+    }
+
     #[doc = option_doc!(event_ttl)]
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.0.event_ttl = ttl;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Builder, ClockHandle, KubeconfigError, Problems, ProblemsError, SettleRequest, Settled, StoreError,
+    Builder, ClockHandle, Error, KubeconfigError, Problems, ProblemsError, SettleRequest, Settled, StoreError,
 };
 
 /// A running control plane.
@@ -101,6 +101,29 @@ impl ControlPlane {
     /// The clock.
     pub fn clock(&self) -> ClockHandle {
         ClockHandle(self.0.testing().clone())
+    }
+
+    /// Makes a fork: a control plane of its own in this process, in memory, that begins with the objects, the revisions, the history and the
+    /// time of this one. What happens in one is never seen in the other. It goes on if this one ends.
+    ///
+    /// It costs what differs, so that a test can have one of its own of a control plane that was set up once:
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let template = coracle::ControlPlane::builder().ephemeral().start().await?;
+    /// // ... definitions, fixtures ...
+    /// let one = template.fork().await?;
+    /// let other = template.fork().await?;
+    /// assert_ne!(one.url(), other.url());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// It cannot be started, or there are as many forks as [`Builder::max_forks`] allows.
+    pub async fn fork(&self) -> Result<ControlPlane, Error> {
+        Ok(ControlPlane(self.0.fork().await?))
     }
 
     /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds: the facts to look

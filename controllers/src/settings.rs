@@ -16,6 +16,8 @@ pub struct Settings {
     /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,
     /// and not every API server may have observed yet that it is terminating.
     pub namespace_grace: Duration,
+    /// Whether the controllers go on with what others did in the same process a moment ago, so that nothing is reported anew.
+    pub goes_on: bool,
     /// The certificates, in PEM, by which clients know the API server; without them they are not published.
     pub root_ca: Option<String>,
     /// Signs the claims of a token; without it no tokens are made.
@@ -57,6 +59,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             namespace_grace: Duration::from_secs(5),
+            goes_on: false,
             root_ca: None,
             sign: None,
             sign_certificate: None,

@@ -54,6 +54,25 @@ impl Certificates {
         Certificates::with(authority, &server, leaf, admin, None, clock)
     }
 
+    /// Those of a fork: it presents the same serving certificate and trusts the same clients, but signs by an authority of its own, which
+    /// the original does not trust.
+    ///
+    /// # Errors
+    /// The authority cannot be made.
+    pub fn fork(&self, clock: &Clock) -> Result<Certificates, CertificateError> {
+        let authority = CertificateAuthority::new(SystemTime::from(clock.now()))?;
+        Ok(Certificates {
+            ca_pem: self.ca_pem.clone(),
+            server: self.server.clone(),
+            own_server: self.own_server.clone(),
+            issued: self.issued.clone(),
+            authority_pem: authority.certificate_pem.clone(),
+            client_cas: self.client_authorities()?,
+            admin: self.admin.clone(),
+            authority: Arc::new(authority),
+        })
+    }
+
     /// Loads the certificates in `folder`, and issues those that are missing or no longer valid.
     pub fn in_folder(
         folder: &Path,
@@ -346,6 +365,17 @@ mod tests {
         assert_eq!(published, [der(&certificates.authority_pem), der(&other.authority_pem)]);
         assert_eq!(published, certificates.client_authorities().expect("those of TLS"));
         assert!(!published.contains(&der(&serving.authority_pem)), "who serves vouches for no clients");
+    }
+
+    #[test]
+    fn a_fork_trusts_its_original_and_not_the_other_way_round() {
+        let original = Certificates::ephemeral(&[], &at(now())).expect("certificates");
+        let fork = original.fork(&at(now())).expect("certificates");
+        let authorities = |of: &Certificates| of.client_authorities().expect("authorities");
+        assert_eq!(authorities(&fork).len(), 2);
+        assert_eq!(authorities(&fork)[1..], authorities(&original));
+        assert_ne!(fork.authority_pem, original.authority_pem);
+        assert_eq!((fork.ca_pem(), fork.admin()), (original.ca_pem(), original.admin()));
     }
 
     #[test]

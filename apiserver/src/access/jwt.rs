@@ -73,6 +73,15 @@ impl SigningKey {
         SigningKey::read(document.as_ref()).ok_or(KeyError::Generate)
     }
 
+    /// A new key for a fork, which verifies the tokens of this one as well, and has its issuers.
+    ///
+    /// # Errors
+    /// The system provides no randomness.
+    pub fn fork(&self) -> Result<SigningKey, KeyError> {
+        let fork = SigningKey::ephemeral()?.with_issuers(self.issuers.clone());
+        Ok(fork.with_verification_keys(self.verification.iter().cloned()))
+    }
+
     /// The key in `folder`; generated if it is missing.
     pub fn in_folder(folder: &Path) -> Result<SigningKey, KeyError> {
         let path = folder.join("service-account.key");

@@ -13,10 +13,10 @@ use super::authenticate::{TokenAuthenticator, TokenOutcome, UserInfo, own_audien
 const NEWLINES: [char; 2] = ['\r', '\n'];
 
 /// The tokens of a file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TokenFile {
     // Looked up by a keyed hash, so that the time of a miss reveals nothing about the tokens.
-    users: HashMap<String, Arc<UserInfo>>,
+    users: Arc<HashMap<String, Arc<UserInfo>>>,
     audiences: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl TokenFile {
             let start = reader.position().clone();
             let is_record = reader.read_record(&mut columns);
             if !is_record.map_err(|source| TokenFileError::Malformed { path: path.to_owned(), source })? {
-                return Ok(TokenFile { users, audiences: own_audiences().into() });
+                return Ok(TokenFile { users: Arc::new(users), audiences: own_audiences().into() });
             }
             // Empty lines before a record, which are skipped, are part of it here, and so is its end.
             let range = start.byte() as usize..reader.position().byte() as usize;

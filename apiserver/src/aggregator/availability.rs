@@ -85,6 +85,16 @@ impl AvailabilityController {
             stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
         let mut versions = Vec::new();
         let mut delay = API_SERVICE_CHECK.after(INTERVAL);
+        for (api, outcome) in &outcomes {
+            versions.push(RemoteVersion {
+                group: api.group.clone(),
+                version: api.version.clone(),
+                priorities: api.priorities,
+                resources: outcome.resources.clone(),
+            });
+        }
+        // Discovery has them before watches report that they are available.
+        self.groups.replace(versions);
         for (api, outcome) in outcomes {
             if !outcome.is_available {
                 delay = API_SERVICE_RETRY.after(RETRY);
@@ -94,14 +104,7 @@ impl AvailabilityController {
             {
                 tracing::warn!(name = %api.name, %error, "the condition of an APIService cannot be stored");
             }
-            versions.push(RemoteVersion {
-                group: api.group.clone(),
-                version: api.version.clone(),
-                priorities: api.priorities,
-                resources: outcome.resources,
-            });
         }
-        self.groups.replace(versions);
         delay
     }
 

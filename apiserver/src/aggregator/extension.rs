@@ -27,18 +27,22 @@ const RETRY: Duration = Duration::from_secs(1);
 pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let bucket: Arc<str> = extension.source.to_string().into();
-        let mut work = None;
+        let (mut work, mut is_served) = (None, false);
         loop {
             let revision = registry.store.revision();
-            let registration = match registration(&registry, &extension) {
-                Ok(Registration::None) if is_provided(&registry, &extension, &bucket) => {
-                    register(&registry, &extension).await.map(|()| Registration::Local)
-                }
-                decided => decided,
-            };
+            let mut registration = registration(&registry, &extension);
+            let has_to_register =
+                matches!(registration, Ok(Registration::None)) && is_provided(&registry, &extension, &bucket);
+            if !is_served && (has_to_register || matches!(registration, Ok(Registration::Local))) {
+                // Discovery has it before watches report its APIService.
+                registry.resources.add_group(extension.group.clone());
+                is_served = true;
+            }
+            if has_to_register {
+                registration = register(&registry, &extension).await.map(|()| Registration::Local);
+            }
             match registration {
-                Ok(Registration::Remote) => return,
-                Ok(Registration::Local) => return registry.resources.add_group(extension.group),
+                Ok(Registration::Remote | Registration::Local) => return,
                 Ok(Registration::None) => {}
                 Err(error) => {
                     let group = &*extension.group.name;

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 64;
 
 impl CustomResources {
     /// Deletes the objects of a definition, and the definition when none is left. Whether it is done.
-    pub(super) async fn clean_up(&self, name: &str) -> Result<bool> {
+    pub(super) async fn clean_up(&mut self, name: &str) -> Result<bool> {
         let Some(definition) = self.definitions.get(name) else { return Ok(true) };
         if definition.established {
             let bucket = GroupResource::new(&definition.group, &definition.accepted.plural).to_string();
@@ -72,11 +72,15 @@ impl CustomResources {
     }
 
     /// Takes the finalizer from a definition, which goes if nothing else holds it.
-    async fn release(&self, name: &str) -> Result<()> {
+    async fn release(&mut self, name: &str) -> Result<()> {
         let key = Key::new(self.bucket.clone(), name.to_owned());
         let Some(stored) = self.registry.store.get(&key) else { return Ok(()) };
         let definition = parse(&stored)?;
         if definition.finalizers() == [CLEANUP] {
+            // Discovery has it no longer when watches report its deletion. Should that fail, it is read again.
+            let definition = self.definitions.remove(name);
+            self.pending.extend(definition.map(|definition| definition.group));
+            self.serve();
             let deleted = self.registry.store.delete(key, Expect::Revision(stored.revision)).await;
             // Another write that came first is followed by another look.
             return deleted.map(|_| ()).map_err(|error| Error::Internal(error.to_string()));

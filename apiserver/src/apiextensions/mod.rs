@@ -60,7 +60,7 @@ pub struct CustomResources {
     /// Where definitions are stored.
     bucket: Arc<str>,
     /// The resources that nobody defined.
-    built_in: ResourceTable,
+    built_in: Arc<ResourceTable>,
     /// By name.
     definitions: HashMap<String, Definition>,
     /// What the table has beside the built-in resources.
@@ -80,7 +80,7 @@ impl Reconcile for CustomResources {
 impl CustomResources {
     /// Serves what is established already, beside the resources that the registry begins with.
     pub fn new(registry: Arc<Registry>) -> CustomResources {
-        let built_in = ResourceTable::clone(&registry.resources.load());
+        let built_in = registry.resources.built_in().clone();
         let mut resources = CustomResources {
             registry,
             bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),

@@ -40,6 +40,18 @@ pub fn open_store(
     Store::open(log, ObjectIndex::new(resources), options)
 }
 
+/// A store that begins with all that another one has; see [`Store::fork`].
+///
+/// # Errors
+/// As of [`Store::fork`].
+pub fn fork_store(
+    store: &Store<ObjectIndex>,
+    resources: Arc<SharedResourceTable>,
+    options: &Options,
+) -> Result<Store<ObjectIndex>, LogError> {
+    store.fork(ObjectIndex::new(resources), options)
+}
+
 /// What is known of an object without parsing it.
 pub struct Meta {
     /// `key\0value\0` of every label: one allocation, and few labels to look through.

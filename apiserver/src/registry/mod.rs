@@ -53,7 +53,7 @@ pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
 pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;
-pub use index::{ObjectIndex, open_store};
+pub use index::{ObjectIndex, fork_store, open_store};
 pub use layout::{RANGES, RegistryLayout};
 pub use reconcile::Reconcile;
 pub use write::{fit_namespace, same_uid, stored_bytes};

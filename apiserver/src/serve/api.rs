@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::Uri;
 use tokio::sync::{Semaphore, watch};
 
 use super::connections::Connection;
@@ -182,6 +183,15 @@ impl Api {
     pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>, remote: IpAddr) -> Api {
         let shared = self.shared.clone();
         Api { shared, peer, connection: Some(connection), remote: Some(remote), is_own: false }
+    }
+
+    /// The API of a server that the path leads to below the address of this one, for the same connection. The URI becomes one of that server.
+    pub(super) fn below(&self, uri: &mut Uri) -> Option<Api> {
+        let (api, length) = self.shared.extensions.below.as_ref()?(uri.path())?;
+        let rest = uri.path_and_query()?.as_str().get(length..)?;
+        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        *uri = rest.parse().ok()?;
+        Some(Api { shared: api.shared, ..self.clone() })
     }
 
     /// The generic verbs.

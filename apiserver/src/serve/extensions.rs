@@ -9,6 +9,7 @@ use futures::stream::BoxStream;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 
+use super::api::Api;
 use super::body::Body;
 use super::proxy::Upstream;
 use super::traffic::Traffic;
@@ -32,11 +33,17 @@ pub struct Extensions {
     pub connect: Option<Connect>,
     /// Paths that are none of Kubernetes'.
     pub paths: Option<Paths>,
+    /// Finds the server of a path that is below another server's address.
+    pub below: Option<FindBelow>,
     /// The requests under way.
     pub traffic: Arc<Traffic>,
     /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
 }
+
+/// Finds the server that a path leads to below this server's address, and the number of bytes of the path that lead there. The server's
+/// answer does not depend on this one, but for the connection, and the certificate of the client.
+pub type FindBelow = Arc<dyn Fn(&str) -> Option<(Api, usize)> + Send + Sync>;
 
 /// Paths that are none of Kubernetes'. Authorization decides about them as about any path.
 #[derive(Clone)]

@@ -19,7 +19,6 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt as _;
 
 use super::body::Body;
 use super::connections::{Connection, ConnectionLimits, Connections};
@@ -31,7 +30,7 @@ use super::goaway::{self, GoawayChance};
 use super::lingering::{LINGER, Lingering};
 use super::observed::Observed;
 use super::rarely::rarely;
-use super::stack::stack;
+use super::stack::respond;
 use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::turns::Turns;
@@ -307,7 +306,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             if is_http2 && shared.goaway_chance.decide(goaway::random) {
                 shared.goaway.notify_one();
             }
-            let response = stack(&shared.api).oneshot(request).await?;
+            let response = respond(&shared.api, request).await?;
             let response = upgrade::detach(websocket::detach(response, &shared.transfers));
             Ok(response.map(|body| match (is_http2, body.is_one_piece()) {
                 (true, _) => body.on_socket(&shared.transfers, REQUEST_TIMEOUT),

@@ -71,7 +71,7 @@ pub use backup::BACKUP_PATH;
 pub use body::Body;
 pub use extensions::{
     Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, EXTENSION_PATHS,
-    Extensions, PathRequest, Paths, RespondToPath,
+    Extensions, FindBelow, PathRequest, Paths, RespondToPath,
 };
 pub use goaway::GoawayChance;
 pub use proxy::Upstream;

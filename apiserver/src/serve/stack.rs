@@ -27,8 +27,14 @@ use super::layers::{
 };
 use super::{Body, router};
 
+/// Responds to one request of a client, by the API or by one below its address.
+pub async fn respond<B: Incoming>(api: &Api, mut request: Request<B>) -> Result<Response<Body>, Infallible> {
+    let below = api.below(request.uri_mut());
+    stack(below.as_ref().unwrap_or(api)).oneshot(request).await
+}
+
 /// The service that responds to one request of a client.
-pub fn stack<'a, B: Incoming + 'a>(
+fn stack<'a, B: Incoming + 'a>(
     api: &'a Api,
 ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Send {
     let Api { shared, peer, connection, remote, is_own } = api;
@@ -118,6 +124,6 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = self.clone();
-        Box::pin(async move { stack(&api).oneshot(request).await })
+        Box::pin(async move { respond(&api, request).await })
     }
 }

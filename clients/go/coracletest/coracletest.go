@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -48,6 +49,15 @@ type ControlPlane struct {
 	exited  chan error
 	kill    func() error
 	log     *boundedLog
+	// root is the one that a fork began with, or its parent did; nil for a process.
+	root *ControlPlane
+	// end ends a fork; nil for a process.
+	end func() error
+
+	connect    sync.Once
+	http       *http.Client
+	url        string
+	connectErr error
 }
 
 // Start starts a control plane for a test. The flags are those of `coracle run`, such as "--nodes=0". The test fails if the control plane
@@ -160,6 +170,10 @@ func (c *ControlPlane) logProblemsOfFailed(t testing.TB) {
 
 // Stop stops the control plane. A second call does nothing.
 func (c *ControlPlane) Stop() error {
+	if end := c.end; end != nil {
+		c.end = func() error { return nil }
+		return end()
+	}
 	if c.stdin == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use coracle_clock::Clock;
 use futures::future::join_all;
@@ -11,9 +12,9 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::cache::{self, Cache, Cached, Decode, Indexer, ListScope};
+use super::cache::{self, Cache, Cached, CachedObjects, Decode, Indexer, ListScope};
 use super::demand::Demand;
-use super::discovery::Discovery;
+use super::discovery::{Discovery, LAG};
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
@@ -34,6 +35,11 @@ pub struct Context<S> {
     /// The caches that were asked of this context: those that its controller needs.
     needed: Arc<Mutex<Vec<Arc<Indexer>>>>,
     resources: Arc<OnceLock<Arc<Discovery>>>,
+    discovery_lag: Duration,
+    /// The caches of this context, for those of forks.
+    cached: CachedObjects,
+    /// The caches of a server that this one is a fork of, which have the same objects up to a revision.
+    origin: Option<(CachedObjects, u64)>,
     identity: Arc<str>,
 }
 
@@ -48,6 +54,9 @@ impl<S> Clone for Context<S> {
             caches: self.caches.clone(),
             needed: self.needed.clone(),
             resources: self.resources.clone(),
+            discovery_lag: self.discovery_lag,
+            cached: self.cached.clone(),
+            origin: self.origin.clone(),
             identity: self.identity.clone(),
         }
     }
@@ -76,6 +85,9 @@ impl<S> Context<S> {
             caches: Arc::default(),
             needed: Arc::default(),
             resources: Arc::default(),
+            discovery_lag: LAG,
+            cached: CachedObjects::default(),
+            origin: None,
             identity: uuid::Uuid::new_v4().to_string().into(),
         }
     }
@@ -83,6 +95,21 @@ impl<S> Context<S> {
     /// The same context with another identity than one of chance.
     pub fn with_identity(mut self, identity: uuid::Uuid) -> Context<S> {
         self.identity = identity.to_string().into();
+        self
+    }
+
+    /// The same context, of a server whose discovery has each definition of custom resources before watches report that it is established,
+    /// and has it no longer when they report its deletion.
+    pub fn with_exact_discovery(mut self) -> Context<S> {
+        self.discovery_lag = Duration::ZERO;
+        self
+    }
+
+    /// The same context, with its caches among these, and with the objects of a server that this one is a fork of.
+    ///
+    /// - `origin`: the caches of that server, and the revision up to which both have the same objects
+    pub fn sharing(mut self, cached: CachedObjects, origin: Option<(CachedObjects, u64)>) -> Context<S> {
+        (self.cached, self.origin) = (cached, origin);
         self
     }
 
@@ -108,6 +135,9 @@ impl<S> Context<S> {
             caches: self.caches.clone(),
             needed: Arc::default(),
             resources: self.resources.clone(),
+            discovery_lag: self.discovery_lag,
+            cached: self.cached.clone(),
+            origin: self.origin.clone(),
             identity: self.identity.clone(),
         }
     }
@@ -138,7 +168,14 @@ impl<S> Context<S> {
             while demanded.wait_for(|is_demanded| *is_demanded).await.is_ok() {
                 let start = || {
                     let watched = (resource.clone(), ListScope::default());
-                    cache::run(watching.clone(), client.clone(), watched, clock.clone(), cache::decode::<K>)
+                    cache::run(
+                        watching.clone(),
+                        client.clone(),
+                        watched,
+                        clock.clone(),
+                        cache::decode::<K>,
+                        None,
+                    )
                 };
                 tokio::select! {
                     () = supervisor.run(&name, start) => {}
@@ -164,8 +201,12 @@ impl<S> Context<S> {
             let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
             let (name, supervisor) = (format!("cache of {}", resource.plural), self.supervisor());
             let watched = (resource, scope);
-            let start =
-                move || cache::run(watching.clone(), client.clone(), watched.clone(), clock.clone(), decode);
+            self.cached.add((kind, scope), &indexer);
+            let shared = self.origin.as_ref().and_then(|(origin, until)| origin.until((kind, scope), *until));
+            let start = move || {
+                let (watching, client, shared) = (watching.clone(), client.clone(), shared.clone());
+                cache::run(watching, client, watched.clone(), clock.clone(), decode, shared)
+            };
             tasks.spawn(async move { supervisor.run(&name, start).await });
             indexer
         });
@@ -175,7 +216,11 @@ impl<S> Context<S> {
     /// Discovery, refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
-            let resources = Arc::new(Discovery::new(self.unrecorded.clone(), self.clock.activity().clone()));
+            let resources = Arc::new(Discovery::new(
+                self.unrecorded.clone(),
+                self.discovery_lag,
+                self.clock.activity().clone(),
+            ));
             // Not the context: the caches end with the last one.
             // Nor does whoever asks first need these caches.
             let others = self.of_controller();

@@ -18,12 +18,15 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 use kube::discovery::ApiResource;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::cache::{Cache, Cached, Changes};
+use super::cache::{Cache, Cached, Change, Changes};
 
 /// As kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
-/// A watch reports a new definition before discovery does.
-const AFTER_A_CHANGE: Duration = Duration::from_secs(1);
+/// The time by which discovery may lag behind definitions and APIServices: a watch reports these first.
+pub(super) const LAG: Duration = Duration::from_secs(1);
+
+/// The label of an APIService of the server itself. Source: kube-aggregator, `autoregister`.
+const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 /// A resource in one of its versions; subresources are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +119,8 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
 /// What the API serves, refreshed by a task and on request.
 pub struct Discovery {
     client: Client,
+    /// The time by which it may lag behind the definitions.
+    lag: Duration,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
     subscribers: parking_lot::Mutex<Vec<mpsc::UnboundedSender<Work>>>,
     activity: Activity,
@@ -124,9 +129,10 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    pub(super) fn new(client: Client, activity: Activity) -> Discovery {
+    pub(super) fn new(client: Client, lag: Duration, activity: Activity) -> Discovery {
         Discovery {
             client,
+            lag,
             current: watch::Sender::default(),
             subscribers: parking_lot::Mutex::default(),
             activity,
@@ -190,13 +196,20 @@ impl Discovery {
             // The work of a change goes on in the pause after it.
             let next = clock.sleep(pause);
             let mut _due = None;
-            pause = tokio::select! {
-                () = any(&mut definitions) => REDISCOVERY.after(AFTER_A_CHANGE),
-                () = any(&mut services) => REDISCOVERY.after(AFTER_A_CHANGE),
+            let lag = tokio::select! {
+                _ = all(&mut definitions) => self.lag,
+                changes = all(&mut services) => match changes.iter().any(is_of_another_server) {
+                    true => LAG,
+                    false => self.lag,
+                },
                 due = next => {
                     _due = Some(due);
-                    DISCOVERY_REFRESH.after(PERIOD)
+                    Duration::ZERO
                 }
+            };
+            pause = match lag {
+                Duration::ZERO => DISCOVERY_REFRESH.after(PERIOD),
+                lag => REDISCOVERY.after(lag),
             };
             if let Err(error) = self.refresh().await {
                 tracing::debug!(%error, "no discovery");
@@ -226,11 +239,16 @@ impl Snapshots {
 }
 
 /// Waits for changes, and takes all there are.
-async fn any<K: Cached>(changes: &mut Changes<K>) {
-    if changes.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
-    changes.clear();
+async fn all<K: Cached>(changes: &mut Changes<K>) -> Vec<Change<K>> {
+    let Some(first) = changes.recv().await else { return std::future::pending().await };
+    std::iter::once(first).chain(changes.take_waiting()).collect()
+}
+
+/// Whether an APIService is one of a server that is asked over the network, so that discovery has it later.
+fn is_of_another_server(change: &Change<PartialObjectMeta<APIService>>) -> bool {
+    let labels =
+        |service: &Arc<PartialObjectMeta<APIService>>| service.metadata.labels.clone().unwrap_or_default();
+    change.states().any(|service| !labels(service).contains_key(AUTOMANAGED))
 }
 
 #[cfg(test)]

@@ -107,6 +107,7 @@ impl Controller for NodeRegistration {
             return Ok(Action::AwaitChange);
         }
         let now = self.clock.now();
+        let was_known = known.is_some();
         let node = match (known, self.last_heartbeat(simulated)) {
             (None, Some(_)) => return Ok(Action::AwaitChange),
             (known, None) => {
@@ -117,6 +118,9 @@ impl Controller for NodeRegistration {
                     node = reported;
                 }
                 self.beat(simulated, now);
+                if was_known && self.is_renewed(&node, now).await? {
+                    return Ok(Action::AwaitChange);
+                }
                 node
             }
             (Some(node), Some(last))
@@ -217,6 +221,14 @@ impl NodeRegistration {
             api.create(&post, &wanted).await?;
         }
         Ok(())
+    }
+
+    /// Whether the Lease of a node was renewed a moment ago, by a server that this one goes on for.
+    async fn is_renewed(&self, node: &Node, now: Timestamp) -> Result<bool, Error> {
+        let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
+        let stored = api.get_opt(node.metadata.name.as_deref().unwrap_or_default()).await?;
+        let renewed = stored.and_then(|lease| lease.spec?.renew_time);
+        Ok(renewed.is_some_and(|MicroTime(at)| at <= now && now.duration_since(at).unsigned_abs() < RENEWAL))
     }
 
     fn api<'a>(&'a self, ctx: &'a ReconcileContext) -> RecordedApi<'a, Node> {

@@ -50,6 +50,7 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 pub struct NodeLifecycleController {
     clock: Clock,
+    goes_on: bool,
     recorder: Recorder,
     nodes: Arc<Cache<Node>>,
     leases: Arc<Cache<Lease>>,
@@ -62,6 +63,8 @@ pub struct NodeLifecycleController {
 
 #[derive(Default)]
 struct State {
+    /// Whether the nodes were looked at before.
+    has_registered: bool,
     /// The nodes that were registered, by name.
     known: BTreeMap<String, ObjectReference>,
     health: HashMap<String, NodeHealth>,
@@ -98,6 +101,7 @@ impl Initialize<Settings> for NodeLifecycleController {
     fn new(context: &Context) -> NodeLifecycleController {
         NodeLifecycleController {
             clock: context.clock.clone(),
+            goes_on: context.settings.goes_on,
             recorder: context.recorder("node-controller"),
             nodes: context.cache(),
             leases: context.cache(),

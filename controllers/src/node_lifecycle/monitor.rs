@@ -58,7 +58,11 @@ impl NodeLifecycleController {
     /// Records which nodes were added and deleted since the last time, and returns the former.
     fn register(&self, nodes: &[Arc<Node>]) -> Vec<Arc<Node>> {
         let mut added = Vec::new();
-        let mut deleted = std::mem::take(&mut self.state().known);
+        let (mut deleted, is_first) = {
+            let mut state = self.state();
+            (std::mem::take(&mut state.known), !std::mem::replace(&mut state.has_registered, true))
+        };
+        let is_reported = !(is_first && self.goes_on);
         let mut known = BTreeMap::new();
         for node in nodes {
             let (name, about) = (node.name_any(), node.object_ref(&()));
@@ -66,7 +70,9 @@ impl NodeLifecycleController {
                 Some(_) => {}
                 None => {
                     let message = format!("Node {name} event: Registered Node {name} in Controller");
-                    self.recorder.event(about.clone(), EventType::Normal, "RegisteredNode", message);
+                    if is_reported {
+                        self.recorder.event(about.clone(), EventType::Normal, "RegisteredNode", message);
+                    }
                     added.push(node.clone());
                 }
             }

@@ -16,17 +16,28 @@ use kube::{Client, Config};
 /// # Errors
 /// There is no such file, or it does not describe a client.
 pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Client, String)> {
-    let name = file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string());
-    let kubeconfig = match file {
-        Some(file) => Kubeconfig::read_from(file),
-        None => Kubeconfig::read(),
-    };
-    let kubeconfig = kubeconfig.map_err(|error| plain(error, &name))?;
+    let (name, kubeconfig) = (name_of(file), read(file)?);
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| plain(error, &name))?;
     config.read_timeout = Some(read_timeout);
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((Client::try_from(config).context(name)?, url))
+}
+
+/// Reads a kubeconfig; None for kubectl's. Paths in it are absolute.
+///
+/// # Errors
+/// There is no such file, or it is no kubeconfig.
+pub fn read(file: Option<&Path>) -> Result<Kubeconfig> {
+    let kubeconfig = match file {
+        Some(file) => Kubeconfig::read_from(file),
+        None => Kubeconfig::read(),
+    };
+    kubeconfig.map_err(|error| plain(error, &name_of(file)))
+}
+
+fn name_of(file: Option<&Path>) -> String {
+    file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string())
 }
 
 /// An error in words, with the next step where there is one.

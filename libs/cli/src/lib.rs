@@ -31,7 +31,7 @@ use coracle_storage::backup::Summary;
 use background::Background;
 use cli::{Cli, Command, Controllers, Log, Serve, Up};
 use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
-use testing::{clock, settle};
+use testing::{clock, diff, fork, settle};
 
 /// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
@@ -109,6 +109,19 @@ pub fn main(kinds: Kinds) -> ExitCode {
         }),
         Command::Settle { settle, kubeconfig, log } => block_on(log, async {
             settle::settle(kubeconfig.as_deref(), &settle.into()).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Fork { fork: flags, kubeconfig, log } => block_on(log, async {
+            let done = match flags.delete.clone() {
+                Some(name) => fork::delete(kubeconfig.as_deref(), &name).await,
+                None => fork::create(kubeconfig.as_deref(), &flags.into()).await,
+            };
+            done.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Forks { kubeconfig, log } => {
+            block_on(log, async { fork::list(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
+        }
+        Command::Diff { diff: flags, kubeconfig, log } => block_on(log, async {
+            diff::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })

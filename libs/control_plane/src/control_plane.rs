@@ -4,20 +4,25 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use coracle_apiserver::access::certificates;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::serve::Api;
 use coracle_kubeconfig::{Access, Name};
-use coracle_storage::StoreError;
-use coracle_testing_api::Testing;
+use coracle_storage::{Store, StoreError};
+use coracle_testing_api::{ClockMode, Testing};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::client::client;
 use crate::data_dir::temporary_directory;
 use crate::error::Error;
+use crate::forks::{EndOfFamily, Family, Place, context};
 use crate::kinds::Kinds;
 use crate::options::{self, Options};
-use crate::start::{Running, start};
+use crate::start::{Kinship, Origin, Running, start};
 
 pub use coracle_kubeconfig::Error as KubeconfigError;
 pub use coracle_problems::{Error as ProblemsError, Problems};
@@ -27,6 +32,9 @@ pub struct ControlPlane {
     running: Running,
     name: Name,
     own_kubeconfig: Mutex<Option<TempDir>>,
+    family: Arc<Family>,
+    /// That of a fork.
+    _place: Option<Place>,
 }
 
 impl ControlPlane {
@@ -44,10 +52,66 @@ impl ControlPlane {
         // In a box, so that no crate that waits for it compiles all of it.
         let start: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
             let name = options.name.clone();
-            let running = start(options, kinds).await?;
-            Ok(ControlPlane { running, name, own_kubeconfig: Mutex::default() })
+            let family = Family::new(options.max_forks);
+            let kinship = Kinship { family: family.clone(), origin: None, name: "" };
+            let mut running = start(options, kinds, kinship).await?;
+            running.started.push(EndOfFamily(family.clone()));
+            Ok(ControlPlane { running, name, own_kubeconfig: Mutex::default(), family, _place: None })
         });
         start
+    }
+
+    /// Makes a fork: a control plane of its own in this process, in memory, that begins with the objects, the revisions, the history and the
+    /// time of this one. It is ready to serve when this returns, and goes on if this one ends.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::Forks`] beyond [`Options::max_forks`].
+    pub fn fork(&self) -> impl Future<Output = Result<ControlPlane, Error>> + Send + '_ {
+        ControlPlane::fork_of(&self.running.origin, &self.family, None, None)
+    }
+
+    /// Makes a fork.
+    ///
+    /// - `fork`: the name; None for one that no client finds by its name
+    /// - `clock`: the mode of its clock; None for that of the origin
+    pub(crate) fn fork_of<'a>(
+        origin: &'a Origin,
+        family: &'a Arc<Family>,
+        fork: Option<&'a str>,
+        clock: Option<ClockMode>,
+    ) -> BoxFuture<'a, Result<ControlPlane, Error>> {
+        Box::pin(async move {
+            let place = family.place()?;
+            let options = origin.options.of_fork(origin.address.ip());
+            let name = fork.map_or_else(|| options.name.clone(), |fork| context(&options.name, fork));
+            let options = Options { clock: clock.unwrap_or(options.clock), ..options };
+            let kinship =
+                Kinship { family: family.clone(), origin: Some(origin), name: fork.unwrap_or_default() };
+            let running = start(options, origin.kinds, kinship).await?;
+            let (own_kubeconfig, family) = (Mutex::default(), family.clone());
+            Ok(ControlPlane { running, name, own_kubeconfig, family, _place: Some(place) })
+        })
+    }
+
+    /// The revision of the store that it began with: for a fork that of its origin.
+    pub fn forked_at(&self) -> u64 {
+        self.running.began_at.0
+    }
+
+    /// A kubeconfig of the server, without the credentials of a user.
+    pub(crate) fn kubeconfig_of_server(&self) -> String {
+        let ca_pem = self.running.certificates.ca_pem();
+        coracle_kubeconfig::document_without_user(&self.name, &self.url(), ca_pem)
+    }
+
+    /// The objects.
+    pub(crate) fn store(&self) -> Store<ObjectIndex> {
+        self.running.store.clone()
+    }
+
+    /// The API, for whoever passes requests on to it.
+    pub(crate) fn api(&self) -> Api {
+        self.running.api.clone()
     }
 
     /// The URL of the server, such as `https://127.0.0.1:6443`.

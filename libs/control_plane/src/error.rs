@@ -63,6 +63,9 @@ pub enum Error {
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),
+    /// There are as many forks as there may be.
+    #[error("there are {0} forks, and there may be no more (--max-forks)")]
+    Forks(usize),
     /// The bootstrap objects cannot be stored.
     #[error("cannot make the first objects: {0}")]
     Bootstrap(String),

@@ -10,6 +10,7 @@ pub mod controllers;
 mod data_dir;
 mod error;
 mod etcd;
+mod forks;
 mod kinds;
 pub mod maintenance;
 pub mod options;

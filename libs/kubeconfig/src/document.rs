@@ -22,8 +22,19 @@ pub fn document(name: &Name, access: &Access) -> String {
     }))
 }
 
+/// A kubeconfig of a server alone, to which the credentials of a user belong.
+pub fn document_without_user(name: &Name, server: &str, ca_pem: &str) -> String {
+    let cluster = json!({"server": server, "certificate-authority-data": STANDARD.encode(ca_pem)});
+    let name = name.as_str();
+    text(&json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name,
+        "clusters": [{"name": name, "cluster": cluster}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": ""}}], "users": [],
+    }))
+}
+
 /// The text of a document.
-pub(crate) fn text(document: &Value) -> String {
+pub fn text(document: &Value) -> String {
     String::from_utf8_lossy(&yaml::from_json(document)).into_owned()
 }
 

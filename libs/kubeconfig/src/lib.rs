@@ -12,6 +12,6 @@ mod file;
 mod name;
 
 pub use access::Access;
-pub use document::document;
+pub use document::{document, document_without_user, text};
 pub use file::{Error, check, check_absent, create, merge, remove};
 pub use name::{InvalidName, Name};

@@ -8,6 +8,10 @@
 //! | `POST clock` | moves a manual clock on: [`ClockRequest`], [`ClockMoved`] |
 //! | `POST clock/timers` | a timer of a client, at which an advance stops: [`TimerRequest`], [`TimerSet`] |
 //! | `DELETE clock/timers/ID` | removes it |
+//! | `POST forks` | makes a control plane that begins with the state of this one: [`ForkRequest`], [`Fork`] |
+//! | `GET forks` | the forks: [`ForkList`] |
+//! | `DELETE forks/NAME` | ends one |
+//! | `GET diff?fork=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
 //!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
 //! from using the credentials of the browser that shows them.
@@ -17,6 +21,8 @@
 
 mod advance;
 mod clock;
+mod diff;
+mod forks;
 mod guard;
 mod read;
 mod report;
@@ -25,23 +31,26 @@ mod settle;
 pub mod timers;
 mod turns;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::{Body, PathRequest, Paths, RespondToPath, Traffic};
 use coracle_clock::{Clock, ManualClock};
-use coracle_storage::Store;
+use coracle_storage::{Revision, Store};
 use futures::StreamExt;
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use jiff::Timestamp;
 
 pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
 use timers::CLOCK_RECORD;
 
+pub use diff::{Diff, FieldDiff, ObjectChange, ObjectDiff};
+pub use forks::{FORK_PATHS, Fork, ForkList, ForkRequest, Forks};
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
 
@@ -65,6 +74,7 @@ struct Inner {
     turn: tokio::sync::Mutex<()>,
     client_timers: Arc<clock::ClientTimers>,
     moves: clock::Moves,
+    forks: OnceLock<Arc<dyn Forks>>,
 }
 
 impl Testing {
@@ -80,7 +90,15 @@ impl Testing {
     ) -> Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
-        Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves }))
+        let forks = OnceLock::new();
+        Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves, forks }))
+    }
+
+    /// The same, with forks.
+    pub fn with_forks(self, forks: Arc<dyn Forks>) -> Testing {
+        // It has none yet.
+        drop(self.0.forks.set(forks));
+        self
     }
 
     /// The same, and each time that a manual clock comes to is recorded.
@@ -118,7 +136,11 @@ impl Testing {
 
     async fn respond(&self, names: &[String], request: &PathRequest<'_>) -> Result<Response<Body>> {
         guard::check(request, names)?;
-        match (&request.parts.method, request.path.strip_prefix(PREFIX)) {
+        let path = request.path.strip_prefix(PREFIX);
+        if let Some((forks, name)) = self.0.forks.get().zip(path.and_then(fork_of)) {
+            return respond_of_forks(&**forks, name, request).await;
+        }
+        match (&request.parts.method, path) {
             (&Method::POST, Some("settle")) => json(&self.settle(&read::body(request)?).await?),
             (&Method::GET, Some("clock")) if request.query.flag("watch") == Some(true) => {
                 Ok(stream(self.clock_events().map(|event| line(&event))))
@@ -126,7 +148,8 @@ impl Testing {
             (&Method::GET, Some("clock")) => json(&self.clock_status(ClockStatus::limit(request.query)?)),
             (&Method::POST, Some("clock")) => json(&self.move_clock(&read::body(request)?).await?),
             (&Method::POST, Some("clock/timers")) => json(&self.set_timer(&read::body(request)?)?),
-            (_, Some("settle" | "clock" | "clock/timers")) => Err(Error::MethodNotAllowed),
+            (&Method::GET, Some("diff")) => json(&self.diff(request.query).await?),
+            (_, Some("settle" | "clock" | "clock/timers" | "diff")) => Err(Error::MethodNotAllowed),
             (method, Some(path)) => match path.strip_prefix("clock/timers/") {
                 Some(id) if method == Method::DELETE => {
                     self.remove_timer(id).await?;
@@ -137,6 +160,64 @@ impl Testing {
             },
             _ => Err(Error::PageNotFound),
         }
+    }
+}
+
+impl Testing {
+    /// The objects that differ from those of a fork, or from those at another revision.
+    async fn diff(&self, query: &Query) -> Result<Diff> {
+        let revision = |name: &str| -> Result<Option<Revision>> {
+            let text = query.first(name).filter(|text| !text.is_empty());
+            let number = text.map(|text| text.parse().map(Revision)).transpose();
+            number.map_err(|_| read::invalid(name, "it is no revision"))
+        };
+        let (from, to) = (revision("from")?, revision("to")?);
+        let store = self.0.store.clone();
+        let compare: Box<dyn FnOnce() -> Result<Diff> + Send> = match (query.first("fork"), from) {
+            (Some(fork), None) if to.is_none() => {
+                let other = self.0.forks.get().and_then(|forks| forks.store(fork));
+                let other = other.ok_or_else(|| read::no_fork(fork))?;
+                Box::new(move || Ok(diff::of_stores(&store, &other)))
+            }
+            (None, Some(from)) => Box::new(move || diff::of_revisions(&store, from, to)),
+            _ => {
+                let detail = "either a fork, or a revision from which on, and perhaps one up to which";
+                return Err(read::invalid("fork, from, to", detail));
+            }
+        };
+        // It looks at every object.
+        let compared = tokio::task::spawn_blocking(compare).await;
+        compared.map_err(|error| Error::Internal(error.to_string()))?
+    }
+}
+
+/// The name of the fork in a path, "" for all of them; None for a path of something else.
+fn fork_of(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("forks")?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/').filter(|name| !name.is_empty()) }
+}
+
+async fn respond_of_forks(
+    forks: &dyn Forks,
+    name: &str,
+    request: &PathRequest<'_>,
+) -> Result<Response<Body>> {
+    match (&request.parts.method, name) {
+        (&Method::POST, "") => {
+            let mut response = json(&forks.create(read::body(request)?).await?)?;
+            *response.status_mut() = StatusCode::CREATED;
+            Ok(response)
+        }
+        (&Method::GET, "") => json(&ForkList { forks: forks.list() }),
+        (&Method::GET, name) => match forks.list().iter().find(|fork| fork.name == name) {
+            Some(fork) => json(fork),
+            None => Err(Error::PageNotFound),
+        },
+        (&Method::DELETE, name) if !name.is_empty() => {
+            forks.delete(name).await?;
+            json(&serde_json::json!({}))
+        }
+        _ => Err(Error::MethodNotAllowed),
     }
 }
 

@@ -81,6 +81,16 @@ pub fn conflict(message: &str) -> Error {
     failure(409, "Conflict", message.to_owned())
 }
 
+/// 410: history does not reach back so far.
+pub fn expired(message: &str) -> Error {
+    failure(410, "Expired", message.to_owned())
+}
+
+/// 404: there is no such fork.
+pub fn no_fork(name: &str) -> Error {
+    failure(404, "NotFound", format!("fork {name:?} not found"))
+}
+
 fn failure(code: u16, reason: &'static str, message: String) -> Error {
     Error::Status(Box::new(Status {
         code,

@@ -183,6 +183,8 @@ impl ResourceTable {
 /// The table of now, shared by all that work from it.
 #[derive(Debug)]
 pub struct SharedResourceTable {
+    /// The table that it began with.
+    built_in: Arc<ResourceTable>,
     table: ArcSwap<ResourceTable>,
     /// The groups that every table gets. Held while the table is replaced.
     extensions: Mutex<Vec<Group>>,
@@ -191,7 +193,21 @@ pub struct SharedResourceTable {
 impl SharedResourceTable {
     /// Begins with a table.
     pub fn new(table: ResourceTable) -> Arc<SharedResourceTable> {
-        Arc::new(SharedResourceTable { table: ArcSwap::from_pointee(table), extensions: Mutex::default() })
+        let built_in = Arc::new(table);
+        let table = ArcSwap::new(built_in.clone());
+        Arc::new(SharedResourceTable { built_in, table, extensions: Mutex::default() })
+    }
+
+    /// The resources that nobody defined.
+    pub fn built_in(&self) -> &Arc<ResourceTable> {
+        &self.built_in
+    }
+
+    /// A table of its own that begins with this one.
+    pub fn fork(&self) -> Arc<SharedResourceTable> {
+        let extensions = self.extensions.lock();
+        let (table, extensions) = (ArcSwap::new(self.table.load_full()), Mutex::new(extensions.clone()));
+        Arc::new(SharedResourceTable { built_in: self.built_in.clone(), table, extensions })
     }
 
     /// The table of now. It is not to be held on to.
@@ -210,9 +226,12 @@ impl SharedResourceTable {
         self.table.store(Arc::new(extensions.iter().cloned().fold(table, ResourceTable::with_group)));
     }
 
-    /// Adds a group, to every table from now on.
+    /// Adds a group, to every table from now on, unless there is one of its name.
     pub fn add_group(&self, group: Group) {
         let mut extensions = self.extensions.lock();
+        if extensions.iter().any(|known| known.name == group.name) {
+            return;
+        }
         let table = ResourceTable::clone(&self.table.load());
         self.table.store(Arc::new(table.with_group(group.clone())));
         extensions.push(group);

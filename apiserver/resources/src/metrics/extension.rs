@@ -25,7 +25,10 @@ pub fn extension(mut group: Group, measured: Measured) -> ExtensionGroup {
     }
     let api_service = json!({
         "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
-        "metadata": {"name": format!("v1beta1.{GROUP}")},
+        "metadata": {
+            "name": format!("v1beta1.{GROUP}"),
+            "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"},
+        },
         "spec": {"group": GROUP, "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100},
     });
     let aggregate = |role: &str| (format!("rbac.authorization.k8s.io/aggregate-to-{role}"), json!("true"));

@@ -24,6 +24,34 @@ func Start(t testing.TB, flags ...string) *rest.Config {
 	return config
 }
 
+// A Base is a control plane that was set up once in this process, for tests that each fork it.
+type Base struct {
+	base *coracletest.Base
+}
+
+// Template is coracletest.Template, and gives the configuration of the administrator to the set-up.
+func Template(t testing.TB, name string, setUp func(t testing.TB, config *rest.Config), flags ...string) *Base {
+	t.Helper()
+	return &Base{coracletest.Template(t, name, func(t testing.TB, controlPlane *coracletest.ControlPlane) {
+		t.Helper()
+		config, err := Of(controlPlane)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setUp(t, config)
+	}, flags...)}
+}
+
+// Fork makes a control plane for a test that begins with what was set up, and returns the configuration of its administrator.
+func (b *Base) Fork(t testing.TB) *rest.Config {
+	t.Helper()
+	config, err := Of(b.base.Fork(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
 // Of returns the configuration of the administrator of a control plane, without a rate limit: tests are bursts of requests, and
 // client-go's default of 5 in a second makes them slow.
 func Of(controlPlane *coracletest.ControlPlane) (*rest.Config, error) {

@@ -80,8 +80,13 @@ impl<K: Cached> Changes<K> {
         Some(change.downcast())
     }
 
-    /// Drops the changes that wait.
-    pub fn clear(&mut self) {
-        while self.receiver.try_recv().is_ok() {}
+    /// The changes that wait.
+    pub fn take_waiting(&mut self) -> Vec<Change<K>> {
+        let mut waiting = Vec::new();
+        while let Ok((change, work)) = self.receiver.try_recv() {
+            self.following = Some(work);
+            waiting.push(change.downcast());
+        }
+        waiting
     }
 }

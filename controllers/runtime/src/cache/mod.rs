@@ -14,6 +14,7 @@ mod change;
 mod indexer;
 mod object;
 mod reflector;
+mod shared;
 mod watched;
 
 use std::any::{Any, TypeId};
@@ -30,6 +31,7 @@ pub use object::Cached;
 pub(super) use object::{Decode, Object, decode};
 pub use reflector::ListScope;
 pub(super) use reflector::run;
+pub use shared::CachedObjects;
 pub use watched::Identified;
 
 /// All objects of a kind, as far as its watch has reported them (client-go: informer and indexer).

@@ -8,10 +8,11 @@ use futures::{StreamExt, pin_mut};
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 
 use super::indexer::Indexer;
 use super::object::{Decode, Object};
+use super::shared::SharedObjects;
 use super::watched::RawObject;
 use crate::timers::RELIST;
 
@@ -40,20 +41,24 @@ impl ListScope {
 }
 
 /// Watches until dropped.
+///
+/// - `shared`: objects that need not be read again
 pub(crate) async fn run(
     indexer: Arc<Indexer>,
     client: Client,
     (resource, scope): (ApiResource, ListScope),
     clock: Clock,
     decode: Decode,
+    shared: Option<SharedObjects>,
 ) {
+    let read = |event| read(event, decode, shared.as_ref());
     let (api, config) = scope.watch(client, &resource);
     loop {
         let stream = watch(api.clone(), config.clone()).default_backoff();
         pin_mut!(stream);
         let mut relist = None;
         while let Some(event) = stream.next().await {
-            match event.map(|event| read(event, decode)) {
+            match event.map(read) {
                 Ok(Ok(event)) => indexer.handle(event, &mut relist),
                 // It may hold a finalizer or own others: nothing is right without it.
                 Ok(Err(error)) => {
@@ -69,8 +74,15 @@ pub(crate) async fn run(
     }
 }
 
-fn read(event: Event<RawObject>, decode: Decode) -> serde_json::Result<Event<Arc<dyn Object>>> {
-    let decode = |raw: RawObject| decode(raw.content.get());
+fn read(
+    event: Event<RawObject>,
+    decode: Decode,
+    shared: Option<&SharedObjects>,
+) -> serde_json::Result<Event<Arc<dyn Object>>> {
+    let decode = |raw: RawObject| match shared.and_then(|shared| shared.get(raw.meta())) {
+        Some(object) => Ok(object),
+        None => decode(raw.content.get()),
+    };
     Ok(match event {
         Event::Init => Event::Init,
         Event::InitApply(raw) => Event::InitApply(decode(raw)?),

@@ -32,7 +32,7 @@ impl Content for () {
     const IS_METADATA: bool = true;
 }
 
-/// An object that is not read yet: of its metadata the resourceVersion alone is known, at which the watch goes on.
+/// An object that is not read yet: of its metadata the name is known, and the resourceVersion, at which the watch goes on.
 pub type RawObject = Watched<Box<RawValue>>;
 
 /// The metadata of an object as far as it is needed to identify, own and delete it. Labels, annotations and `managedFields`, which can
@@ -45,11 +45,14 @@ impl<'de> Deserialize<'de> for RawObject {
         #[serde(default, rename_all = "camelCase")]
         struct Metadata {
             resource_version: Option<String>,
+            namespace: Option<String>,
+            name: Option<String>,
         }
         let content = Box::<RawValue>::deserialize(deserializer)?;
         let Parts { metadata } =
             serde_json::from_str::<Parts<Metadata>>(content.get()).map_err(Error::custom)?;
-        let metadata = ObjectMeta { resource_version: metadata.resource_version, ..ObjectMeta::default() };
+        let Metadata { resource_version, namespace, name } = metadata;
+        let metadata = ObjectMeta { resource_version, namespace, name, ..ObjectMeta::default() };
         Ok(Watched { content, metadata })
     }
 }

@@ -18,6 +18,7 @@ use crate::cli::{Down, Serve, Status};
 use crate::process::error_line;
 use crate::ready;
 use crate::run::Signals;
+pub use state::base;
 use state::{Record, Served, State, StateDir};
 
 /// The time for a start, until the server is ready.

@@ -24,7 +24,7 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
-pub use testing::{ClockAction, SettleFlags};
+pub use testing::{ClockAction, DiffFlags, ForkFlags, SettleFlags};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -111,6 +111,37 @@ pub enum Command {
         limit: usize,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
         #[arg(long, value_name = "FILE", global = true)]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Makes a fork of a running control plane, in its process, and prints the path of the fork's kubeconfig.
+    ///
+    /// A fork begins with the objects, the revisions, the history and the time of the control plane, and goes its own way. It ends with
+    /// `--delete`, or with the process.
+    Fork {
+        #[command(flatten)]
+        fork: ForkFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Prints the forks of a running control plane.
+    Forks {
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Prints the objects that differ, field by field: between a running control plane and a fork, two forks, or two revisions.
+    Diff {
+        #[command(flatten)]
+        diff: DiffFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,
         #[command(flatten)]
         log: Log,

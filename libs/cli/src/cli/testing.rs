@@ -1,7 +1,10 @@
 //! The flags of the commands that use the endpoints for tests.
 
 use clap::{Args, Subcommand};
-use coracle_testing_api::{ClockMode, ClockRequest, SettleRequest};
+use coracle_control_plane::range;
+use coracle_testing_api::{ClockMode, ClockRequest, ForkRequest, SettleRequest};
+
+use crate::range::within;
 
 /// The flags of `settle`.
 #[derive(Debug, Args)]
@@ -20,6 +23,54 @@ pub struct SettleFlags {
 impl From<SettleFlags> for SettleRequest {
     fn from(SettleFlags { quiet_for, timeout, user_agents }: SettleFlags) -> SettleRequest {
         SettleRequest { quiet_for: Some(quiet_for), timeout: Some(timeout), user_agents }
+    }
+}
+
+/// The flags of `fork`.
+#[derive(Debug, Args)]
+pub struct ForkFlags {
+    /// The name of the fork, a DNS label [default: any].
+    #[arg(value_name = "NAME", conflicts_with = "delete")]
+    name: Option<String>,
+    /// The clock of the fork, `real` or `manual` [default: as of the control plane].
+    #[arg(long, value_name = "MODE", conflicts_with = "delete", value_parser = clock_mode)]
+    clock: Option<ClockMode>,
+    /// Ends a fork instead; its own forks go on.
+    #[arg(long, value_name = "NAME")]
+    pub delete: Option<String>,
+}
+
+/// The flags of `diff`.
+#[derive(Debug, Args)]
+pub struct DiffFlags {
+    /// A fork: the first one of two, or the one that is compared with the control plane.
+    #[arg(value_name = "FORK", required_unless_present = "from", conflicts_with_all = ["from", "to"])]
+    pub fork: Option<String>,
+    /// The fork that is compared with the first one.
+    #[arg(value_name = "OTHER", conflicts_with_all = ["from", "to"])]
+    pub other: Option<String>,
+    /// The revision of the control plane whose objects are compared with later ones.
+    #[arg(long, value_name = "REVISION", value_parser = within(range::REVISION))]
+    pub from: Option<u64>,
+    /// The later revision [default: the newest].
+    #[arg(long, value_name = "REVISION", requires = "from", value_parser = within(range::REVISION))]
+    pub to: Option<u64>,
+    /// The format: `text` or `json`.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+}
+
+fn clock_mode(text: &str) -> Result<ClockMode, &'static str> {
+    match text {
+        "real" => Ok(ClockMode::Real),
+        "manual" => Ok(ClockMode::Manual),
+        _ => Err("it must be real or manual"),
+    }
+}
+
+impl From<ForkFlags> for ForkRequest {
+    fn from(ForkFlags { name, clock, .. }: ForkFlags) -> ForkRequest {
+        ForkRequest { name, clock }
     }
 }
 

@@ -1,17 +1,20 @@
 //! The commands that use the endpoints for tests of a running control plane.
 
 pub mod clock;
+pub mod diff;
+pub mod fork;
 pub mod settle;
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use coracle_testing_api::PREFIX;
+use coracle_testing_api::{FORK_PATHS, PREFIX};
 use http::{Method, Request, header};
 use kube::Client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::kubeconfig_client::client;
 use crate::process::unreachable;
@@ -42,6 +45,15 @@ impl Endpoints {
         self.send(Request::get(format!("{PREFIX}{path}")).body(Vec::new())?).await
     }
 
+    /// Reads from an endpoint of a fork.
+    ///
+    /// # Errors
+    /// As of [`get`](Self::get).
+    async fn get_of_fork<T: DeserializeOwned>(&self, fork: &str, path: &str) -> Result<T> {
+        let path = format!("{FORK_PATHS}{fork}{PREFIX}{path}");
+        self.send(Request::get(path).body(Vec::new())?).await
+    }
+
     /// Posts to an endpoint.
     ///
     /// # Errors
@@ -52,10 +64,19 @@ impl Endpoints {
         self.send(request.body(serde_json::to_vec(body)?)?).await
     }
 
+    /// Deletes what is at an endpoint.
+    ///
+    /// # Errors
+    /// As of [`get`](Self::get).
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.send::<Value>(Request::delete(format!("{PREFIX}{path}")).body(Vec::new())?).await.map(drop)
+    }
+
     async fn send<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T> {
         match self.client.request::<T>(request).await {
             Ok(answer) => Ok(answer),
-            Err(kube::Error::Api(status)) if status.code == 404 => bail!(
+            // What is not found there is named.
+            Err(kube::Error::Api(status)) if status.code == 404 && !is_named(&status.message) => bail!(
                 "{} has no such endpoint for tests: it is no Coracle, another version, or was started with --testing-api=false",
                 self.url
             ),
@@ -63,4 +84,9 @@ impl Endpoints {
             Err(error) => Err(unreachable(&self.url, error)),
         }
     }
+}
+
+/// Whether the message of a 404 is that of an endpoint, rather than of a server that has none.
+fn is_named(message: &str) -> bool {
+    message.starts_with("fork ")
 }

@@ -52,6 +52,9 @@ pub const MAX_STORE_BYTES: u64 = 2 << 30;
 /// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
 pub const MAX_PODS: u32 = 150_000;
 
+/// The default of [`Options::max_forks`].
+pub const MAX_FORKS: usize = 1000;
+
 /// The address of `serve`, unless a flag has another.
 const SERVE_LISTEN: &str = "127.0.0.1:6443";
 
@@ -106,6 +109,9 @@ options! {
                 "A number, 0 or more, that UIDs, generated names and addresses follow from, together with the path or the owner of an \
                  object; by default they are made by chance.",
             );
+        /// The maximum number of forks at once, of this control plane and of its forks; 0 for none.
+        max_forks: usize = MAX_FORKS,
+            "max-forks" "N" as range::FORKS, SERVE;
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;
@@ -243,6 +249,24 @@ impl AdmissionFlags {
 }
 
 impl Options {
+    /// The options of a fork of a control plane with these: it is in memory, on any free port of an address, and takes its keys, its
+    /// authorities, its tokens and its time from the control plane.
+    pub(crate) fn of_fork(&self, address: IpAddr) -> Options {
+        let issuers = self.service_accounts.issuers.clone();
+        Options {
+            data_dir: None,
+            etcd: None,
+            listen: SocketAddr::new(address, 0),
+            token_auth_file: None,
+            tracing_config_file: None,
+            client_ca_file: None,
+            serving_files: None,
+            service_accounts: ServiceAccountIssuer { issuers, ..ServiceAccountIssuer::default() },
+            audit: AuditOptions::default(),
+            ..self.clone()
+        }
+    }
+
     /// Replaces numbers outside of their [ranges](range) by the nearest inside: what is started must not overflow.
     pub(crate) fn within_ranges(mut self) -> Options {
         self.clamp();

@@ -54,6 +54,10 @@ pub const NODES: Range<usize> = Range::new(1, 5000).or_zero();
 pub const STORE_BYTES: Range<u64> = Range::new(1, 1 << 40).or_zero();
 /// The number of pods in all namespaces. Zero is no limit.
 pub const PODS: Range<u32> = Range::new(1, 10_000_000).or_zero();
+/// The number of forks at once; zero is none.
+pub const FORKS: Range<usize> = Range::new(1, 100_000).or_zero();
+/// The revisions that objects can be compared at.
+pub const REVISION: Range<u64> = Range::new(1, 1 << 62);
 /// The timers that `coracle clock` prints.
 pub const TIMERS: Range<usize> = Range::new(1, 1000).or_zero();
 /// The time to live of Events; zero keeps them.

@@ -19,12 +19,13 @@ use coracle_builtin::services::EndpointServiceResolver;
 use coracle_clock::Clock;
 use coracle_storage::Store;
 
+use super::origin::Origin;
 use crate::error::Error;
 use crate::options::{Etcd, Options, ServiceAccountIssuer};
 
 /// The keys and certificates of a server. Nothing of them runs.
 pub struct Access {
-    pub certificates: Certificates,
+    pub certificates: Arc<Certificates>,
     pub tls: Arc<Tls>,
     pub authorizer: Arc<Authorizer>,
     /// The roles that are stored, whether they decide or not.
@@ -50,6 +51,7 @@ impl Access {
     pub fn new(
         options: &Options,
         token_file: Option<TokenFile>,
+        origin: Option<&Origin>,
         store: &Store<ObjectIndex>,
         resources: &ResourceTable,
         listener: SocketAddr,
@@ -59,11 +61,17 @@ impl Access {
             Arc::new(ForwardAccess::new(options.allow_forward.as_ref(), listener, etcd_ports));
         // Our own certificates are valid by the time of those who verify them.
         let real_time = Clock::system();
-        let certificates = certificates(options, &real_time)?;
+        let certificates = Arc::new(match origin {
+            None => certificates(options, &real_time)?,
+            Some(origin) => origin.certificates.fork(&real_time)?,
+        });
         let tls = Arc::new(certificates.tls()?);
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), resources));
         let authorizer = Arc::new(options.mode.authorizer(&rbac));
-        let signing_key = Arc::new(signing_key(options)?);
+        let signing_key = Arc::new(match origin {
+            None => signing_key(options)?,
+            Some(origin) => origin.signing_key.fork()?,
+        });
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = token_file {
             tokens.push(Box::new(file.with_audiences(signing_key.issuers().to_vec())));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use coracle_behavior::{AddressBlock, Profile};
 use coracle_clock::Clock;
+use coracle_controller_runtime::cache::CachedObjects;
 use coracle_controller_runtime::leader;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
@@ -33,6 +34,10 @@ pub struct Controllers {
     pub profile: Profile,
     pub load_balancer_addresses: Option<AddressBlock>,
     pub identities: Arc<Identities>,
+    /// The caches of the controllers, for those of forks.
+    pub cached: CachedObjects,
+    /// Those of the control plane that this one is a fork of, and the revision up to which both have the same objects.
+    pub origin: Option<(CachedObjects, u64)>,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -64,7 +69,9 @@ impl Controllers {
             volumes: self.settings.volumes.clone(),
         };
         let context = Context::new(self.client, self.clock, self.metrics, self.settings)
-            .with_identity(self.identities.of_process("controllers"));
+            .with_identity(self.identities.of_process("controllers"))
+            .with_exact_discovery()
+            .sharing(self.cached, self.origin);
         let is_selected = |name: &str| (self.is_selected)(name);
         let controllers: Vec<_> =
             coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();

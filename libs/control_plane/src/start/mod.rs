@@ -18,6 +18,7 @@ mod background;
 mod clock_file;
 mod controllers;
 mod health;
+mod origin;
 mod phase;
 mod preparation;
 mod registry;
@@ -37,22 +38,28 @@ use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_apiserver::telemetry::health::Hook;
+use coracle_controller_runtime::cache::CachedObjects;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_seed::Identities;
-use coracle_storage::Store;
+use coracle_storage::{Revision, Store};
 use coracle_testing_api::Testing;
 
 use access::Access;
 use clock_file::ClockFile;
 use controllers::Controllers;
 use phase::Started;
+
+pub use origin::Origin;
+pub use phase::Phase;
+
 use preparation::Preparation;
 use serving::{Parts, Served};
 use settings::settings;
 
 use crate::client::client;
 use crate::error::Error;
+use crate::forks::{Family, ForksOf};
 use crate::kinds::Kinds;
 use crate::options::Options;
 
@@ -65,25 +72,39 @@ const CONTROLLERS_START: Duration = Duration::from_secs(10);
 /// A control plane that serves.
 pub struct Running {
     pub api: Api,
-    pub certificates: Certificates,
+    pub certificates: Arc<Certificates>,
     pub address: SocketAddr,
     /// The clock, and the state of rest.
     pub testing: Testing,
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
     pub store: Store<ObjectIndex>,
+    /// What forks of it begin with.
+    pub origin: Arc<Origin>,
+    /// The revision of the store that it began with.
+    pub began_at: Revision,
     pub started: Started,
+}
+
+/// The place of a control plane among those that have one origin.
+pub struct Kinship<'a> {
+    pub family: Arc<Family>,
+    /// The one that it is a fork of; None if it is none.
+    pub origin: Option<&'a Origin>,
+    /// The name of the fork; "" for one without a name, or if it is none.
+    pub name: &'a str,
 }
 
 /// Starts all phases. Those that were started are stopped if one fails, before this returns.
 ///
 /// # Errors
 /// The error of the phase that failed.
-pub async fn start(options: Options, kinds: Kinds) -> Result<Running, Error> {
+pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Result<Running, Error> {
     let mut started = Started::none();
-    match start_phases(&options.within_ranges(), kinds, &mut started).await {
-        Ok((Served { api, certificates, address, testing, shutdown }, store)) => {
-            Ok(Running { api, certificates, address, testing, shutdown, store, started })
+    match start_phases(&options.within_ranges(), kinds, kinship, &mut started).await {
+        Ok((Served { api, certificates, address, testing, shutdown }, origin, began_at)) => {
+            let store = origin.store.clone();
+            Ok(Running { api, certificates, address, testing, shutdown, store, origin, began_at, started })
         }
         Err(error) => {
             // The phase has logged what it could not stop.
@@ -96,22 +117,45 @@ pub async fn start(options: Options, kinds: Kinds) -> Result<Running, Error> {
 async fn start_phases(
     options: &Options,
     kinds: Kinds,
+    Kinship { family, origin, name }: Kinship<'_>,
     started: &mut Started,
-) -> Result<(Served, Store<ObjectIndex>), Error> {
-    let mut preparation = Preparation::new(options).await?;
-    let resources = SharedResourceTable::new((kinds.built_in)());
-    let store = storage::open(options, resources.clone(), started).await?;
+) -> Result<(Served, Arc<Origin>, Revision), Error> {
+    let mut preparation = Preparation::new(options, origin).await?;
+    let resources = match origin {
+        None => SharedResourceTable::new((kinds.built_in)()),
+        Some(origin) => origin.resources.fork(),
+    };
+    let store = storage::open(options, resources.clone(), origin, started).await?;
+    let began_at = store.revision();
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
-    let access = Access::new(options, preparation.token_file.take(), &store, &resources.load(), listener)?;
+    let token_file = preparation.token_file.clone();
+    let access = Access::new(options, token_file, origin, &store, &resources.load(), listener)?;
+    let origin_of_forks = Arc::new(Origin {
+        options: options.clone(),
+        kinds,
+        fork: name.to_owned(),
+        store: store.clone(),
+        resources: resources.clone(),
+        certificates: access.certificates.clone(),
+        signing_key: access.signing_key.clone(),
+        token_file: preparation.token_file.take(),
+        clock: preparation.clock.clone(),
+        cached: CachedObjects::default(),
+        address: listener,
+    });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
-    registry::bootstrap(&registry, options, &preparation, &access).await?;
+    if origin.is_none() {
+        registry::bootstrap(&registry, options, &preparation).await?;
+    }
+    registry::publish_authorities(&registry, &access).await?;
     let advertisement = registry::advertise(&registry, options, &preparation).await?;
     let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started)?;
 
     let readiness = Readiness::default();
-    let settings = settings(options, &access, &volumes, preparation.features.clone());
+    let settings = settings(options, &access, &volumes, preparation.features.clone(), origin.is_some());
     let metrics = Metrics::new(preparation.metrics.registry().clone());
+    let clock_of_start = preparation.clock.clone();
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
     let clock_file = match (&options.data_dir, &preparation.manual_clock) {
         (Some(directory), Some(_)) => Some(ClockFile::open(directory)?),
@@ -130,6 +174,7 @@ async fn start_phases(
         advertisement,
         readiness: &readiness,
         clock_file,
+        forks: ForksOf { family, origin: origin_of_forks.clone() },
     };
     let served = serving::start(parts, started);
     let controllers = Controllers {
@@ -142,11 +187,22 @@ async fn start_phases(
         profile: options.simulation_profile,
         load_balancer_addresses: options.load_balancer_addresses,
         identities,
+        cached: origin_of_forks.cached.clone(),
+        origin: origin.map(|origin| (origin.cached.clone(), began_at.0)),
         is_selected,
     };
+    let starting = clock_of_start.activity().begin();
     controllers.start(store.has_other_writers(), started);
-    // If this takes too long, `/readyz` continues to report what is missing.
-    #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
-    let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
-    Ok((served, store))
+    let is_complete = async move {
+        // If this takes too long, `/readyz` continues to report what is missing.
+        #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
+        let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
+        drop(starting);
+    };
+    match origin {
+        None => is_complete.await,
+        // A test that only reads does not wait for the controllers; whoever settles does.
+        Some(_) => drop(tokio::spawn(is_complete)),
+    }
+    Ok((served, origin_of_forks, began_at))
 }

@@ -12,6 +12,7 @@ use coracle_clock::{Clock, ManualClock};
 use coracle_testing_api::ClockMode;
 
 use super::clock_file;
+use super::origin::Origin;
 use crate::controllers;
 use crate::error::Error;
 use crate::options::Options;
@@ -38,11 +39,14 @@ impl Preparation {
     ///
     /// # Errors
     /// The configuration is wrong, or the port is taken.
-    pub async fn new(options: &Options) -> Result<Preparation, Error> {
+    pub async fn new(options: &Options, origin: Option<&Origin>) -> Result<Preparation, Error> {
         let overrides = options.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
         let tracing = options.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
-        let token_file = options.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
+        let token_file = match origin {
+            None => options.token_auth_file.as_deref().map(TokenFile::read).transpose()?,
+            Some(origin) => origin.token_file.clone(),
+        };
         if options.seed.is_some() && options.etcd.is_some() {
             return Err(Error::Seed);
         }
@@ -50,7 +54,10 @@ impl Preparation {
             ClockMode::Real => (Clock::system(), None),
             ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
             ClockMode::Manual => {
-                let resumed = options.data_dir.as_deref().map(clock_file::read).transpose()?.flatten();
+                let resumed = match origin {
+                    None => options.data_dir.as_deref().map(clock_file::read).transpose()?.flatten(),
+                    Some(origin) => Some(origin.clock.now()),
+                };
                 let (clock, manual) = Clock::manual(resumed);
                 (clock, Some(manual))
             }

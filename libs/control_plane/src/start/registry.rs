@@ -66,14 +66,20 @@ pub async fn bootstrap(
     registry: &Registry,
     options: &Options,
     preparation: &Preparation,
-    access: &Access,
 ) -> Result<(), Error> {
     let port = preparation.listener.address().port();
     let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);
     let class = options.default_storage_class.as_deref();
     start::bootstrap(registry, port, service_cidr, class, &*preparation.is_selected)
         .await
-        .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        .map_err(|e| Error::Bootstrap(e.to_string()))
+}
+
+/// Stores the authorities by which clients are authenticated, where aggregated API servers look for them.
+///
+/// # Errors
+/// The store rejects them.
+pub async fn publish_authorities(registry: &Registry, access: &Access) -> Result<(), Error> {
     publish_authentication(registry, &access.certificates.client_ca_pem()?, &access.front_proxy_ca)
         .await
         .map_err(|e| Error::Bootstrap(e.to_string()))

@@ -27,6 +27,7 @@ use super::clock_file::ClockFile;
 use super::health::{ServerHealth, health};
 use super::phase::{Phase, Started};
 use super::preparation::Preparation;
+use crate::forks::ForksOf;
 use crate::kinds::Kinds;
 use crate::options::Options;
 
@@ -40,12 +41,13 @@ pub struct Parts<'a> {
     pub advertisement: Option<Advertisement>,
     pub readiness: &'a Readiness,
     pub clock_file: Option<ClockFile>,
+    pub forks: ForksOf,
 }
 
 /// An API that is served.
 pub struct Served {
     pub api: Api,
-    pub certificates: Certificates,
+    pub certificates: Arc<Certificates>,
     pub address: SocketAddr,
     /// The clock, and the state of rest.
     pub testing: Testing,
@@ -86,13 +88,16 @@ impl Phase for Server {
 
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
-    let Parts { options, kinds, preparation, access, registry, advertisement, readiness, clock_file } = parts;
+    let Parts { options, kinds, preparation, access, registry, advertisement, readiness, clock_file, forks } =
+        parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
     let extensions = coracle_builtin::extensions(options.simulation_profile, forward_access);
     let store = registry.store.clone();
-    let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone());
+    let below = has_testing_api(options, listener.address()).then(|| forks.family.below());
+    let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone())
+        .with_forks(Arc::new(forks));
     if let Some(clock_file) = clock_file {
         clock_file.record(clock.now());
         testing = testing.recording(move |now| clock_file.record(now));
@@ -125,7 +130,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         authenticator,
         authorizer,
         signing_key,
-        extensions: Extensions { paths, ..extensions },
+        extensions: Extensions { paths, below, ..extensions },
         discovery,
         health,
         metrics,

@@ -15,12 +15,20 @@ use crate::options::Options;
 /// The settings of controllers that work with this server.
 ///
 /// - `volumes`: the directory of the volumes
-pub fn settings(options: &Options, access: &Access, volumes: &Path, features: Arc<FeatureGates>) -> Settings {
+/// - `is_fork`: whether they go on with what the controllers of another server did
+pub fn settings(
+    options: &Options,
+    access: &Access,
+    volumes: &Path,
+    features: Arc<FeatureGates>,
+    is_fork: bool,
+) -> Settings {
     let key = access.signing_key.clone();
     Settings {
         // There is one server and one store: whatever was admitted is stored within this time. It is no shorter because
         // clients see a terminating namespace for a while in a real cluster, and rely on it.
         namespace_grace: Duration::from_secs(2),
+        goes_on: is_fork,
         root_ca: Some(access.certificates.ca_pem().to_owned()),
         sign: Some(Arc::new(move |claims| key.sign(claims))),
         sign_certificate: Some(sign_certificate(access.certificates.signer())),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_apimachinery::resource_info::SharedResourceTable;
-use coracle_apiserver::registry::{ObjectIndex, open_store};
+use coracle_apiserver::registry::{ObjectIndex, fork_store, open_store};
 use coracle_storage::log::{EphemeralLog, Log, SledLog};
 use coracle_storage::{Limits, Store, StoreError};
 use futures::future::{BoxFuture, FutureExt};
 
+use super::origin::Origin;
 use super::phase::{Phase, Started};
 use crate::data_dir;
 use crate::error::Error;
@@ -31,16 +32,23 @@ impl Phase for OpenStore {
     }
 }
 
-/// Opens the store, after preparing the data directory.
+/// Opens the store, after preparing the data directory, or forks that of the origin.
 ///
 /// # Errors
 /// The directory or the log cannot be used.
 pub async fn open(
     options: &Options,
     resources: Arc<SharedResourceTable>,
+    origin: Option<&Origin>,
     started: &mut Started,
 ) -> Result<Store<ObjectIndex>, Error> {
-    let store = open_log(options, resources).await?;
+    let store = match origin {
+        None => open_log(options, resources).await?,
+        Some(origin) => {
+            let options = coracle_storage::Options { limits: limits(options), ..Default::default() };
+            fork_store(&origin.store, resources, &options)?
+        }
+    };
     started.push(OpenStore(store.clone()));
     Ok(store)
 }
@@ -50,13 +58,7 @@ async fn open_log(
     resources: Arc<SharedResourceTable>,
 ) -> Result<Store<ObjectIndex>, Error> {
     let (data_dir, durability) = (options.data_dir.clone(), options.durability);
-    let store_options = coracle_storage::Options {
-        limits: Limits {
-            store_bytes: if options.max_store_bytes == 0 { u64::MAX } else { options.max_store_bytes },
-            ..Limits::default()
-        },
-        ..store_options()
-    };
+    let store_options = coracle_storage::Options { limits: limits(options), ..store_options() };
     let etcd =
         options.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), options.event_ttl)).transpose()?;
     let open = move || {
@@ -82,6 +84,11 @@ async fn open_log(
             Err(_) => std::future::pending().await,
         },
     }
+}
+
+fn limits(options: &Options) -> Limits {
+    let store_bytes = if options.max_store_bytes == 0 { u64::MAX } else { options.max_store_bytes };
+    Limits { store_bytes, ..Limits::default() }
 }
 
 /// The options of a store that reports on standard error when loading takes long.

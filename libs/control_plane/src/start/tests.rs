@@ -20,6 +20,10 @@ const KINDS: Kinds = Kinds {
     extension: |_| coracle_resources::metrics_extension(coracle_resources::Measured::Simulated),
 };
 
+fn alone() -> Kinship<'static> {
+    Kinship { family: Family::new(0), origin: None, name: "" }
+}
+
 /// The time by which what ends in the background has ended.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -131,7 +135,7 @@ async fn a_phase_that_fails_leaves_nothing_running() {
         let place = Place::new();
         let mut options = place.options();
         change(&place, &mut options);
-        let Err(error) = start(options, KINDS).await else { panic!("{case}: it has started") };
+        let Err(error) = start(options, KINDS, alone()).await else { panic!("{case}: it has started") };
         assert!(error.to_string().starts_with(want), "{case}: {error}");
         if place.data_dir().join(STORE).is_file() {
             fs::remove_file(place.data_dir().join(STORE)).unwrap();
@@ -145,12 +149,12 @@ async fn a_phase_that_fails_leaves_nothing_running() {
 async fn a_taken_port_or_store_is_left_to_its_owner() {
     let place = Place::new();
     let owner = TcpListener::bind(place.address).unwrap();
-    let outcome = start(place.options(), KINDS).await;
+    let outcome = start(place.options(), KINDS, alone()).await;
     assert!(matches!(outcome.err(), Some(Error::Listen { address, .. }) if address == place.address));
     drop(owner);
     assert!(fs::read_dir(place.data_dir()).unwrap().next().is_none(), "no file was created");
     let owner = SledLog::open(&place.data_dir().join(STORE), Durability::None).unwrap();
-    let outcome = start(place.options(), KINDS).await;
+    let outcome = start(place.options(), KINDS, alone()).await;
     assert!(matches!(outcome.err(), Some(Error::Log(_))));
     drop(owner);
     place.assert_is_free_soon("in use").await;
@@ -161,12 +165,12 @@ async fn a_taken_port_or_store_is_left_to_its_owner() {
 #[tokio::test]
 async fn an_advertisement_that_fails_leaves_nothing_running() {
     let place = Place::new();
-    let mut running = start(place.options(), KINDS).await.unwrap();
+    let mut running = start(place.options(), KINDS, alone()).await.unwrap();
     running.started.stop().await.unwrap();
     drop(running);
     let advertise_address = Some(IpAddr::from([192, 0, 2, 1]));
     let options = Options { advertise_address, max_store_bytes: 1, ..place.options() };
-    assert!(matches!(start(options, KINDS).await.err(), Some(Error::Bootstrap(_))));
+    assert!(matches!(start(options, KINDS, alone()).await.err(), Some(Error::Bootstrap(_))));
     place.assert_is_free_soon("advertisement").await;
     assert_no_task_is_left("advertisement").await;
 }
@@ -207,7 +211,7 @@ async fn a_dropped_control_plane_leaves_nothing_running() {
 async fn a_start_that_is_cancelled_at_any_time_leaves_nothing_running() {
     let place = Place::new();
     for polls in [1, 2, 3, 5, 10, 20, 50, 100, 200] {
-        let mut starting = Box::pin(start(place.options(), KINDS));
+        let mut starting = Box::pin(start(place.options(), KINDS, alone()));
         for _ in 0..polls {
             if futures::poll!(&mut starting).is_ready() {
                 break;

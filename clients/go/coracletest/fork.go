@@ -1,0 +1,220 @@
+package coracletest
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	forksPath   = "/coracle/v1alpha1/forks"
+	forkTimeout = 60 * time.Second
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 1 << 20
+)
+
+// Fork makes a control plane for a test that begins with the objects, the history and the time of this one, and goes its own way: what
+// happens in one is never seen in the other. It costs milliseconds, so that each test, and each parallel one, can have its own. It ends with
+// the test.
+func (c *ControlPlane) Fork(t testing.TB) *ControlPlane {
+	t.Helper()
+	fork, err := c.NewFork(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		fork.logProblemsOfFailed(t)
+		if err := fork.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return fork
+}
+
+// NewFork makes a fork that is shared by several tests. Its kubeconfig is written into the directory. Stop ends it; it goes on if this
+// control plane stops only as a fork of another one.
+func (c *ControlPlane) NewFork(directory string) (*ControlPlane, error) {
+	body, err := c.call(http.MethodPost, forksPath, []byte("{}"))
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ Name, Server string }
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Name == "" || answer.Server == "" {
+		return nil, fmt.Errorf("coracle fork: unexpected answer %q: %w", body, err)
+	}
+	// All forks are known to the one that is no fork, which goes on for as long as they do.
+	root := c
+	if c.root != nil {
+		root = c.root
+	}
+	fork := &ControlPlane{
+		root:           root,
+		KubeconfigFile: filepath.Join(directory, answer.Name+".yaml"),
+		program:        c.program,
+		// The credentials and the authority are those of the control plane.
+		Kubeconfig: serverLine.ReplaceAll(c.Kubeconfig, []byte("${1}"+answer.Server)),
+		log:        c.log,
+	}
+	fork.end = func() error {
+		_, err := root.call(http.MethodDelete, forksPath+"/"+answer.Name, nil)
+		return errors.Join(err, removed(fork.KubeconfigFile))
+	}
+	if err := os.WriteFile(fork.KubeconfigFile, fork.Kubeconfig, 0o600); err != nil {
+		return nil, errors.Join(err, fork.Stop())
+	}
+	return fork, nil
+}
+
+func removed(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// The lines of a kubeconfig that coracle writes, each of which is there once.
+var (
+	serverLine      = regexp.MustCompile(`(?m)^(\s*server: )"?([^"\s]+)"?$`)
+	authorityLine   = regexp.MustCompile(`(?m)^\s*certificate-authority-data: "?([^"\s]+)"?$`)
+	certificateLine = regexp.MustCompile(`(?m)^\s*client-certificate-data: "?([^"\s]+)"?$`)
+	keyLine         = regexp.MustCompile(`(?m)^\s*client-key-data: "?([^"\s]+)"?$`)
+)
+
+// client returns a client of the control plane, and its URL.
+func (c *ControlPlane) client() (*http.Client, string, error) {
+	var parts [3][]byte
+	for i, line := range []*regexp.Regexp{authorityLine, certificateLine, keyLine} {
+		match := line.FindSubmatch(c.Kubeconfig)
+		if match == nil {
+			return nil, "", fmt.Errorf("%s has no line %v", c.KubeconfigFile, line)
+		}
+		decoded, err := base64.StdEncoding.DecodeString(string(match[1]))
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", c.KubeconfigFile, err)
+		}
+		parts[i] = decoded
+	}
+	certificate, err := tls.X509KeyPair(parts[1], parts[2])
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", c.KubeconfigFile, err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(parts[0])
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}}
+	server := serverLine.FindSubmatch(c.Kubeconfig)
+	if server == nil {
+		return nil, "", fmt.Errorf("%s has no server", c.KubeconfigFile)
+	}
+	return &http.Client{Transport: transport, Timeout: forkTimeout}, string(server[2]), nil
+}
+
+// call makes a request of the administrator, and returns the body of the response.
+func (c *ControlPlane) call(method, path string, body []byte) ([]byte, error) {
+	c.connect.Do(func() { c.http, c.url, c.connectErr = c.client() })
+	if c.connectErr != nil {
+		return nil, c.connectErr
+	}
+	request, err := http.NewRequest(method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= 300 {
+		var status struct{ Message string }
+		_ = json.Unmarshal(answer, &status)
+		return nil, fmt.Errorf("coracle: %s %s: %s: %s", method, path, response.Status, status.Message)
+	}
+	return answer, nil
+}
+
+// A Base is a control plane that was set up once in this process, for tests that each fork it.
+type Base struct {
+	controlPlane *ControlPlane
+}
+
+// Fork makes a control plane for a test that begins with what was set up; see ControlPlane.Fork.
+func (b *Base) Fork(t testing.TB) *ControlPlane {
+	t.Helper()
+	return b.controlPlane.Fork(t)
+}
+
+type template struct {
+	done         chan struct{}
+	controlPlane *ControlPlane
+	// failure says who set it up in vain.
+	failure string
+}
+
+var templates = struct {
+	sync.Mutex
+	byKey map[string]*template
+}{byKey: map[string]*template{}}
+
+// Template sets up a control plane once in this process, by its name and flags, for tests that each fork it:
+//
+//	func TestSomething(t *testing.T) {
+//		controlPlane := coracletest.Template(t, "v1", setUp).Fork(t)
+//		// ...
+//	}
+//
+// Tests that come together wait for one set-up. If the set-up fails, so do all tests that want it. The control plane ends with the process.
+func Template(t testing.TB, name string, setUp func(t testing.TB, controlPlane *ControlPlane), flags ...string) *Base {
+	t.Helper()
+	key := strings.Join(append([]string{name, os.Getenv("CORACLE_BIN")}, flags...), "\x00")
+	templates.Lock()
+	known, isKnown := templates.byKey[key]
+	if !isKnown {
+		known = &template{done: make(chan struct{}), failure: t.Name()}
+		templates.byKey[key] = known
+	}
+	templates.Unlock()
+	if !isKnown {
+		// A set-up that ends the test ends here too.
+		defer close(known.done)
+		controlPlane, err := New(flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := false
+		defer func() {
+			if !ended {
+				controlPlane.logProblemsOfFailed(t)
+				_ = controlPlane.Stop()
+			}
+		}()
+		setUp(t, controlPlane)
+		if t.Failed() {
+			t.FailNow()
+		}
+		ended = true
+		known.controlPlane, known.failure = controlPlane, ""
+		return &Base{controlPlane}
+	}
+	<-known.done
+	if known.failure != "" {
+		t.Fatalf("the set-up of the template %q failed in %s", name, known.failure)
+	}
+	return &Base{known.controlPlane}
+}

@@ -1,0 +1,391 @@
+//! Forks: control planes that begin with the state of another one, and go their own ways.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use coracle::{ClockMode, ControlPlane};
+use coracle_e2e::http::{Connection, Endpoint};
+use coracle_e2e::json_client::JsonClient;
+use coracle_e2e::{binary, cluster};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn object<T: DeserializeOwned>(value: Value) -> Result<T> {
+    Ok(serde_json::from_value(value)?)
+}
+
+fn config_map(name: &str) -> Result<ConfigMap> {
+    object(json!({"metadata": {"name": name}, "data": {"name": name}}))
+}
+
+/// A control plane with a Deployment whose pods run, and a ConfigMap.
+async fn template() -> Result<ControlPlane> {
+    let control_plane = ControlPlane::builder().ephemeral().start().await?;
+    let client = control_plane.client();
+    let maps = Api::<ConfigMap>::default_namespaced(client.clone());
+    maps.create(&PostParams::default(), &config_map("of-the-template")?).await?;
+    let deployments = Api::<Deployment>::default_namespaced(client);
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "app"}]}}}});
+    deployments.create(&PostParams::default(), &object(deployment)?).await?;
+    control_plane.settle().await?;
+    Ok(control_plane)
+}
+
+/// The objects, by their paths, with their versions, but for the one that names the authority of a fork.
+async fn versions(control_plane: &ControlPlane) -> Result<Vec<String>> {
+    let client = control_plane.client();
+    let mut versions = Vec::new();
+    for path in [
+        "/api/v1/configmaps",
+        "/api/v1/pods",
+        "/api/v1/services",
+        "/api/v1/events",
+        "/api/v1/nodes",
+        "/api/v1/serviceaccounts",
+        "/apis/apps/v1/deployments",
+        "/apis/apps/v1/replicasets",
+        "/apis/coordination.k8s.io/v1/leases",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ] {
+        let list: Value = client.request(hyper::Request::get(path).body(Vec::new())?).await?;
+        for item in list["items"].as_array().context("items")? {
+            let meta = &item["metadata"];
+            if meta["name"] == "extension-apiserver-authentication" {
+                continue;
+            }
+            versions.push(format!(
+                "{path} {}/{} {} {}",
+                meta["namespace"], meta["name"], meta["uid"], meta["resourceVersion"]
+            ));
+        }
+    }
+    Ok(versions)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_begins_with_all_of_its_parent_and_goes_its_own_way() -> Result<()> {
+    let parent = template().await?;
+    let before = versions(&parent).await?;
+    let fork = parent.fork().await?;
+    ensure!(versions(&fork).await? == before, "the same objects at the same versions");
+    // What is at rest in the parent is at rest in the fork.
+    fork.settle().await?;
+    ensure!(versions(&fork).await? == before, "nothing is written");
+
+    // Controllers of the fork work, and nothing of it is seen in the parent.
+    let of = |control_plane: &ControlPlane| {
+        let client = control_plane.client();
+        (
+            Api::<Pod>::default_namespaced(client.clone()),
+            Api::<Deployment>::default_namespaced(client.clone()),
+            Api::<ConfigMap>::default_namespaced(client),
+        )
+    };
+    let ((pods, deployments, maps), (parent_pods, _, parent_maps)) = (of(&fork), of(&parent));
+    deployments
+        .patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}})))
+        .await?;
+    maps.create(&PostParams::default(), &config_map("of-the-fork")?).await?;
+    parent_maps.create(&PostParams::default(), &config_map("of-the-parent")?).await?;
+    fork.settle().await?;
+    parent.settle().await?;
+    let running = async |pods: &Api<Pod>| -> Result<usize> {
+        let pods = pods.list(&ListParams::default().labels("app=web").fields("status.phase=Running")).await?;
+        Ok(pods.items.len())
+    };
+    ensure!(running(&pods).await? == 5 && running(&parent_pods).await? == 3);
+    ensure!(
+        maps.get_opt("of-the-parent").await?.is_none() && parent_maps.get_opt("of-the-fork").await?.is_none()
+    );
+
+    // A fork of the fork outlives both.
+    let second = fork.fork().await?;
+    parent.shutdown().await?;
+    fork.shutdown().await?;
+    let (pods, deployments, maps) = of(&second);
+    ensure!(maps.get_opt("of-the-fork").await?.is_some());
+    deployments
+        .patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 1}})))
+        .await?;
+    second.settle().await?;
+    ensure!(running(&pods).await? == 1);
+    second.shutdown().await?;
+    Ok(())
+}
+
+/// A watch goes on in a fork at a revision of the parent's history.
+#[tokio::test(flavor = "multi_thread")]
+async fn history_crosses() -> Result<()> {
+    let parent = template().await?;
+    let maps = Api::<ConfigMap>::default_namespaced(parent.client());
+    let first = maps.get("of-the-template").await?.metadata.resource_version.context("a version")?;
+    maps.create(&PostParams::default(), &config_map("second")?).await?;
+    let fork = parent.fork().await?;
+    maps.create(&PostParams::default(), &config_map("unseen")?).await?;
+    let of_fork = Api::<ConfigMap>::default_namespaced(fork.client());
+    of_fork.create(&PostParams::default(), &config_map("third")?).await?;
+    let watch = of_fork.watch(&WatchParams::default(), &first).await?;
+    let names = watch.try_filter_map(async |event| {
+        Ok(match event {
+            WatchEvent::Added(map) => map.metadata.name,
+            _ => None,
+        })
+    });
+    let names: Vec<String> = names.take(2).try_collect().await?;
+    ensure!(names == ["second", "third"], "{names:?}");
+    // An exact older state, too.
+    let at = ListParams::default().at(&first).matching(kube::api::VersionMatch::Exact);
+    let listed = of_fork.list(&at).await?;
+    ensure!(listed.items.iter().all(|map| map.metadata.name.as_deref() != Some("second")));
+    Ok(())
+}
+
+/// Custom resources are served by a fork from its first moment on.
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_cross() -> Result<()> {
+    let parent = ControlPlane::builder().ephemeral().start().await?;
+    let definition = json!({"metadata": {"name": "boats.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"kind": "Boat", "plural": "boats"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+                "properties": {"seats": {"type": "integer", "default": 4}}}}}}}]}});
+    let post = async |control_plane: &ControlPlane, path: &str, body: Value| -> Result<Value> {
+        let request = hyper::Request::post(path).header("content-type", "application/json");
+        Ok(control_plane.client().request(request.body(serde_json::to_vec(&body)?)?).await?)
+    };
+    post(&parent, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
+    parent.settle().await?;
+    let boats = "/apis/example.com/v1/namespaces/default/boats";
+    let boat = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": name}, "spec": {}});
+    post(&parent, boats, boat("one")).await?;
+    let fork = parent.fork().await?;
+    let made = post(&fork, boats, boat("two")).await?;
+    ensure!(made["spec"]["seats"] == 4, "{made}");
+    // The definition is deleted in the fork alone, with its objects.
+    let delete =
+        hyper::Request::delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boats.example.com");
+    fork.client().request::<Value>(delete.body(Vec::new())?).await?;
+    fork.settle().await?;
+    ensure!(post(&fork, boats, boat("three")).await.is_err());
+    post(&parent, boats, boat("three")).await?;
+    Ok(())
+}
+
+/// A fork has the time of its parent, and a clock of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_go_separate_ways() -> Result<()> {
+    let parent = ControlPlane::builder().ephemeral().clock(ClockMode::Manual).start().await?;
+    parent.settle().await?;
+    parent.clock().advance(std::time::Duration::from_secs(3600)).await?;
+    let fork = parent.fork().await?;
+    let time = parent.clock().now();
+    ensure!(fork.clock().now() == time);
+    fork.clock().advance(std::time::Duration::from_secs(24 * 3600)).await?;
+    ensure!(parent.clock().now() == time);
+    ensure!(fork.clock().now().duration_since(time)?.as_secs() == 24 * 3600);
+    Ok(())
+}
+
+const FORKS: &str = "/coracle/v1alpha1/forks";
+
+/// The status and the body of a response.
+async fn call(
+    connection: &mut Connection,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> Result<(u16, Value)> {
+    let headers: Vec<_> = body.iter().map(|_| ("content-type", Some("application/json"))).collect();
+    let body = body.map(|body| body.to_string().into());
+    let response = connection.call(method, path, &headers, body).await?;
+    Ok((response.status, serde_json::from_slice(&response.body).unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn clients_make_use_and_end_forks() -> Result<()> {
+    let cluster = cluster().with_service_account().flag("--max-forks", "2").start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    client.create(maps, json!({"metadata": {"name": "of-the-parent"}})).await?;
+    let account = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let old_token = client.call("POST", account, Some(json!({"spec": {}}))).await?;
+    let old_token = old_token["status"]["token"].as_str().context("a token")?.to_owned();
+
+    let fork = client.call("POST", FORKS, Some(json!({"name": "a"}))).await?;
+    ensure!(fork["name"] == "a" && fork["parent"] == "" && fork["path"] == "/coracle/forks/a", "{fork}");
+    ensure!(fork["resourceVersion"].as_str().is_some_and(|version| version.parse::<u64>().is_ok()), "{fork}");
+    let kubeconfig = fork["kubeconfig"].as_str().context("a kubeconfig")?;
+    let server = fork["server"].as_str().context("a URL")?;
+    ensure!(kubeconfig.contains(server) && kubeconfig.contains("certificate-authority-data"), "{kubeconfig}");
+    ensure!(!kubeconfig.contains("client-key-data"), "forking gives no rights");
+    let list = client.get(FORKS).await?;
+    ensure!(list["forks"] == json!([fork]), "{list}");
+    ensure!(client.get(&format!("{FORKS}/a")).await? == fork);
+
+    // At its own address and below that of the parent, by the caller's certificate and by a token of the parent.
+    let mut config = coracle_e2e::http::config(cluster.kubeconfig()).await?;
+    config.cluster_url = server.parse()?;
+    let endpoint = Endpoint::new(&config)?;
+    let mut own = endpoint.connect().await?;
+    let with_token =
+        async |config: &kube::Config, token: &str| Endpoint::with_token(config, token)?.connect().await;
+    let parent_config = coracle_e2e::http::config(cluster.kubeconfig()).await?;
+    let mut parent = cluster.endpoint().await?.connect().await?;
+    let (status, _) =
+        call(&mut own, "POST", maps, Some(json!({"metadata": {"name": "of-the-fork"}}))).await?;
+    ensure!(status == 201, "{status}");
+    let of_fork = format!("{maps}/of-the-fork");
+    ensure!(call(&mut own, "GET", &of_fork, None).await?.0 == 200);
+    for (token, want) in [(&*old_token, 403), ("no-token", 401)] {
+        let mut connection = with_token(&config, token).await?;
+        ensure!(call(&mut connection, "GET", &of_fork, None).await?.0 == want, "{want}");
+        let mut connection = with_token(&parent_config, token).await?;
+        let (status, _) = call(&mut connection, "GET", &format!("/coracle/forks/a{of_fork}"), None).await?;
+        ensure!(status == want, "below the parent: {status}, not {want}");
+    }
+    for (path, want) in [
+        (format!("/coracle/forks/a{maps}/of-the-fork"), 200),
+        (format!("/coracle/forks/a{maps}/of-the-parent"), 200),
+        (format!("/coracle/forks/a{maps}?limit=1"), 200),
+        ("/coracle/forks/a/version".to_owned(), 200),
+        ("/coracle/forks/a".to_owned(), 200),
+        (format!("/coracle/forks/b{maps}"), 404),
+        ("/coracle/forks/".to_owned(), 404),
+        (format!("{maps}/of-the-fork"), 404),
+    ] {
+        let (status, body) = call(&mut parent, "GET", &path, None).await?;
+        ensure!(status == want, "{path}: {status} {body}");
+    }
+    // The parent does not trust the fork.
+    let (_, answer) = call(&mut own, "POST", account, Some(json!({"spec": {}}))).await?;
+    let new_token = answer["status"]["token"].as_str().context("a token")?.to_owned();
+    for (config, want) in [(&config, 403), (&parent_config, 401)] {
+        let mut connection = with_token(config, &new_token).await?;
+        ensure!(call(&mut connection, "GET", &of_fork, None).await?.0 == want, "{want}");
+    }
+
+    // A fork of the fork, which outlives it; the limit; and names.
+    let (status, second) = call(&mut own, "POST", FORKS, Some(json!({}))).await?;
+    ensure!(status == 201 && second["parent"] == "a", "{second}");
+    let name = second["name"].as_str().context("a name")?.to_owned();
+    for (method, path, body, want) in [
+        ("POST", FORKS.to_owned(), json!({"name": "c"}), 429),
+        ("POST", FORKS.to_owned(), json!({"name": "a"}), 409),
+        ("POST", FORKS.to_owned(), json!({"name": "A/b"}), 422),
+        ("POST", FORKS.to_owned(), json!({"name": 1}), 400),
+        ("POST", FORKS.to_owned(), json!({"nam": "c"}), 400),
+        ("DELETE", format!("{FORKS}/b"), json!({}), 404),
+        ("PUT", FORKS.to_owned(), json!({}), 405),
+        ("DELETE", FORKS.to_owned(), json!({}), 405),
+        ("DELETE", format!("{FORKS}/a"), json!({}), 200),
+        ("DELETE", format!("{FORKS}/a"), json!({}), 404),
+    ] {
+        let (status, answer) = call(&mut parent, method, &path, Some(body)).await?;
+        ensure!(status == want, "{method} {path}: {status} {answer}");
+    }
+    let path = format!("/coracle/forks/{name}{maps}/of-the-fork");
+    ensure!(call(&mut parent, "GET", &path, None).await?.0 == 200, "it goes on");
+    let unknown = client.get(FORKS).await?;
+    let names: Vec<&str> = unknown["forks"]
+        .as_array()
+        .context("a list")?
+        .iter()
+        .filter_map(|fork| fork["name"].as_str())
+        .collect();
+    ensure!(names == [&*name], "{names:?}");
+
+    // RBAC decides.
+    let dev = [("impersonate-user", Some("dev"))];
+    ensure!(parent.call("POST", FORKS, &dev, Some("{}".into())).await?.status == 403);
+    Ok(())
+}
+
+/// Many forks work at once, each for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_forks_work_at_once() -> Result<()> {
+    let parent = template().await?;
+    let work = (0..20).map(|i| {
+        let fork = parent.fork();
+        async move {
+            let fork = fork.await?;
+            let deployments = Api::<Deployment>::default_namespaced(fork.client());
+            let scale = Patch::Merge(json!({"spec": {"replicas": i}}));
+            deployments.patch("web", &PatchParams::default(), &scale).await?;
+            fork.settle().await?;
+            let pods = Api::<Pod>::default_namespaced(fork.client()).list(&ListParams::default()).await?;
+            ensure!(pods.items.len() == i, "{i}: {}", pods.items.len());
+            let uids: BTreeSet<_> = pods.items.iter().map(|pod| pod.metadata.uid.clone()).collect();
+            ensure!(uids.len() == i);
+            fork.shutdown().await?;
+            anyhow::Ok(())
+        }
+    });
+    futures::future::try_join_all(work).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_command_line_makes_forks() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let run = async |arguments: &[&str]| -> Result<(bool, String)> {
+        let mut command = tokio::process::Command::new(binary::coracle());
+        command.args(arguments).arg("--kubeconfig").arg(cluster.kubeconfig());
+        let output = command
+            .env("XDG_STATE_HOME", cluster.kubeconfig().parent().context("a directory")?)
+            .output()
+            .await?;
+        let text =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        Ok((output.status.success(), text))
+    };
+    let (is_made, path) = run(&["fork", "a"]).await?;
+    ensure!(is_made && path.trim_end().ends_with("a.yaml"), "{path}");
+    let kubeconfig = kube::config::Kubeconfig::read_from(path.trim_end())?;
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
+    let maps = Api::<ConfigMap>::default_namespaced(kube::Client::try_from(config)?);
+    maps.create(&PostParams::default(), &config_map("of-the-fork")?).await?;
+    let (_, listed) = run(&["forks"]).await?;
+    ensure!(listed.contains("a ") && listed.contains("https://127.0.0.1:"), "{listed}");
+    let (_, differing) = run(&["diff", "a"]).await?;
+    let lines: Vec<&str> = differing.lines().filter(|line| line.contains("of-the-fork")).collect();
+    ensure!(lines == ["configmaps default/of-the-fork added"], "{differing}");
+    ensure!(run(&["fork", "b"]).await?.0);
+    let (_, differing) = run(&["diff", "a", "b"]).await?;
+    ensure!(differing.contains("configmaps default/of-the-fork removed\n"), "{differing}");
+    let (_, json) = run(&["diff", "a", "b", "-o", "json"]).await?;
+    ensure!(
+        serde_json::from_str::<Value>(&json)?["objects"]
+            .as_array()
+            .is_some_and(|objects| !objects.is_empty())
+    );
+    ensure!(run(&["fork", "--delete", "b"]).await?.0);
+    for (arguments, want) in [
+        (&["diff", "a", "b"][..], "fork \"b\" not found"),
+        (&["diff", "b", "a"], "no such endpoint"),
+        (&["diff", "b/../a"], "is no name of a fork"),
+        (&["diff"], "FORK"),
+        (&["diff", "--from", "99999999"], "is later than"),
+        (&["diff", "--to", "1"], "--from"),
+    ] {
+        let (is_done, text) = run(arguments).await?;
+        ensure!(!is_done && text.contains(want), "{arguments:?}: {text}");
+    }
+    let (is_done, since) = run(&["diff", "--from", "1"]).await?;
+    ensure!(is_done && since.contains("namespaces default added\n"), "{since}");
+    let (is_made, again) = run(&["fork", "a"]).await?;
+    ensure!(!is_made && again.contains("already exists"), "{again}");
+    let (is_deleted, text) = run(&["fork", "--delete", "a"]).await?;
+    ensure!(is_deleted && text == "a is deleted\n", "{text}");
+    ensure!(!std::path::Path::new(path.trim_end()).exists(), "its kubeconfig is deleted, too");
+    let (is_deleted, text) = run(&["fork", "--delete", "a"]).await?;
+    ensure!(!is_deleted && text.contains("not found"), "{text}");
+    let (_, listed) = run(&["forks"]).await?;
+    ensure!(listed == "no forks\n", "{listed}");
+    Ok(())
+}

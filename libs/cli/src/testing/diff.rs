@@ -1,0 +1,113 @@
+//! `coracle diff`: the objects that differ between control planes, or between revisions of one.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use coracle_testing_api::{Diff, FieldDiff, ObjectChange, ObjectDiff};
+use serde_json::Value;
+
+use super::Endpoints;
+use crate::cli::DiffFlags;
+
+/// The time that the server has to respond.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// The characters of a value that are printed.
+const LONGEST_VALUE: usize = 80;
+
+/// Prints what differs.
+///
+/// - `kubeconfig`: None for kubectl's
+///
+/// # Errors
+/// There is no such fork or revision, or the control plane cannot be reached or refuses.
+pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<()> {
+    let DiffFlags { fork, other, from, to, output } = flags;
+    let is_label = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if let Some(name) = fork.iter().chain(other).find(|name| !is_label(name)) {
+        bail!("{name:?} is no name of a fork");
+    }
+    let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
+    let diff: Diff = match (fork, other, from) {
+        (Some(fork), Some(other), _) => endpoints.get_of_fork(fork, &format!("diff?fork={other}")).await?,
+        (Some(fork), None, _) => endpoints.get(&format!("diff?fork={fork}")).await?,
+        (None, _, from) => {
+            let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
+            endpoints.get(&format!("diff?from={}{to}", from.unwrap_or_default())).await?
+        }
+    };
+    let text = match output.as_str() {
+        "json" => format!("{}\n", serde_json::to_string_pretty(&diff).context("the answer")?),
+        _ => text(&diff),
+    };
+    io::stdout().write_all(text.as_bytes()).context("standard output")
+}
+
+/// A line for each object, and one for each of its fields.
+fn text(diff: &Diff) -> String {
+    if diff.objects.is_empty() {
+        return "no differences\n".to_owned();
+    }
+    let mut text = String::new();
+    for ObjectDiff { resource, namespace, name, change, fields } in &diff.objects {
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        let change = match change {
+            ObjectChange::Added => "added",
+            ObjectChange::Removed => "removed",
+            ObjectChange::Changed => "changed",
+            ObjectChange::Replaced => "replaced by another one",
+        };
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "{resource} {namespace}{slash}{name} {change}");
+        for FieldDiff { path, from, to } in fields {
+            let _ = writeln!(text, "  {path}: {} -> {}", shown(from.as_ref()), shown(to.as_ref()));
+        }
+    }
+    if diff.is_truncated {
+        text.push_str("... and more\n");
+    }
+    text
+}
+
+/// A value in one line, cut if it is long.
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "(none)".to_owned() };
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST_VALUE) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn differences_are_lines() {
+        assert_eq!(text(&Diff::default()), "no differences\n");
+        let object = |change, fields| ObjectDiff {
+            resource: "deployments.apps".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            change,
+            fields,
+        };
+        let field = |path: &str, from, to| FieldDiff { path: path.to_owned(), from, to };
+        let fields = vec![
+            field(".spec.replicas", Some(json!(3)), Some(json!(5))),
+            field(".spec.paused", None, Some(json!("x".repeat(100)))),
+        ];
+        let mut node = object(ObjectChange::Removed, Vec::new());
+        (node.resource, node.namespace) = ("nodes".to_owned(), String::new());
+        let diff = Diff { objects: vec![object(ObjectChange::Changed, fields), node], is_truncated: true };
+        let long = format!("\"{}...", "x".repeat(LONGEST_VALUE - 1));
+        let want = format!(
+            "deployments.apps shop/web changed\n  .spec.replicas: 3 -> 5\n  .spec.paused: (none) -> {long}\nnodes web removed\n... and more\n"
+        );
+        assert_eq!(text(&diff), want);
+    }
+}

@@ -1,0 +1,177 @@
+//! `coracle fork` and `coracle forks`: control planes that begin with the state of a running one.
+//!
+//! A fork has the kubeconfig of its own address and the credentials of the caller, in a file below the state of this user.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use coracle_testing_api::{Fork, ForkList, ForkRequest};
+use http::Uri;
+use kube::config::{Kubeconfig, NamedAuthInfo};
+
+use super::Endpoints;
+use crate::background;
+use crate::kubeconfig_client::read;
+
+/// The time that the server has to respond.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Makes a fork, and prints the path of its kubeconfig.
+///
+/// - `kubeconfig`: None for kubectl's
+///
+/// # Errors
+/// The control plane cannot be reached or refuses, or a file cannot be written.
+pub async fn create(kubeconfig: Option<&Path>, request: &ForkRequest) -> Result<()> {
+    let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
+    let fork: Fork = endpoints.post("forks", request).await?;
+    let file = file_of(&endpoints.url, &fork.name)?;
+    let text = with_credentials(&fork, &endpoints.url, &read(kubeconfig)?)?;
+    let written = coracle_private_fs::create_directory(file.parent().unwrap_or(Path::new(".")))
+        .and_then(|()| coracle_private_fs::replace(&file, text.as_bytes()));
+    written.with_context(|| file.display().to_string())?;
+    writeln!(io::stdout(), "{}", file.display()).context("standard output")
+}
+
+/// Prints the forks.
+///
+/// - `kubeconfig`: None for kubectl's
+///
+/// # Errors
+/// The control plane cannot be reached or refuses.
+pub async fn list(kubeconfig: Option<&Path>) -> Result<()> {
+    let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
+    let ForkList { forks } = endpoints.get("forks").await?;
+    io::stdout().write_all(table(&forks).as_bytes()).context("standard output")
+}
+
+/// Ends a fork, and deletes its kubeconfig.
+///
+/// - `kubeconfig`: None for kubectl's
+///
+/// # Errors
+/// There is no such fork, the control plane cannot be reached or refuses, or the file cannot be deleted.
+pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
+    let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
+    let file = file_of(&endpoints.url, name)?;
+    endpoints.delete(&format!("forks/{name}")).await?;
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| file.display().to_string());
+        }
+        _ => {}
+    }
+    writeln!(io::stdout(), "{name} is deleted").context("standard output")
+}
+
+/// The file with the kubeconfig of a fork of a server.
+fn file_of(server: &str, name: &str) -> Result<PathBuf> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(anyhow!("{name:?} is no name of a fork"));
+    }
+    let server = server.trim_start_matches("https://");
+    let server: String = server.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+    // No control plane in the background has a name that begins with a dot.
+    Ok(background::base()?.join(".forks").join(server).join(format!("{name}.yaml")))
+}
+
+/// The kubeconfig of a fork for the user of the current context of another one.
+fn with_credentials(fork: &Fork, parent: &str, caller: &Kubeconfig) -> Result<String> {
+    let mut kubeconfig = Kubeconfig::from_yaml(&fork.kubeconfig).context("the kubeconfig of the fork")?;
+    let current = caller.current_context.as_deref().unwrap_or_default();
+    let context = caller.contexts.iter().find(|context| context.name == current);
+    let user = context.and_then(|context| context.context.as_ref()?.user.clone()).unwrap_or_default();
+    let known = caller.auth_infos.iter().find(|known| known.name == user);
+    let auth_info = known.and_then(|known| known.auth_info.clone()).unwrap_or_default();
+    let user = if user.is_empty() { "default".to_owned() } else { user };
+    kubeconfig.auth_infos =
+        vec![NamedAuthInfo { name: user.clone(), auth_info: Some(auth_info), ..Default::default() }];
+    for context in kubeconfig.contexts.iter_mut().filter_map(|context| context.context.as_mut()) {
+        context.user = Some(user.clone());
+    }
+    // Whoever reaches the parent by another address, such as a published port, reaches the fork below that.
+    let host = |url: &str| url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
+    if host(parent) != host(&fork.server) {
+        for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
+            cluster.server = Some(format!("{parent}{}", fork.path));
+        }
+    }
+    let document = serde_json::to_value(&kubeconfig).context("the kubeconfig of the fork")?;
+    Ok(coracle_kubeconfig::text(&document))
+}
+
+/// The forks in columns.
+fn table(forks: &[Fork]) -> String {
+    if forks.is_empty() {
+        return "no forks\n".to_owned();
+    }
+    let name = forks.iter().map(|fork| fork.name.len()).max().unwrap_or_default().max("NAME".len());
+    let server = forks.iter().map(|fork| fork.server.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    let mut line = |columns: [&str; 4]| {
+        let [first, second, third, last] = columns;
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "{first:name$}  {second:server$}  {third:16}  {last}");
+    };
+    line(["NAME", "SERVER", "RESOURCE VERSION", "PARENT"]);
+    for fork in forks {
+        let parent = if fork.parent.is_empty() { "-" } else { &fork.parent };
+        line([&fork.name, &fork.server, &fork.resource_version, parent]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fork() -> Fork {
+        let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: coracle-a\nclusters:\n- name: coracle-a\n  cluster: {server: \
+            'https://127.0.0.1:2', certificate-authority-data: Y2E=}\ncontexts:\n- name: coracle-a\n  context: {cluster: coracle-a, user: ''}\n";
+        Fork {
+            name: "a".to_owned(),
+            parent: String::new(),
+            server: "https://127.0.0.1:2".to_owned(),
+            path: "/coracle/forks/a".to_owned(),
+            kubeconfig: kubeconfig.to_owned(),
+            resource_version: "7".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_fork_has_the_credentials_of_the_caller() {
+        let caller = "apiVersion: v1\nkind: Config\ncurrent-context: mine\ncontexts:\n- name: mine\n  context: {cluster: c, user: me}\nusers:\n\
+            - name: other\n  user: {token: secret}\n- name: me\n  user: {token: mine, client-key-data: a2V5}\n";
+        let caller = Kubeconfig::from_yaml(caller).unwrap();
+        for (parent, server) in [
+            ("https://127.0.0.1:1", "https://127.0.0.1:2"),
+            ("https://cluster:6443", "https://cluster:6443/coracle/forks/a"),
+        ] {
+            let text = with_credentials(&fork(), parent, &caller).unwrap();
+            let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+            assert_eq!(kubeconfig.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some(server));
+            assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().user.as_deref(), Some("me"));
+            assert!(text.contains("mine") && text.contains("a2V5") && !text.contains("secret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_of_forks_stay_where_they_belong() {
+        for name in ["", ".", "..", "a/b", "../a", "a b", "a\0"] {
+            assert!(file_of("https://127.0.0.1:1", name).is_err(), "{name:?}");
+        }
+        let file = file_of("https://[::1]:6443/x/../y", "a").unwrap();
+        assert!(file.ends_with(".forks/---1--6443-x-..-y/a.yaml"), "{}", file.display());
+    }
+
+    #[test]
+    fn forks_are_in_columns() {
+        assert_eq!(table(&[]), "no forks\n");
+        let want = "NAME  SERVER               RESOURCE VERSION  PARENT\na     https://127.0.0.1:2  7                 -\n";
+        assert_eq!(table(&[fork()]), want);
+    }
+}

@@ -1,0 +1,212 @@
+//! Forks: control planes that begin with the state of another one, in its process.
+//!
+//! A control plane and all that were forked from it, or from its forks, share one [`Family`]: the names, and how many there may be. A fork
+//! is started as any control plane is (`start/`), with an [`Origin`] that it takes its store, its keys and its time from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coracle_apimachinery::error::Status;
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::serve::FindBelow;
+use coracle_kubeconfig::Name;
+use coracle_storage::{Store, StoreError};
+use coracle_testing_api::{FORK_PATHS, Fork, ForkRequest, Forks};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::control_plane::ControlPlane;
+use crate::error;
+use crate::start::{Origin, Phase};
+
+/// The characters of a name that is made up.
+const MADE_UP: usize = 5;
+
+/// A control plane and its forks.
+pub struct Family {
+    places: Arc<Semaphore>,
+    most: usize,
+    /// The forks that clients asked for, by name; None while one is being started.
+    forks: Mutex<BTreeMap<String, Option<Member>>>,
+}
+
+/// A fork that a client asked for.
+struct Member {
+    fork: Fork,
+    control_plane: ControlPlane,
+}
+
+/// A place among the forks of a family, as long as a fork exists.
+pub type Place = OwnedSemaphorePermit;
+
+impl Family {
+    /// A family of one, with at most so many forks.
+    pub fn new(most: usize) -> Arc<Family> {
+        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Family { places, most, forks: Mutex::default() })
+    }
+
+    /// Takes a place for another fork.
+    ///
+    /// # Errors
+    /// There are as many forks as there may be.
+    pub fn place(&self) -> Result<Place, error::Error> {
+        self.places.clone().try_acquire_owned().map_err(|_| error::Error::Forks(self.most))
+    }
+
+    /// Finds the fork that a path leads to below the address of any member.
+    pub fn below(self: &Arc<Family>) -> FindBelow {
+        let family = self.clone();
+        Arc::new(move |path| {
+            let rest = path.strip_prefix(FORK_PATHS)?;
+            let name = rest.split('/').next().unwrap_or_default();
+            let forks = family.forks.lock();
+            let member = forks.get(name)?.as_ref()?;
+            Some((member.control_plane.api(), FORK_PATHS.len() + name.len()))
+        })
+    }
+}
+
+/// The end of a family: the forks that clients asked for end with the control plane that is no fork.
+pub struct EndOfFamily(pub Arc<Family>);
+
+impl Phase for EndOfFamily {
+    fn abort(&mut self) {
+        let forks = std::mem::take(&mut *self.0.forks.lock());
+        // Dropped forks end in the background.
+        drop(forks);
+    }
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.0.places.close();
+        let forks = std::mem::take(&mut *self.0.forks.lock());
+        Box::pin(async move {
+            let ends = forks.into_values().flatten().map(|member| member.control_plane.shutdown());
+            futures::future::join_all(ends).await;
+            Ok(())
+        })
+    }
+}
+
+/// The forks of one member of a family, for clients.
+pub struct ForksOf {
+    pub family: Arc<Family>,
+    pub origin: Arc<Origin>,
+}
+
+/// A name that is taken while a fork of it is started.
+struct Reserved {
+    family: Arc<Family>,
+    name: String,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut forks = self.family.forks.lock();
+        if forks.get(&self.name).is_some_and(Option::is_none) {
+            forks.remove(&self.name);
+        }
+    }
+}
+
+impl ForksOf {
+    /// Takes a name, or makes one up.
+    fn reserve(&self, wanted: Option<&str>) -> Result<Reserved> {
+        let mut forks = self.family.forks.lock();
+        let made_up = || {
+            let id = uuid::Uuid::new_v4().simple().to_string();
+            format!("fork-{}", &id[..MADE_UP])
+        };
+        let name = match wanted {
+            Some(name) if forks.contains_key(name) => {
+                return Err(failure(409, "AlreadyExists", format!("fork {name:?} already exists")));
+            }
+            Some(name) => name.to_owned(),
+            None => loop {
+                let name = made_up();
+                if !forks.contains_key(&name) {
+                    break name;
+                }
+            },
+        };
+        forks.insert(name.clone(), None);
+        Ok(Reserved { family: self.family.clone(), name })
+    }
+
+    async fn start(&self, reserved: Reserved, request: ForkRequest) -> Result<Fork> {
+        let name = reserved.name.clone();
+        let started = ControlPlane::fork_of(&self.origin, &self.family, Some(&name), request.clock).await;
+        let control_plane = started.map_err(|error| match error {
+            error::Error::Forks(_) => failure(429, "TooManyRequests", error.to_string()),
+            error => Error::Internal(error.to_string()),
+        })?;
+        let fork = Fork {
+            path: format!("{FORK_PATHS}{name}"),
+            parent: self.origin.fork.clone(),
+            server: control_plane.url(),
+            kubeconfig: control_plane.kubeconfig_of_server(),
+            resource_version: control_plane.forked_at().to_string(),
+            name: name.clone(),
+        };
+        let member = Member { fork: fork.clone(), control_plane };
+        self.family.forks.lock().insert(name, Some(member));
+        Ok(fork)
+    }
+}
+
+impl Forks for ForksOf {
+    fn create(&self, request: ForkRequest) -> BoxFuture<'_, Result<Fork>> {
+        Box::pin(async move {
+            let reserved = self.reserve(request.checked_name()?)?;
+            self.start(reserved, request).await
+        })
+    }
+
+    fn list(&self) -> Vec<Fork> {
+        let forks = self.family.forks.lock();
+        forks.values().flatten().map(|member| member.fork.clone()).collect()
+    }
+
+    fn store(&self, name: &str) -> Option<Store<ObjectIndex>> {
+        let forks = self.family.forks.lock();
+        Some(forks.get(name)?.as_ref()?.control_plane.store())
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let taken = {
+                let mut forks = self.family.forks.lock();
+                match forks.get(name) {
+                    Some(Some(_)) => forks.remove(name).flatten(),
+                    Some(None) => {
+                        return Err(failure(409, "Conflict", format!("fork {name:?} is being started")));
+                    }
+                    None => None,
+                }
+            };
+            let Some(member) = taken else {
+                return Err(failure(404, "NotFound", format!("fork {name:?} not found")));
+            };
+            // It may be the one that answers: its connections end with it.
+            tokio::spawn(member.control_plane.shutdown());
+            Ok(())
+        })
+    }
+}
+
+fn failure(code: u16, reason: &'static str, message: String) -> Error {
+    Error::Status(Box::new(Status {
+        code,
+        reason: reason.into(),
+        message,
+        details: None,
+        continue_token: None,
+    }))
+}
+
+/// The name of a fork in kubeconfigs.
+pub fn context(origin: &Name, fork: &str) -> Name {
+    format!("{origin}-{fork}").parse().unwrap_or_else(|_| origin.clone())
+}

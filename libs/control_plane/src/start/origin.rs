@@ -1,0 +1,34 @@
+//! The origin of a fork: what it begins with beside the objects.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::access::jwt::SigningKey;
+use coracle_apiserver::access::token_file::TokenFile;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_clock::Clock;
+use coracle_controller_runtime::cache::CachedObjects;
+use coracle_storage::Store;
+
+use crate::kinds::Kinds;
+use crate::options::Options;
+
+/// A control plane that forks begin with.
+pub struct Origin {
+    pub options: Options,
+    pub kinds: Kinds,
+    /// The name of the fork that it is; "" for one that is none.
+    pub fork: String,
+    pub store: Store<ObjectIndex>,
+    /// The resources, those of definitions too.
+    pub resources: Arc<SharedResourceTable>,
+    pub certificates: Arc<Certificates>,
+    pub signing_key: Arc<SigningKey>,
+    pub token_file: Option<TokenFile>,
+    pub clock: Clock,
+    /// The caches of its controllers.
+    pub cached: CachedObjects,
+    pub address: SocketAddr,
+}

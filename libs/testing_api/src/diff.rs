@@ -1,0 +1,272 @@
+//! The objects that differ between two control planes, or between two revisions of one, field by field.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use coracle_apimachinery::Result;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_storage::{BucketSnapshot, Object, Revision, Store};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::read::{expired, invalid};
+
+/// The most objects of an answer.
+const MOST_OBJECTS: usize = 1000;
+/// The most fields that are named of an object.
+const MOST_FIELDS: usize = 100;
+/// The depth to which fields are compared one by one.
+const DEEPEST: usize = 32;
+/// Members of the metadata that follow from all others.
+const LEFT_OUT: [&str; 2] = ["resourceVersion", "managedFields"];
+
+/// The answer of `GET diff`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Diff {
+    /// The objects that differ, by resource, namespace and name.
+    pub objects: Vec<ObjectDiff>,
+    /// Whether there are more objects than [`objects`](Self::objects) has.
+    pub is_truncated: bool,
+}
+
+/// An object that differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectDiff {
+    /// The resource, such as `deployments.apps`.
+    pub resource: String,
+    /// The namespace; "" for an object without one.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The kind of the difference.
+    pub change: ObjectChange,
+    /// The fields that differ, at most 100; none where the object is only on one side.
+    pub fields: Vec<FieldDiff>,
+}
+
+/// The kind of a difference, as seen from the first side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ObjectChange {
+    /// Only the second side has it.
+    Added,
+    /// Only the first side has it.
+    Removed,
+    /// Both have it, with other fields.
+    Changed,
+    /// Both have an object of the name, which are not the same one.
+    Replaced,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FieldDiff {
+    /// The path, such as `.spec.containers[0].image`.
+    pub path: String,
+    /// The value on the first side; None if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Value>,
+    /// The value on the second side; None if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Value>,
+}
+
+/// The objects of a store at one moment, by bucket.
+struct Side(BTreeMap<Arc<str>, BucketSnapshot<ObjectIndex>>);
+
+impl Side {
+    /// The newest objects.
+    fn newest(store: &Store<ObjectIndex>) -> Side {
+        let snapshot = store.snapshot();
+        Side(snapshot.buckets().map(|(name, _)| (name.clone(), snapshot.bucket(name))).collect())
+    }
+
+    /// The objects at a revision.
+    ///
+    /// # Errors
+    /// 410 if history does not reach back so far, 422 for a revision that is yet to come.
+    fn at(store: &Store<ObjectIndex>, at: Revision) -> Result<Side> {
+        if at > store.revision() {
+            return Err(invalid("revision", &format!("{at} is later than {}", store.revision())));
+        }
+        let snapshot = store.snapshot();
+        let names: Vec<Arc<str>> = snapshot.buckets().map(|(name, _)| name.clone()).collect();
+        let at = |name: Arc<str>| {
+            let bucket = store.snapshot_at(&name, at).map_err(|error| expired(&error.to_string()))?;
+            Ok((name, bucket))
+        };
+        names.into_iter().map(at).collect::<Result<_>>().map(Side)
+    }
+}
+
+/// The difference between the newest objects of two stores.
+pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
+    compare(&Side::newest(from), &Side::newest(to))
+}
+
+/// The difference between the objects of a store at two revisions.
+///
+/// # Errors
+/// 410 if history does not reach back so far, 422 for a revision that is yet to come.
+pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revision>) -> Result<Diff> {
+    let later = to.map_or_else(|| Ok(Side::newest(store)), |to| Side::at(store, to))?;
+    Ok(compare(&Side::at(store, from)?, &later))
+}
+
+fn compare(from: &Side, to: &Side) -> Diff {
+    let mut diff = Diff::default();
+    let buckets: BTreeSet<&Arc<str>> = from.0.keys().chain(to.0.keys()).collect();
+    for bucket in buckets {
+        let objects = |side: &Side| -> BTreeMap<Arc<str>, Arc<Object<ObjectIndex>>> {
+            let objects = side.0.get(bucket).into_iter().flat_map(BucketSnapshot::iter);
+            objects.map(|object| (object.key.name().clone(), object.clone())).collect()
+        };
+        let (before, mut after) = (objects(from), objects(to));
+        let mut differing = BTreeMap::new();
+        for (name, old) in before {
+            match after.remove(&name) {
+                // A version that both have is one object in memory.
+                Some(new) if Arc::ptr_eq(&old, &new) || old.bytes == new.bytes => {}
+                new => drop(differing.insert(name, (Some(old), new))),
+            }
+        }
+        differing.extend(after.into_iter().map(|(name, new)| (name, (None, Some(new)))));
+        for (name, (old, new)) in differing {
+            let Some(object) = object_diff(bucket, &name, old.as_deref(), new.as_deref()) else { continue };
+            if diff.objects.len() == MOST_OBJECTS {
+                diff.is_truncated = true;
+                return diff;
+            }
+            diff.objects.push(object);
+        }
+    }
+    diff
+}
+
+/// The difference of one object; None if it is in what is left out alone.
+fn object_diff(
+    bucket: &str,
+    name: &str,
+    old: Option<&Object<ObjectIndex>>,
+    new: Option<&Object<ObjectIndex>>,
+) -> Option<ObjectDiff> {
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    let read = |object: &Object<ObjectIndex>| -> Value {
+        let mut value: Value = serde_json::from_slice(object.bytes.as_ref()).unwrap_or_default();
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            LEFT_OUT.iter().for_each(|member| drop(metadata.remove(*member)));
+        }
+        value
+    };
+    let mut fields = Vec::new();
+    let change = match (old, new) {
+        (None, _) => ObjectChange::Added,
+        (_, None) => ObjectChange::Removed,
+        (Some(old), Some(new)) => {
+            let (old, new) = (read(old), read(new));
+            differences(&old, &new, &mut String::new(), DEEPEST, &mut fields);
+            if fields.is_empty() {
+                return None;
+            }
+            match old["metadata"]["uid"] == new["metadata"]["uid"] {
+                true => ObjectChange::Changed,
+                false => ObjectChange::Replaced,
+            }
+        }
+    };
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    Some(ObjectDiff { resource: bucket.to_owned(), namespace, name, change, fields })
+}
+
+fn differences(from: &Value, to: &Value, path: &mut String, depth: usize, fields: &mut Vec<FieldDiff>) {
+    if from == to || fields.len() >= MOST_FIELDS {
+        return;
+    }
+    let length = path.len();
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) if depth > 0 => {
+            let names: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+            for name in names {
+                let is_plain =
+                    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+                match is_plain {
+                    true => path.extend([".", name]),
+                    false => path.push_str(&format!("[{}]", Value::from(name.as_str()))),
+                }
+                one_or_both(from.get(name), to.get(name), path, depth, fields);
+                path.truncate(length);
+            }
+        }
+        (Value::Array(from), Value::Array(to)) if depth > 0 => {
+            for index in 0..from.len().max(to.len()) {
+                path.push_str(&format!("[{index}]"));
+                one_or_both(from.get(index), to.get(index), path, depth, fields);
+                path.truncate(length);
+            }
+        }
+        _ => {
+            let path = if path.is_empty() { ".".to_owned() } else { path.clone() };
+            fields.push(FieldDiff { path, from: Some(from.clone()), to: Some(to.clone()) });
+        }
+    }
+}
+
+fn one_or_both(
+    from: Option<&Value>,
+    to: Option<&Value>,
+    path: &mut String,
+    depth: usize,
+    fields: &mut Vec<FieldDiff>,
+) {
+    match (from, to) {
+        (Some(from), Some(to)) => differences(from, to, path, depth - 1, fields),
+        _ if fields.len() >= MOST_FIELDS => {}
+        (from, to) => fields.push(FieldDiff { path: path.clone(), from: from.cloned(), to: to.cloned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(from: &Value, to: &Value) -> Vec<String> {
+        let mut fields = Vec::new();
+        differences(from, to, &mut String::new(), DEEPEST, &mut fields);
+        let value = |value: Option<Value>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        fields
+            .into_iter()
+            .map(|field| format!("{} {} {}", field.path, value(field.from), value(field.to)))
+            .collect()
+    }
+
+    #[test]
+    fn fields_are_compared_one_by_one() {
+        for (from, to, want) in [
+            (json!({"a": 1}), json!({"a": 1}), vec![]),
+            (
+                json!({"a": 1, "b": {"c": [1, 2]}}),
+                json!({"a": 2, "b": {"c": [1]}}),
+                vec![".a 1 2", ".b.c[1] 2 -"],
+            ),
+            (json!({}), json!({"x.y/z": {"d": true}}), vec![r#"["x.y/z"] - {"d":true}"#]),
+            (json!({"a": [1]}), json!({"a": {"b": 1}}), vec![r#".a [1] {"b":1}"#]),
+            (json!(1), json!(null), vec![". 1 null"]),
+        ] {
+            assert_eq!(shown(&from, &to), want, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn deep_and_many_fields_are_bounded() {
+        let nested = |leaf: Value| (0..DEEPEST + 10).fold(leaf, |value, _| json!({"a": value}));
+        let fields = shown(&nested(json!(1)), &nested(json!(2)));
+        assert_eq!(fields.len(), 1);
+        assert_eq!(fields[0].split(' ').next().unwrap_or_default().len(), 2 * DEEPEST);
+        let many: serde_json::Map<String, Value> = (0..1000).map(|i| (format!("f{i}"), json!(i))).collect();
+        assert_eq!(shown(&Value::Object(many), &json!({})).len(), MOST_FIELDS);
+        assert_eq!(shown(&json!(vec![1; 1000]), &json!([])).len(), MOST_FIELDS);
+    }
+}
