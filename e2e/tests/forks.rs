@@ -8,9 +8,9 @@ use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::{binary, cluster};
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -387,5 +387,45 @@ async fn the_command_line_makes_forks() -> Result<()> {
     ensure!(!is_deleted && text.contains("not found"), "{text}");
     let (_, listed) = run(&["forks"]).await?;
     ensure!(listed == "no forks\n", "{listed}");
+    Ok(())
+}
+
+/// The volumes of a fork are its own: their end touches no directory of the parent.
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
+    let data = tempfile::tempdir()?;
+    let parent = ControlPlane::builder().data_dir(data.path()).start().await?;
+    let set = json!({"metadata": {"name": "db"}, "spec": {"serviceName": "db", "replicas": 2,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [
+            {"name": "c", "image": "app", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}}]}});
+    let sets = |control_plane: &ControlPlane| Api::<StatefulSet>::default_namespaced(control_plane.client());
+    let volumes = |control_plane: &ControlPlane| Api::<PersistentVolume>::all(control_plane.client());
+    sets(&parent).create(&PostParams::default(), &object(set)?).await?;
+    parent.settle().await?;
+    let directories = || -> Result<usize> {
+        let drivers = std::fs::read_dir(data.path().join("volumes"))?.collect::<std::io::Result<Vec<_>>>()?;
+        let count = |driver: std::fs::DirEntry| Ok(std::fs::read_dir(driver.path())?.count());
+        drivers.into_iter().map(count).sum::<std::io::Result<usize>>().map_err(Into::into)
+    };
+    let before = directories()?;
+    ensure!(before >= 2, "{before}");
+
+    let fork = parent.fork().await?;
+    sets(&fork).delete("db", &DeleteParams::default()).await?;
+    fork.settle().await?;
+    ensure!(
+        volumes(&fork).list(&ListParams::default()).await?.items.is_empty(),
+        "the volumes go with their claims"
+    );
+    ensure!(volumes(&parent).list(&ListParams::default()).await?.items.len() == 2);
+    ensure!(directories()? == before, "the directories of the parent stay");
+    let grown = Patch::Merge(json!({"spec": {"replicas": 3}}));
+    sets(&parent).patch("db", &PatchParams::default(), &grown).await?;
+    parent.settle().await?;
+    ensure!(directories()? > before);
     Ok(())
 }
