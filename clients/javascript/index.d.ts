@@ -6,7 +6,10 @@ export interface ControlPlane {
   readonly kubeconfig: string;
   /** The path of a file with the same content, for programs. It exists until the control plane stops. */
   readonly kubeconfigFile: string;
-  /** The beginning of the program's log: at most 1 MiB. `coracle run` prints its log when it fails; the flag `-v` prints it always. */
+  /**
+   * The beginning of the program's log: at most 1 MiB. `coracle run` prints its log when it fails; the flag `-v` prints it always. A
+   * fork has that of its program.
+   */
   readonly log: string;
   /**
    * The objects that are not ready, have failed or are terminating, and their newest events, a line each. Empty if there are none.
@@ -20,7 +23,13 @@ export interface ControlPlane {
   settle(): Promise<void>;
   /** The clock, which can be moved on if the control plane was started with the flag `--clock=manual`. */
   readonly clock: Clock;
-  /** Stops the control plane, within 10 seconds. A second call returns the same. It is rejected, with the log, if the program fails. */
+  /**
+   * Makes a control plane that begins with the objects, the history and the time of this one, and goes its own way: nothing that happens in
+   * one is seen in the other. It costs milliseconds. The caller stops it; it ends with the control plane that was started in any case. It is
+   * rejected, with the message of the server, if there can be no fork.
+   */
+  fork(): Promise<ControlPlane>;
+  /** Stops the control plane, within 10 seconds, with all its forks if it is none itself. A second call returns the same. It is rejected, with the log, if the program fails. */
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -50,7 +59,7 @@ export interface StartOptions {
  */
 export function start(options?: StartOptions): Promise<ControlPlane>;
 
-/** The members of the context of a test of `node:test` that {@link startFor} uses. */
+/** The members of the context of a test of `node:test` that {@link startFor} and {@link Template.forkFor} use. */
 export interface TestContext {
   after(hook: () => Promise<void>): void;
   diagnostic(message: string): void;
@@ -62,3 +71,19 @@ export interface TestContext {
  * diagnostics of the test.
  */
 export function startFor(test: TestContext, options?: StartOptions): Promise<ControlPlane>;
+
+/** A control plane that was set up once in this process, for tests that each fork it. */
+export interface Template {
+  /** Makes a fork, as {@link ControlPlane.fork} does. */
+  fork(): Promise<ControlPlane>;
+  /** Makes a fork for one test of `node:test`, and stops it after the test. If the test has failed, its problems are diagnostics of the test. */
+  forkFor(test: TestContext): Promise<ControlPlane>;
+}
+
+/**
+ * Sets up a control plane once in this process, by its name and flags. Callers that come together wait for one set-up. The control plane ends
+ * with this process, which it does not keep from its end.
+ *
+ * If the set-up fails, it is rejected for all callers, with the problems of the control plane.
+ */
+export function template(name: string, setUp: (controlPlane: ControlPlane) => unknown, options?: StartOptions): Promise<Template>;

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
@@ -12,24 +11,8 @@ import { promisify } from 'node:util';
 
 import { start, startFor } from 'coracle-testing';
 
+import { INDEX, POD, temporaryDirectory, until } from './helpers.js';
 import { createPod } from './pod.js';
-
-const INDEX = new URL('../index.js', import.meta.url).href;
-const POD = new URL('pod.js', import.meta.url).href;
-
-async function until(what, condition) {
-  const deadline = Date.now() + 20_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, what);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}
-
-async function temporaryDirectory(t) {
-  const directory = await mkdtemp(join(tmpdir(), 'coracle-testing-'));
-  t.after(() => rm(directory, { recursive: true }));
-  return directory;
-}
 
 // Sets variables of the environment for a test.
 function setEnvironment(t, variables) {

@@ -1,11 +1,13 @@
 """The fixtures, without a Kubernetes client."""
 
 import base64
+import contextlib
 import http.client
 import json
 import os
 import re
 import ssl
+import stat
 import sys
 from datetime import timedelta
 import urllib.parse
@@ -151,3 +153,132 @@ def test_the_clock_is_moved_on():
         clock.resume()
         with pytest.raises(pytest_coracle.ClockError, match="--clock=manual"):
             clock.advance("1s")
+
+
+def names(control_plane):
+    """The names of the pods that are not ready, of a control plane that has no nodes."""
+    return re.findall("pod/default/(.*): Pending", control_plane.problems())
+
+
+def forks(control_plane):
+    """The forks that the control plane knows."""
+    return pytest_coracle._call(control_plane.kubeconfig, "GET", "/coracle/v1alpha1/forks")["forks"]
+
+
+def test_a_fork_goes_its_own_way_and_ends_with_its_block(tmp_path):
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        create_pod(control_plane, "before", tmp_path)
+        with control_plane.fork() as fork:
+            assert stat.S_IMODE(os.stat(fork.kubeconfig).st_mode) == 0o600
+            create_pod(fork, "of-the-fork", tmp_path)
+            create_pod(control_plane, "after", tmp_path)
+            fork.settle()
+            assert names(fork) == ["before", "of-the-fork"]
+            assert names(control_plane) == ["after", "before"]
+            assert len(forks(control_plane)) == 1
+        assert forks(control_plane) == []
+        # No file is left, of another name either.
+        assert os.listdir(os.path.dirname(control_plane.kubeconfig)) == [os.path.basename(control_plane.kubeconfig)]
+
+
+def test_a_fork_of_a_fork_goes_on(tmp_path):
+    with pytest_coracle.start("--nodes=0") as control_plane, contextlib.ExitStack() as outlasting:
+        with control_plane.fork() as first:
+            create_pod(first, "of-the-first", tmp_path)
+            second = outlasting.enter_context(first.fork())
+        assert len(forks(control_plane)) == 1
+        assert names(second) == ["of-the-first"]
+        assert names(control_plane) == []
+
+
+def test_a_fork_has_a_clock_of_its_own():
+    with pytest_coracle.start("--clock=manual", "--nodes=0") as control_plane:
+        control_plane.settle()
+        began = control_plane.clock.advance("1h")
+        with control_plane.fork() as fork:
+            assert fork.clock.now() == began
+            assert fork.clock.advance("24h") > began
+            assert control_plane.clock.now() == began
+
+
+def test_a_fork_ends_if_its_block_fails():
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        with pytest.raises(ZeroDivisionError):
+            with control_plane.fork() as fork:
+                raise ZeroDivisionError
+        assert forks(control_plane) == []
+        assert not os.path.exists(fork.kubeconfig)
+
+
+def test_a_fork_that_is_refused_reports_the_servers_error():
+    with pytest_coracle.start("--nodes=0", "--max-forks=0") as control_plane:
+        with pytest.raises(pytest_coracle.ForkError, match=r"coracle: POST /coracle/.*: 429 .*--max-forks"):
+            with control_plane.fork():
+                pass
+    with pytest.raises(pytest_coracle.ForkError, match="coracle: POST /coracle/.*: .*No such file"):
+        with control_plane.fork():
+            pass
+
+
+TEMPLATE = """
+import pytest
+from test_fixtures import create_pod
+
+@pytest.fixture(scope="session")
+def coracle_flags():
+    return ["--nodes=0"]
+
+@pytest.fixture(scope="session")
+def coracle_template(coracle_template, tmp_path_factory):
+    create_pod(coracle_template, "of-the-template", tmp_path_factory.mktemp("template"))
+    return coracle_template
+"""
+
+FORKING = """
+import pytest
+from test_fixtures import create_pod, names
+
+@pytest.mark.parametrize("turn", ["a", "b"])
+def test_passes(coracle_fork, tmp_path, turn):
+    create_pod(coracle_fork, "of-" + turn, tmp_path)
+    assert names(coracle_fork) == ["of-" + turn, "of-the-template"]
+
+def test_fails(coracle_fork, tmp_path):
+    create_pod(coracle_fork, "of-a-failure", tmp_path)
+    assert False
+
+def test_fails_in_a_block(coracle_template, tmp_path):
+    assert names(coracle_template) == ["of-the-template"]
+    with coracle_template.fork() as fork:
+        create_pod(fork, "of-a-block", tmp_path)
+        assert False
+"""
+
+
+def test_each_test_has_a_fork_of_the_template(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
+    pytester.makeconftest(TEMPLATE)
+    pytester.makepyfile(test_forking=FORKING)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=60)
+    result.assert_outcomes(passed=2, failed=2)
+    fork, block = re.split("_ test_fails.* _", result.stdout.str())[1:]
+    assert fork.count("- coracle problems -") == 1, fork
+    assert "objects that are not ready (2):" in fork and "pod/default/of-a-failure: Pending" in fork, fork
+    if sys.version_info >= (3, 11):
+        assert "pod/default/of-a-block: Pending" in block, block
+
+
+def test_the_template_has_the_flags_by_default(pytester):
+    pytester.makepyfile(
+        """
+import pytest
+
+@pytest.fixture(scope="session")
+def coracle_flags():
+    return ["--clock=manual"]
+
+def test_passes(coracle_fork):
+    assert coracle_fork.clock.advance("1h")
+"""
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=60).assert_outcomes(passed=1)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http.client
+import json
 import os
+import re
 import selectors
 import shutil
+import ssl
 import subprocess
 import tempfile
 import time
+import urllib.parse
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import IO
 
 import pytest
 
@@ -19,12 +26,15 @@ __all__ = [
     "Clock",
     "ClockError",
     "ControlPlane",
+    "ForkError",
     "ProblemsError",
     "SettleError",
     "StartError",
     "coracle",
     "coracle_flags",
+    "coracle_fork",
     "coracle_session",
+    "coracle_template",
     "start",
 ]
 
@@ -36,6 +46,9 @@ PROBLEMS_TIMEOUT = 10.0
 SETTLE_TIMEOUT = 20.0
 # A year of a busy control plane is much work.
 CLOCK_TIMEOUT = 600.0
+FORK_TIMEOUT = 60.0
+
+_FORKS = "/coracle/v1alpha1/forks"
 
 # The command of `coracle run` ends with its standard input, which ends with this process. So no control plane outlives tests
 # that are killed.
@@ -54,6 +67,10 @@ class ClockError(RuntimeError):
     """The clock cannot be moved so."""
 
 
+class ForkError(RuntimeError):
+    """A fork cannot be made, or ended; the text has the reason."""
+
+
 class ProblemsError(RuntimeError):
     """The problems of a control plane are not known: it does not respond."""
 
@@ -65,6 +82,29 @@ class ControlPlane:
     #: The path of the administrator's kubeconfig, which exists as long as the control plane runs.
     kubeconfig: str
     _program: str = field(repr=False)
+    # The control plane whose process a fork is in, which outlives it; None for that one itself.
+    _process: ControlPlane | None = field(default=None, repr=False)
+
+    @contextlib.contextmanager
+    def fork(self) -> Iterator[ControlPlane]:
+        """Makes a control plane that begins with the objects, the history and the time of this one, and goes its own way.
+
+        Nothing that happens in one is seen in the other. It costs milliseconds, and ends with the block.
+        """
+        process = self._process or self
+        answer = _call(self.kubeconfig, "POST", _FORKS, "{}")
+        try:
+            # The directory ends with the process, even if the tests are killed.
+            with _temporary_file(os.path.dirname(process.kubeconfig)) as file:
+                # The credentials and the authority are those of this control plane.
+                with open(self.kubeconfig) as own:
+                    file.write(_SERVER.sub(lambda line: line[1] + answer["server"], own.read()))
+                file.flush()
+                with _watched(ControlPlane(file.name, self._program, process)) as fork:
+                    yield fork
+        finally:
+            # Not at this control plane, which may be a fork that has ended.
+            _call(process.kubeconfig, "DELETE", f"{_FORKS}/{answer['name']}")
 
     def problems(self) -> str:
         """The objects that are not ready, have failed or are terminating, and their newest events, a line each; empty if there are none."""
@@ -120,8 +160,74 @@ class Clock:
         return self._control_plane._run(ClockError, CLOCK_TIMEOUT, "clock", *arguments).split(" ", 1)[0].strip()
 
 
+# The line of the server in a kubeconfig that coracle writes, which is there once.
+_SERVER = re.compile(r'^(\s*server: )"?([^"\s]+)"?$', re.MULTILINE)
+
+
+def _call(kubeconfig: str, method: str, path: str, body: str | None = None) -> dict:
+    """Makes a request of the administrator, and returns the answer."""
+    try:
+        with open(kubeconfig) as file:
+            connection = _connection(file.read())
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read().decode(errors="replace")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise ForkError(f"coracle: {method} {path}: {error}") from error
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = {"message": text}
+    if response.status >= 300:
+        raise ForkError(f"coracle: {method} {path}: {response.status} {response.reason}: {answer.get('message')}")
+    return answer
+
+
+def _connection(kubeconfig: str) -> http.client.HTTPSConnection:
+    """A connection of the administrator, which is made with the first request."""
+
+    def data(key: str) -> str:
+        found = re.search(rf'^\s*{key}-data: "?([^"\s]+)"?$', kubeconfig, re.MULTILINE)
+        if not found:
+            raise ValueError(f"the kubeconfig has no {key}-data")
+        return base64.b64decode(found[1]).decode()
+
+    context = ssl.create_default_context(cadata=data("certificate-authority"))
+    # It is read from files only.
+    with _temporary_file() as pair:
+        pair.write(data("client-certificate") + data("client-key"))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    found = _SERVER.search(kubeconfig)
+    if not found:
+        raise ValueError("the kubeconfig has no server")
+    server = urllib.parse.urlsplit(found[2])
+    return http.client.HTTPSConnection(server.hostname, server.port, context=context, timeout=FORK_TIMEOUT)
+
+
+def _temporary_file(directory: str | None = None) -> contextlib.AbstractContextManager[IO[str]]:
+    """A file that this user alone may read, and that is deleted at the end of a block."""
+    return tempfile.NamedTemporaryFile("w", prefix="coracle-", dir=directory)
+
+
 # The control planes that run now.
 _running: list[ControlPlane] = []
+
+
+@contextlib.contextmanager
+def _watched(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Reports the problems of a control plane if a test fails in the block."""
+    _running.append(control_plane)
+    try:
+        yield control_plane
+    except Exception as error:
+        # Of Python 3.11. It is stopped when the report of the test is made.
+        if hasattr(error, "add_note") and (problems := _problems(control_plane)):
+            error.add_note(f"coracle problems:\n{problems}")
+        raise
+    finally:
+        _running.remove(control_plane)
 
 
 @contextlib.contextmanager
@@ -144,17 +250,8 @@ def start(*flags: str | Sequence[str]) -> Iterator[ControlPlane]:
                 process.wait()
                 log.seek(0)
                 raise StartError(f"{program} does not start: {log.read().decode(errors='replace')}")
-            control_plane = ControlPlane(kubeconfig, program)
-            _running.append(control_plane)
-            try:
+            with _watched(ControlPlane(kubeconfig, program)) as control_plane:
                 yield control_plane
-            except Exception as error:
-                # Of Python 3.11. It is stopped when the report of the test is made.
-                if hasattr(error, "add_note") and (problems := _problems(control_plane)):
-                    error.add_note(f"coracle problems:\n{problems}")
-                raise
-            finally:
-                _running.remove(control_plane)
         finally:
             process.stdin.close()
             try:
@@ -212,12 +309,30 @@ def coracle_session(coracle_flags: list[str]) -> Iterator[ControlPlane]:
         yield control_plane
 
 
+@pytest.fixture(scope="session")
+def coracle_template(coracle_flags: list[str]) -> Iterator[ControlPlane]:
+    """The control plane that ``coracle_fork`` forks; override it to set it up."""
+    with start(coracle_flags) as control_plane:
+        yield control_plane
+
+
+@pytest.fixture
+def coracle_fork(coracle_template: ControlPlane) -> Iterator[ControlPlane]:
+    """A fork of ``coracle_template`` for one test."""
+    with coracle_template.fork() as fork:
+        yield fork
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds the problems of the control planes of a test to the report of its failure."""
     report = yield
     if report.failed and report.when != "teardown":
-        own = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, ControlPlane)]
+        fixtures = dict(getattr(item, "funcargs", {}))
+        if "coracle_fork" in fixtures:
+            # The fork began with its problems.
+            fixtures.pop("coracle_template", None)
+        own = [value for value in fixtures.values() if isinstance(value, ControlPlane)]
         # A test without one in its fixtures may use any: fixtures of other projects return clients.
         for control_plane in own or _running:
             if problems := _problems(control_plane):
