@@ -429,3 +429,32 @@ async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     ensure!(directories()? > before);
     Ok(())
 }
+
+/// The forks of clients end with the control plane that is none; those of the library go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn forks_of_clients_end_with_the_process_that_serves_them() -> Result<()> {
+    let parent = ControlPlane::builder().ephemeral().nodes(0).start().await?;
+    let other = parent.fork().await?;
+    let post = || {
+        anyhow::Ok(
+            hyper::Request::post(FORKS).header("content-type", "application/json").body(b"{}".to_vec())?,
+        )
+    };
+    let mut addresses = Vec::new();
+    for control_plane in [&parent, &other] {
+        let fork: Value = control_plane.client().request(post()?).await?;
+        let server = fork["server"].as_str().context("a URL")?.trim_start_matches("https://").to_owned();
+        ensure!(tokio::net::TcpStream::connect(&server).await.is_ok(), "{server}");
+        addresses.push(server);
+    }
+    parent.shutdown().await?;
+    for address in addresses {
+        ensure!(tokio::net::TcpStream::connect(&address).await.is_err(), "{address} is left");
+    }
+    let refused = other.client().request::<Value>(post()?).await;
+    ensure!(refused.is_err_and(|error| error.to_string().contains("has ended")), "there is nobody to end it");
+    Api::<ConfigMap>::default_namespaced(other.client())
+        .create(&PostParams::default(), &config_map("a")?)
+        .await?;
+    Ok(())
+}

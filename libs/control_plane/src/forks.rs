@@ -28,8 +28,28 @@ const MADE_UP: usize = 5;
 pub struct Family {
     places: Arc<Semaphore>,
     most: usize,
-    /// The forks that clients asked for, by name; None while one is being started.
-    forks: Mutex<BTreeMap<String, Option<Member>>>,
+    /// The forks that clients asked for.
+    forks: Mutex<Members>,
+}
+
+/// The forks that clients asked for. They end with the control plane that is no fork.
+#[derive(Default)]
+struct Members {
+    /// None while one is being started.
+    by_name: BTreeMap<String, Option<Member>>,
+    has_ended: bool,
+}
+
+impl Members {
+    /// Ends them. There are no others afterwards.
+    fn end(&mut self) -> BTreeMap<String, Option<Member>> {
+        self.has_ended = true;
+        std::mem::take(&mut self.by_name)
+    }
+
+    fn get(&self, name: &str) -> Option<&Member> {
+        self.by_name.get(name)?.as_ref()
+    }
 }
 
 /// A fork that a client asked for.
@@ -63,8 +83,7 @@ impl Family {
             let rest = path.strip_prefix(FORK_PATHS)?;
             let name = rest.split('/').next().unwrap_or_default();
             let forks = family.forks.lock();
-            let member = forks.get(name)?.as_ref()?;
-            Some((member.control_plane.api(), FORK_PATHS.len() + name.len()))
+            Some((forks.get(name)?.control_plane.api(), FORK_PATHS.len() + name.len()))
         })
     }
 }
@@ -74,14 +93,13 @@ pub struct EndOfFamily(pub Arc<Family>);
 
 impl Phase for EndOfFamily {
     fn abort(&mut self) {
-        let forks = std::mem::take(&mut *self.0.forks.lock());
+        let forks = self.0.forks.lock().end();
         // Dropped forks end in the background.
         drop(forks);
     }
 
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.0.places.close();
-        let forks = std::mem::take(&mut *self.0.forks.lock());
+        let forks = self.0.forks.lock().end();
         Box::pin(async move {
             let ends = forks.into_values().flatten().map(|member| member.control_plane.shutdown());
             futures::future::join_all(ends).await;
@@ -96,17 +114,31 @@ pub struct ForksOf {
     pub origin: Arc<Origin>,
 }
 
-/// A name that is taken while a fork of it is started.
+/// A name that is taken while a fork of it is started, which a client that leaves ends.
 struct Reserved {
     family: Arc<Family>,
     name: String,
+    is_used: bool,
+}
+
+impl Reserved {
+    /// Puts the fork in its place. Returns it if the family has ended meanwhile.
+    fn fill(mut self, member: Member) -> Option<Member> {
+        let mut forks = self.family.forks.lock();
+        if forks.has_ended {
+            return Some(member);
+        }
+        forks.by_name.insert(self.name.clone(), Some(member));
+        drop(forks);
+        self.is_used = true;
+        None
+    }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let mut forks = self.family.forks.lock();
-        if forks.get(&self.name).is_some_and(Option::is_none) {
-            forks.remove(&self.name);
+        if !self.is_used {
+            self.family.forks.lock().by_name.remove(&self.name);
         }
     }
 }
@@ -115,6 +147,10 @@ impl ForksOf {
     /// Takes a name, or makes one up.
     fn reserve(&self, wanted: Option<&str>) -> Result<Reserved> {
         let mut forks = self.family.forks.lock();
+        if forks.has_ended {
+            return Err(ended());
+        }
+        let forks = &mut forks.by_name;
         let made_up = || {
             let id = uuid::Uuid::new_v4().simple().to_string();
             format!("fork-{}", &id[..MADE_UP])
@@ -132,7 +168,7 @@ impl ForksOf {
             },
         };
         forks.insert(name.clone(), None);
-        Ok(Reserved { family: self.family.clone(), name })
+        Ok(Reserved { family: self.family.clone(), name, is_used: false })
     }
 
     async fn start(&self, reserved: Reserved, request: ForkRequest) -> Result<Fork> {
@@ -148,11 +184,16 @@ impl ForksOf {
             server: control_plane.url(),
             kubeconfig: control_plane.kubeconfig_of_server(),
             resource_version: control_plane.forked_at().to_string(),
-            name: name.clone(),
+            name,
         };
-        let member = Member { fork: fork.clone(), control_plane };
-        self.family.forks.lock().insert(name, Some(member));
-        Ok(fork)
+        match reserved.fill(Member { fork: fork.clone(), control_plane }) {
+            None => Ok(fork),
+            Some(late) => {
+                // It logs what it cannot stop.
+                let _ = late.control_plane.shutdown().await;
+                Err(ended())
+            }
+        }
     }
 }
 
@@ -166,20 +207,20 @@ impl Forks for ForksOf {
 
     fn list(&self) -> Vec<Fork> {
         let forks = self.family.forks.lock();
-        forks.values().flatten().map(|member| member.fork.clone()).collect()
+        forks.by_name.values().flatten().map(|member| member.fork.clone()).collect()
     }
 
     fn store(&self, name: &str) -> Option<Store<ObjectIndex>> {
         let forks = self.family.forks.lock();
-        Some(forks.get(name)?.as_ref()?.control_plane.store())
+        Some(forks.get(name)?.control_plane.store())
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let taken = {
                 let mut forks = self.family.forks.lock();
-                match forks.get(name) {
-                    Some(Some(_)) => forks.remove(name).flatten(),
+                match forks.by_name.get(name) {
+                    Some(Some(_)) => forks.by_name.remove(name).flatten(),
                     Some(None) => {
                         return Err(failure(409, "Conflict", format!("fork {name:?} is being started")));
                     }
@@ -194,6 +235,14 @@ impl Forks for ForksOf {
             Ok(())
         })
     }
+}
+
+fn ended() -> Error {
+    failure(
+        503,
+        "ServiceUnavailable",
+        "the control plane that is no fork has ended, and with it all forks of clients".to_owned(),
+    )
 }
 
 fn failure(code: u16, reason: &'static str, message: String) -> Error {
