@@ -3,7 +3,6 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use coracle_clock::Clock;
 use futures::future::join_all;
@@ -14,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::cache::{self, Cache, Cached, CachedObjects, Decode, Indexer, ListScope};
 use super::demand::Demand;
-use super::discovery::{Discovery, LAG};
+use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
@@ -35,7 +34,7 @@ pub struct Context<S> {
     /// The caches that were asked of this context: those that its controller needs.
     needed: Arc<Mutex<Vec<Arc<Indexer>>>>,
     resources: Arc<OnceLock<Arc<Discovery>>>,
-    discovery_lag: Duration,
+    has_prompt_discovery: bool,
     /// The caches of this context, for those of forks.
     cached: CachedObjects,
     /// The caches of a server that this one is a fork of, which have the same objects up to a revision.
@@ -54,7 +53,7 @@ impl<S> Clone for Context<S> {
             caches: self.caches.clone(),
             needed: self.needed.clone(),
             resources: self.resources.clone(),
-            discovery_lag: self.discovery_lag,
+            has_prompt_discovery: self.has_prompt_discovery,
             cached: self.cached.clone(),
             origin: self.origin.clone(),
             identity: self.identity.clone(),
@@ -85,7 +84,7 @@ impl<S> Context<S> {
             caches: Arc::default(),
             needed: Arc::default(),
             resources: Arc::default(),
-            discovery_lag: LAG,
+            has_prompt_discovery: false,
             cached: CachedObjects::default(),
             origin: None,
             identity: uuid::Uuid::new_v4().to_string().into(),
@@ -98,10 +97,10 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, of a server whose discovery has each definition of custom resources before watches report that it is established,
-    /// and has it no longer when they report its deletion.
-    pub fn with_exact_discovery(mut self) -> Context<S> {
-        self.discovery_lag = Duration::ZERO;
+    /// The same context, of a server whose discovery has each definition of custom resources before watches report that it is established:
+    /// whoever waits for the controllers does not wait until discovery was looked at once more.
+    pub fn with_prompt_discovery(mut self) -> Context<S> {
+        self.has_prompt_discovery = true;
         self
     }
 
@@ -135,7 +134,7 @@ impl<S> Context<S> {
             caches: self.caches.clone(),
             needed: Arc::default(),
             resources: self.resources.clone(),
-            discovery_lag: self.discovery_lag,
+            has_prompt_discovery: self.has_prompt_discovery,
             cached: self.cached.clone(),
             origin: self.origin.clone(),
             identity: self.identity.clone(),
@@ -218,7 +217,7 @@ impl<S> Context<S> {
         let start = || {
             let resources = Arc::new(Discovery::new(
                 self.unrecorded.clone(),
-                self.discovery_lag,
+                self.has_prompt_discovery,
                 self.clock.activity().clone(),
             ));
             // Not the context: the caches end with the last one.

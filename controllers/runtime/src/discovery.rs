@@ -23,7 +23,7 @@ use super::cache::{Cache, Cached, Change, Changes};
 /// As kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
 /// The time by which discovery may lag behind definitions and APIServices: a watch reports these first.
-pub(super) const LAG: Duration = Duration::from_secs(1);
+const LAG: Duration = Duration::from_secs(1);
 
 /// The label of an APIService of the server itself. Source: kube-aggregator, `autoregister`.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -119,8 +119,8 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
 /// What the API serves, refreshed by a task and on request.
 pub struct Discovery {
     client: Client,
-    /// The time by which it may lag behind the definitions.
-    lag: Duration,
+    /// Whether a definition is there before watches report that it is established.
+    is_prompt: bool,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
     subscribers: parking_lot::Mutex<Vec<mpsc::UnboundedSender<Work>>>,
     activity: Activity,
@@ -129,10 +129,10 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    pub(super) fn new(client: Client, lag: Duration, activity: Activity) -> Discovery {
+    pub(super) fn new(client: Client, is_prompt: bool, activity: Activity) -> Discovery {
         Discovery {
             client,
-            lag,
+            is_prompt,
             current: watch::Sender::default(),
             subscribers: parking_lot::Mutex::default(),
             activity,
@@ -196,20 +196,18 @@ impl Discovery {
             // The work of a change goes on in the pause after it.
             let next = clock.sleep(pause);
             let mut _due = None;
-            let lag = tokio::select! {
-                _ = all(&mut definitions) => self.lag,
+            // Where discovery is prompt, another look finds what came between the watch and the request, and nobody waits for it.
+            let another = if self.is_prompt { &DISCOVERY_REFRESH } else { &REDISCOVERY };
+            pause = tokio::select! {
+                _ = all(&mut definitions) => another.after(LAG),
                 changes = all(&mut services) => match changes.iter().any(is_of_another_server) {
-                    true => LAG,
-                    false => self.lag,
+                    true => REDISCOVERY.after(LAG),
+                    false => another.after(LAG),
                 },
                 due = next => {
                     _due = Some(due);
-                    Duration::ZERO
+                    DISCOVERY_REFRESH.after(PERIOD)
                 }
-            };
-            pause = match lag {
-                Duration::ZERO => DISCOVERY_REFRESH.after(PERIOD),
-                lag => REDISCOVERY.after(lag),
             };
             if let Err(error) = self.refresh().await {
                 tracing::debug!(%error, "no discovery");

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use coracle_clock::{Activity, Work};
 use coracle_controller_runtime::cache::Identified;
 use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use coracle_controller_runtime::supervise::Supervisor;
 use futures::{StreamExt, pin_mut};
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::{Config, Error, Event};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
@@ -16,6 +17,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Change, Object, Uid};
+
+/// The time after which the collector begins although some kinds could not be listed. Source: `initialSyncTimeout` of upstream.
+const INITIAL_SYNC: Duration = Duration::from_secs(30);
 
 /// What a monitor reports.
 #[derive(Debug)]
@@ -85,7 +89,12 @@ impl Monitors {
             if !self.running.is_empty()
                 && let Some(ready) = ready.take()
             {
-                self.synced().await;
+                #[expect(clippy::disallowed_methods, reason = "the server's time to respond")]
+                if tokio::time::timeout(INITIAL_SYNC, self.synced()).await.is_err() {
+                    tracing::warn!(
+                        "the garbage collector begins without all objects: some kinds cannot be listed"
+                    );
+                }
                 ready();
             }
             snapshots.changed().await;
@@ -129,6 +138,16 @@ impl Monitors {
             // A monitor that ended has nothing to wait for.
             let _ = monitor.synced.wait_for(|synced| *synced).await;
         }
+    }
+}
+
+/// Whether a server has no such resource.
+fn is_not_served(error: &Error) -> bool {
+    match error {
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
+        Error::WatchError(status) => status.code == 404,
+        _ => false,
     }
 }
 
@@ -176,6 +195,10 @@ async fn monitor(
             }
             Err(error) => {
                 tracing::debug!(%kind, %error, "a watch has to be started again");
+                // Of what is no longer served nothing comes; discovery will say so.
+                if is_not_served(&error) {
+                    synced.send_replace(true);
+                }
                 drop(first.lock().take());
             }
         }

@@ -34,6 +34,8 @@ pub struct Controllers {
     pub profile: Profile,
     pub load_balancer_addresses: Option<AddressBlock>,
     pub identities: Arc<Identities>,
+    /// Whether no other server has the same store.
+    pub is_alone: bool,
     /// The caches of the controllers, for those of forks.
     pub cached: CachedObjects,
     /// Those of the control plane that this one is a fork of, and the revision up to which both have the same objects.
@@ -44,14 +46,14 @@ pub struct Controllers {
 
 impl Controllers {
     /// Starts those that are selected. Where others run controllers on the same store, they run in one process at a time.
-    pub fn start(self, others_run_too: bool, started: &mut Started) {
-        match others_run_too {
-            false => {
+    pub fn start(self, started: &mut Started) {
+        match self.is_alone {
+            true => {
                 let mut tasks = JoinSet::new();
                 tasks.spawn(self.run());
                 started.push(Alone(tasks));
             }
-            true => {
+            false => {
                 let (stop, stopped) = oneshot::channel();
                 let work = tokio::spawn(self.run_elected(stopped));
                 started.push(Elected { stop, work });
@@ -70,8 +72,9 @@ impl Controllers {
         };
         let context = Context::new(self.client, self.clock, self.metrics, self.settings)
             .with_identity(self.identities.of_process("controllers"))
-            .with_exact_discovery()
             .sharing(self.cached, self.origin);
+        // With others this server serves a definition when it reads what they wrote.
+        let context = if self.is_alone { context.with_prompt_discovery() } else { context };
         let is_selected = |name: &str| (self.is_selected)(name);
         let controllers: Vec<_> =
             coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name)).collect();

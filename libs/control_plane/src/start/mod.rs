@@ -187,12 +187,13 @@ async fn start_phases(
         profile: options.simulation_profile,
         load_balancer_addresses: options.load_balancer_addresses,
         identities,
+        is_alone: !store.has_other_writers(),
         cached: origin_of_forks.cached.clone(),
         origin: origin.map(|origin| (origin.cached.clone(), began_at.0)),
         is_selected,
     };
     let starting = clock_of_start.activity().begin();
-    controllers.start(store.has_other_writers(), started);
+    controllers.start(started);
     let is_complete = async move {
         // If this takes too long, `/readyz` continues to report what is missing.
         #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
