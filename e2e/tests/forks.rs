@@ -269,6 +269,18 @@ async fn clients_make_use_and_end_forks() -> Result<()> {
         ensure!(call(&mut connection, "GET", &of_fork, None).await?.0 == want, "{want}");
     }
 
+    // A fork sees none but its own, and leads to none.
+    let (_, seen) = call(&mut own, "GET", FORKS, None).await?;
+    ensure!(seen["forks"] == json!([]), "{seen}");
+    for (method, path) in [
+        ("DELETE", format!("{FORKS}/a")),
+        ("GET", "/coracle/v1alpha1/diff?fork=a".to_owned()),
+        ("GET", "/coracle/forks/a/version".to_owned()),
+    ] {
+        let (status, body) = call(&mut own, method, &path, None).await?;
+        ensure!(status == 404, "{method} {path}: {status} {body}");
+    }
+
     // A fork of the fork, which outlives it; the limit; and names.
     let (status, second) = call(&mut own, "POST", FORKS, Some(json!({}))).await?;
     ensure!(status == 201 && second["parent"] == "a", "{second}");
@@ -367,7 +379,7 @@ async fn the_command_line_makes_forks() -> Result<()> {
     ensure!(run(&["fork", "--delete", "b"]).await?.0);
     for (arguments, want) in [
         (&["diff", "a", "b"][..], "fork \"b\" not found"),
-        (&["diff", "b", "a"], "no such endpoint"),
+        (&["diff", "b", "a"], "fork \"b\" not found"),
         (&["diff", "b/../a"], "is no name of a fork"),
         (&["diff"], "FORK"),
         (&["diff", "--from", "99999999"], "is later than"),

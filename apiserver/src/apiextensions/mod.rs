@@ -92,6 +92,10 @@ impl CustomResources {
         };
         resources.read();
         resources.serve();
+        if resources.served.is_empty() {
+            // The table of a fork may have what is defined no longer.
+            resources.registry.resources.replace(ResourceTable::clone(&resources.built_in));
+        }
         resources
     }
 

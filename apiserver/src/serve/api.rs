@@ -190,7 +190,11 @@ impl Api {
         let (api, length) = self.shared.extensions.below.as_ref()?(uri.path())?;
         let rest = uri.path_and_query()?.as_str().get(length..)?;
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
-        *uri = rest.parse().ok()?;
+        let path_and_query = rest.parse().ok()?;
+        // The rest stays: over HTTP/2 it has the name by which the client came.
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = Some(path_and_query);
+        *uri = Uri::from_parts(parts).ok()?;
         Some(Api { shared: api.shared, ..self.clone() })
     }
 

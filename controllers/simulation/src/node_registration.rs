@@ -223,7 +223,7 @@ impl NodeRegistration {
         Ok(())
     }
 
-    /// Whether the Lease of a node was renewed a moment ago, by a server that this one goes on for.
+    /// Whether the Lease of a node was renewed a moment ago: before a restart, or by the parent of a fork.
     async fn is_renewed(&self, node: &Node, now: Timestamp) -> Result<bool, Error> {
         let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
         let stored = api.get_opt(node.metadata.name.as_deref().unwrap_or_default()).await?;

@@ -112,6 +112,8 @@ impl Phase for EndOfFamily {
 pub struct ForksOf {
     pub family: Arc<Family>,
     pub origin: Arc<Origin>,
+    /// Whether the member itself is a fork: then its clients, who may have no rights in the others, see and end only what came of it.
+    pub is_fork: bool,
 }
 
 /// A name that is taken while a fork of it is started, which a client that leaves ends.
@@ -171,6 +173,19 @@ impl ForksOf {
         Ok(Reserved { family: self.family.clone(), name, is_used: false })
     }
 
+    /// Whether a fork came of this member, as far as the forks between them exist.
+    fn is_visible(&self, forks: &Members, name: &str) -> bool {
+        let mut name = name;
+        // Each has begun after its parent, so that this ends.
+        while let Some(member) = forks.get(name) {
+            if !self.is_fork || (!self.origin.fork.is_empty() && member.fork.parent == self.origin.fork) {
+                return true;
+            }
+            name = &member.fork.parent;
+        }
+        false
+    }
+
     async fn start(&self, reserved: Reserved, request: ForkRequest) -> Result<Fork> {
         let name = reserved.name.clone();
         let started = ControlPlane::fork_of(&self.origin, &self.family, Some(&name), request.clock).await;
@@ -207,12 +222,14 @@ impl Forks for ForksOf {
 
     fn list(&self) -> Vec<Fork> {
         let forks = self.family.forks.lock();
-        forks.by_name.values().flatten().map(|member| member.fork.clone()).collect()
+        let visible =
+            forks.by_name.values().flatten().filter(|member| self.is_visible(&forks, &member.fork.name));
+        visible.map(|member| member.fork.clone()).collect()
     }
 
     fn store(&self, name: &str) -> Option<Store<ObjectIndex>> {
         let forks = self.family.forks.lock();
-        Some(forks.get(name)?.control_plane.store())
+        Some(forks.get(name).filter(|_| self.is_visible(&forks, name))?.control_plane.store())
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -220,6 +237,7 @@ impl Forks for ForksOf {
             let taken = {
                 let mut forks = self.family.forks.lock();
                 match forks.by_name.get(name) {
+                    Some(Some(_)) if !self.is_visible(&forks, name) => None,
                     Some(Some(_)) => forks.by_name.remove(name).flatten(),
                     Some(None) => {
                         return Err(failure(409, "Conflict", format!("fork {name:?} is being started")));

@@ -11,7 +11,7 @@
 //! | `POST forks` | makes a control plane that begins with the state of this one: [`ForkRequest`], [`Fork`] |
 //! | `GET forks` | the forks: [`ForkList`] |
 //! | `DELETE forks/NAME` | ends one |
-//! | `GET diff?fork=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
+//! | `GET diff?fork=NAME&base=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
 //!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
 //! from using the credentials of the browser that shows them.
@@ -177,6 +177,13 @@ impl Testing {
             (Some(fork), None) if to.is_none() => {
                 let other = self.0.forks.get().and_then(|forks| forks.store(fork));
                 let other = other.ok_or_else(|| read::no_fork(fork))?;
+                let store = match query.first("base") {
+                    None => store,
+                    Some(base) => {
+                        let found = self.0.forks.get().and_then(|forks| forks.store(base));
+                        found.ok_or_else(|| read::no_fork(base))?
+                    }
+                };
                 Box::new(move || Ok(diff::of_stores(&store, &other)))
             }
             (None, Some(from)) => Box::new(move || diff::of_revisions(&store, from, to)),

@@ -3,7 +3,7 @@
 //! Their logs are in memory, so that none keeps the others waiting.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     ops::ControlFlow,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,6 +17,9 @@ use std::{
 
 use super::{Message, Sequencer};
 use crate::Index;
+
+/// The groups of messages, or steps of upkeep, after which others have their turn.
+const TURN: usize = 64;
 
 /// The interval at which every store looks after its history.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -41,8 +44,8 @@ enum Notice {
 
 /// A sequencer that works a little at a time.
 trait Turns: Send {
-    /// Handles what waits. Returns the sequencer, unless its store is closed.
-    fn turn(self: Box<Self>, is_upkeep_due: bool) -> Option<Box<dyn Turns>>;
+    /// Handles a part of what waits. Returns the sequencer and whether there is more, unless its store is closed.
+    fn turn(self: Box<Self>, is_upkeep_due: bool) -> Option<(Box<dyn Turns>, bool)>;
 }
 
 impl SharedThread {
@@ -79,47 +82,68 @@ impl Wake {
 
 fn run(notices: &mpsc::Receiver<Notice>) {
     let mut sequencers: HashMap<u64, Box<dyn Turns>> = HashMap::new();
+    // Those that have more to do, after the others had their turn.
+    let mut again: VecDeque<u64> = VecDeque::new();
     let mut looked_after = Instant::now();
     loop {
-        match notices.recv_timeout(UPKEEP) {
-            Ok(Notice::Added(id, sequencer)) => drop(sequencers.insert(id, sequencer)),
-            Ok(Notice::Ready(id)) => {
-                if let Some(sequencer) = sequencers.remove(&id).and_then(|sequencer| sequencer.turn(false)) {
-                    sequencers.insert(id, sequencer);
+        let wait = if again.is_empty() { UPKEEP } else { Duration::ZERO };
+        let ready = match notices.recv_timeout(wait) {
+            Ok(Notice::Added(id, sequencer)) => {
+                sequencers.insert(id, sequencer);
+                None
+            }
+            Ok(Notice::Ready(id)) => Some(id),
+            Err(RecvTimeoutError::Timeout) => again.pop_front(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let is_upkeep_due = looked_after.elapsed() >= UPKEEP;
+        let due: Vec<u64> = if is_upkeep_due { sequencers.keys().copied().collect() } else { Vec::new() };
+        for (id, is_upkeep) in
+            ready.map(|id| (id, false)).into_iter().chain(due.into_iter().map(|id| (id, true)))
+        {
+            let turned = sequencers.remove(&id).and_then(|sequencer| sequencer.turn(is_upkeep));
+            if let Some((sequencer, has_more)) = turned {
+                sequencers.insert(id, sequencer);
+                if has_more && !again.contains(&id) {
+                    again.push_back(id);
                 }
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
         }
-        if looked_after.elapsed() >= UPKEEP {
-            let turn = |(id, sequencer): (u64, Box<dyn Turns>)| Some((id, sequencer.turn(true)?));
-            sequencers = sequencers.into_iter().filter_map(turn).collect();
+        if is_upkeep_due {
             looked_after = Instant::now();
         }
     }
 }
 
 impl<I: Index> Turns for Sequencer<I> {
-    fn turn(mut self: Box<Self>, is_upkeep_due: bool) -> Option<Box<dyn Turns>> {
+    fn turn(mut self: Box<Self>, is_upkeep_due: bool) -> Option<(Box<dyn Turns>, bool)> {
         let turn = catch_unwind(AssertUnwindSafe(|| {
-            loop {
+            for _ in 0..TURN {
                 let message = match self.held.take().map_or_else(|| self.mailbox.try_recv(), Ok) {
-                    Ok(message) => message,
-                    Err(TryRecvError::Empty) if is_upkeep_due => return self.handle(None),
-                    Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
-                    Err(TryRecvError::Disconnected) => Message::Close(None),
+                    Ok(message) => Some(message),
+                    Err(TryRecvError::Empty) if is_upkeep_due && self.has_upkeep() => None,
+                    Err(TryRecvError::Empty) => return ControlFlow::Continue(false),
+                    Err(TryRecvError::Disconnected) => Some(Message::Close(None)),
                 };
-                let handled = self.handle(Some(message));
-                if handled.is_break() {
-                    return handled;
+                if let ControlFlow::Break(reply) = self.handle(message) {
+                    return ControlFlow::Break(reply);
                 }
             }
+            ControlFlow::Continue(true)
         }));
         match turn {
-            Ok(ControlFlow::Continue(())) => return Some(self),
+            Ok(ControlFlow::Continue(has_more)) => return Some((self, has_more)),
             Ok(ControlFlow::Break(reply)) => self.end(Ok(reply)),
             Err(panic) => self.end(Err(panic)),
         }
         None
+    }
+}
+
+impl<I: Index> Sequencer<I> {
+    /// Whether history is to be forgotten, or may have become so old.
+    fn has_upkeep(&mut self) -> bool {
+        self.timeline.mark(Instant::now());
+        self.is_compaction_due() || self.timeline.wait() == Some(Duration::ZERO)
     }
 }

@@ -31,7 +31,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<()> {
     }
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let diff: Diff = match (fork, other, from) {
-        (Some(fork), Some(other), _) => endpoints.get_of_fork(fork, &format!("diff?fork={other}")).await?,
+        (Some(fork), Some(other), _) => endpoints.get(&format!("diff?base={fork}&fork={other}")).await?,
         (Some(fork), None, _) => endpoints.get(&format!("diff?fork={fork}")).await?,
         (None, _, from) => {
             let to = to.map(|to| format!("&to={to}")).unwrap_or_default();

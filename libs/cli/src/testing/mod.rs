@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use coracle_testing_api::{FORK_PATHS, PREFIX};
+use coracle_testing_api::PREFIX;
 use http::{Method, Request, header};
 use kube::Client;
 use serde::Serialize;
@@ -43,15 +43,6 @@ impl Endpoints {
     /// The control plane cannot be reached, refuses or has no such endpoint.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.send(Request::get(format!("{PREFIX}{path}")).body(Vec::new())?).await
-    }
-
-    /// Reads from an endpoint of a fork.
-    ///
-    /// # Errors
-    /// As of [`get`](Self::get).
-    async fn get_of_fork<T: DeserializeOwned>(&self, fork: &str, path: &str) -> Result<T> {
-        let path = format!("{FORK_PATHS}{fork}{PREFIX}{path}");
-        self.send(Request::get(path).body(Vec::new())?).await
     }
 
     /// Posts to an endpoint.

@@ -39,6 +39,8 @@ pub struct Access {
     pub clients: Arc<ClientManager>,
     /// The addresses that ports of simulated pods may lead to.
     pub forward_access: Arc<ForwardAccess>,
+    /// The ports that those of simulated pods may not lead to, in forks.
+    pub refused_ports: Vec<u16>,
 }
 
 impl Access {
@@ -56,9 +58,14 @@ impl Access {
         resources: &ResourceTable,
         listener: SocketAddr,
     ) -> Result<Access, Error> {
-        let etcd_ports = options.etcd.iter().flat_map(Etcd::ports);
-        let forward_access =
-            Arc::new(ForwardAccess::new(options.allow_forward.as_ref(), listener, etcd_ports));
+        let mut refused_ports: Vec<u16> = options.etcd.iter().flat_map(Etcd::ports).collect();
+        refused_ports.extend(origin.iter().flat_map(|origin| origin.refused_ports.iter().copied()));
+        let forward_access = Arc::new(ForwardAccess::new(
+            options.allow_forward.as_ref(),
+            listener,
+            refused_ports.iter().copied(),
+        ));
+        refused_ports.push(listener.port());
         // Our own certificates are valid by the time of those who verify them.
         let real_time = Clock::system();
         let certificates = Arc::new(match origin {
@@ -93,6 +100,7 @@ impl Access {
             front_proxy_ca: front_proxy.ca_pem,
             clients: Arc::new(clients),
             forward_access,
+            refused_ports,
         })
     }
 }

@@ -143,6 +143,7 @@ async fn start_phases(
         clock: preparation.clock.clone(),
         cached: CachedObjects::default(),
         address: listener,
+        refused_ports: access.refused_ports.clone(),
     });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
     if origin.is_none() {
@@ -174,7 +175,7 @@ async fn start_phases(
         advertisement,
         readiness: &readiness,
         clock_file,
-        forks: ForksOf { family, origin: origin_of_forks.clone() },
+        forks: ForksOf { family, origin: origin_of_forks.clone(), is_fork: origin.is_some() },
     };
     let served = serving::start(parts, started);
     let controllers = Controllers {

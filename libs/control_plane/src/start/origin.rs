@@ -31,4 +31,6 @@ pub struct Origin {
     /// The caches of its controllers.
     pub cached: CachedObjects,
     pub address: SocketAddr,
+    /// The ports that simulated pods may not lead to: its own, and those of its etcd and of what it is a fork of.
+    pub refused_ports: Vec<u16>,
 }

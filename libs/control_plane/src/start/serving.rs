@@ -95,7 +95,9 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
     let extensions = coracle_builtin::extensions(options.simulation_profile, forward_access);
     let store = registry.store.clone();
-    let below = has_testing_api(options, listener.address()).then(|| forks.family.below());
+    // Every fork trusts the authorities of the one that is none, by which its listener knows clients, and not those of other forks.
+    let below =
+        (has_testing_api(options, listener.address()) && !forks.is_fork).then(|| forks.family.below());
     let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone())
         .with_forks(Arc::new(forks));
     if let Some(clock_file) = clock_file {
