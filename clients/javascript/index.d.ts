@@ -25,11 +25,14 @@ export interface ControlPlane {
   readonly clock: Clock;
   /**
    * Makes a control plane that begins with the objects, the history and the time of this one, and goes its own way: nothing that happens in
-   * one is seen in the other. It costs milliseconds. The caller stops it; it ends with the control plane that was started in any case. It is
-   * rejected, with the message of the server, if there can be no fork.
+   * one is seen in the other. It costs milliseconds. The caller stops it; it ends with the control plane that was started in any case. It
+   * is rejected, with the message of the server, if there can be no fork.
    */
   fork(): Promise<ControlPlane>;
-  /** Stops the control plane, within 10 seconds, with all its forks if it is none itself. A second call returns the same. It is rejected, with the log, if the program fails. */
+  /**
+   * Stops the control plane, within 10 seconds, with all its forks if it is none itself. A second call returns the same. It is rejected,
+   * with the log, if the program fails.
+   */
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -76,13 +79,16 @@ export function startFor(test: TestContext, options?: StartOptions): Promise<Con
 export interface Template {
   /** Makes a fork, as {@link ControlPlane.fork} does. */
   fork(): Promise<ControlPlane>;
-  /** Makes a fork for one test of `node:test`, and stops it after the test. If the test has failed, its problems are diagnostics of the test. */
+  /**
+   * Makes a fork for one test of `node:test`, and stops it after the test. If the test has failed, its problems are diagnostics of the
+   * test.
+   */
   forkFor(test: TestContext): Promise<ControlPlane>;
 }
 
 /**
- * Sets up a control plane once in this process, by its name and flags. Callers that come together wait for one set-up. The control plane ends
- * with this process, which it does not keep from its end.
+ * Sets up a control plane once in this process, by its name and flags. Callers that come together wait for one set-up. The control plane
+ * ends with this process, which it does not keep from its end.
  *
  * If the set-up fails, it is rejected for all callers, with the problems of the control plane.
  */
