@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { start, startFor, template } from 'coracle-testing';
 
-import { INDEX, POD, temporaryDirectory, until } from './helpers.js';
+import { INDEX, assertFailedTestHasProblems, assertFileEndsWithProcess } from './helpers.js';
 import { createPod, forkNames, podNames } from './pod.js';
 
 const FLAGS = { flags: ['--nodes=0'] };
@@ -134,35 +134,9 @@ test('a template and its forks do not keep their process', async () => {
   const script = `import { template } from ${JSON.stringify(INDEX)};
     const { fork } = await template('kept', () => {}, { flags: ['--nodes=0'] });
     console.log((await fork()).kubeconfigFile);`;
-  const arguments_ = ['--input-type=module', '--eval', script];
-  const { stdout } = await promisify(execFile)(process.execPath, arguments_, { timeout: 20_000 });
-  const file = stdout.trim();
-  assert.notEqual(file, '');
-  await until('the kubeconfig is removed', () => !existsSync(file));
+  await assertFileEndsWithProcess(script);
 });
 
 test('a test that fails has the problems of its fork', async (t) => {
-  const file = join(await temporaryDirectory(t), 'failing.test.mjs');
-  await writeFile(
-    file,
-    `import { test } from 'node:test';
-    import { template } from ${JSON.stringify(INDEX)};
-    import { createPod } from ${JSON.stringify(POD)};
-    for (const name of ['passes', 'fails']) {
-      test(name, async (t) => {
-        const fork = await (await template('shared', () => {}, { flags: ['--nodes=0'] })).forkFor(t);
-        await createPod(fork.kubeconfig, 'pod-that-' + name);
-        if (name === 'fails') {
-          throw new Error('as it should');
-        }
-      });
-    }`,
-  );
-  // A runner of its own, not a child of this one.
-  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
-  const run = promisify(execFile)(process.execPath, ['--test', file], { env, timeout: 30_000 });
-  const { stdout, code } = await run.then(() => assert.fail('it passes'), (error) => error);
-  assert.equal(code, 1, stdout);
-  assert.match(stdout, /coracle problems:\n.*objects that are not ready \(1\):\n.*pod\/default\/pod-that-fails: Pending/);
-  assert.doesNotMatch(stdout, /pod-that-passes/);
+  await assertFailedTestHasProblems(t, 'template', `(await template('shared', () => {}, { flags: ['--nodes=0'] })).forkFor(t)`);
 });

@@ -1,17 +1,16 @@
 // The package, without a Kubernetes client.
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 
 import { start, startFor } from 'coracle-testing';
 
-import { INDEX, POD, temporaryDirectory, until } from './helpers.js';
+import { INDEX, assertFailedTestHasProblems, assertFileEndsWithProcess, temporaryDirectory, until } from './helpers.js';
 import { createPod } from './pod.js';
 
 // Sets variables of the environment for a test.
@@ -98,11 +97,7 @@ test('a control plane ends with a process that is killed', async () => {
 test('a control plane that nobody stops does not keep its process', async () => {
   const script = `import { start } from ${JSON.stringify(INDEX)};
     console.log((await start({ flags: ['--nodes=0'] })).kubeconfigFile);`;
-  const arguments_ = ['--input-type=module', '--eval', script];
-  const { stdout } = await promisify(execFile)(process.execPath, arguments_, { timeout: 20_000 });
-  const file = stdout.trim();
-  assert.notEqual(file, '');
-  await until('the kubeconfig is removed', () => !existsSync(file));
+  await assertFileEndsWithProcess(script);
 });
 
 test('the pods that are not ready are problems', async (t) => {
@@ -113,29 +108,7 @@ test('the pods that are not ready are problems', async (t) => {
 });
 
 test('a test that fails has the problems of its control plane', async (t) => {
-  const file = join(await temporaryDirectory(t), 'failing.test.mjs');
-  await writeFile(
-    file,
-    `import { test } from 'node:test';
-    import { startFor } from ${JSON.stringify(INDEX)};
-    import { createPod } from ${JSON.stringify(POD)};
-    for (const name of ['passes', 'fails']) {
-      test(name, async (t) => {
-        const controlPlane = await startFor(t, { flags: ['--nodes=0'] });
-        await createPod(controlPlane.kubeconfig, 'pod-that-' + name);
-        if (name === 'fails') {
-          throw new Error('as it should');
-        }
-      });
-    }`,
-  );
-  // A runner of its own, not a child of this one.
-  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
-  const run = promisify(execFile)(process.execPath, ['--test', file], { env, timeout: 30_000 });
-  const { stdout, code } = await run.then(() => assert.fail('it passes'), (error) => error);
-  assert.equal(code, 1, stdout);
-  assert.match(stdout, /coracle problems:\n.*objects that are not ready \(1\):\n.*pod\/default\/pod-that-fails: Pending/);
-  assert.doesNotMatch(stdout, /pod-that-passes/);
+  await assertFailedTestHasProblems(t, 'startFor', `startFor(t, { flags: ['--nodes=0'] })`);
 });
 
 test('the clock is moved on', async (t) => {
