@@ -190,6 +190,17 @@ impl Error {
         Error::BadRequest(message.into())
     }
 
+    /// An error with this code, reason and message, and no details.
+    pub fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Error {
+        Error::Status(Box::new(Status {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        }))
+    }
+
     /// A 429: the limits of the client or of the server are reached for the moment.
     pub fn too_many_requests() -> Error {
         Error::TooManyRequests {

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::client::client;
 use crate::data_dir::temporary_directory;
 use crate::error::Error;
-use crate::forks::{EndOfFamily, Family, Place, context};
+use crate::forks::{Family, Place, context};
 use crate::kinds::Kinds;
 use crate::options::{self, Options};
 use crate::start::{Kinship, Origin, Running, start};
@@ -54,8 +54,7 @@ impl ControlPlane {
             let name = options.name.clone();
             let family = Family::new(options.max_forks);
             let kinship = Kinship { family: family.clone(), origin: None, name: "" };
-            let mut running = start(options, kinds, kinship).await?;
-            running.started.push(EndOfFamily(family.clone()));
+            let running = start(options, kinds, kinship).await?;
             Ok(ControlPlane { running, name, own_kubeconfig: Mutex::default(), family, _place: None })
         });
         start

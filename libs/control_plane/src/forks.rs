@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_apimachinery::error::Status;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::FindBelow;
@@ -76,7 +75,7 @@ impl Family {
         self.places.clone().try_acquire_owned().map_err(|_| error::Error::Forks(self.most))
     }
 
-    /// Finds the fork that a path leads to below the address of any member.
+    /// Finds the fork that a path leads to below the address of the member that is no fork.
     pub fn below(self: &Arc<Family>) -> FindBelow {
         let family = self.clone();
         Arc::new(move |path| {
@@ -159,7 +158,7 @@ impl ForksOf {
         };
         let name = match wanted {
             Some(name) if forks.contains_key(name) => {
-                return Err(failure(409, "AlreadyExists", format!("fork {name:?} already exists")));
+                return Err(Error::plain(409, "AlreadyExists", format!("fork {name:?} already exists")));
             }
             Some(name) => name.to_owned(),
             None => loop {
@@ -190,7 +189,7 @@ impl ForksOf {
         let name = reserved.name.clone();
         let started = ControlPlane::fork_of(&self.origin, &self.family, Some(&name), request.clock).await;
         let control_plane = started.map_err(|error| match error {
-            error::Error::Forks(_) => failure(429, "TooManyRequests", error.to_string()),
+            error::Error::Forks(_) => Error::plain(429, "TooManyRequests", error.to_string()),
             error => Error::Internal(error.to_string()),
         })?;
         let fork = Fork {
@@ -240,37 +239,27 @@ impl Forks for ForksOf {
                     Some(Some(_)) if !self.is_visible(&forks, name) => None,
                     Some(Some(_)) => forks.by_name.remove(name).flatten(),
                     Some(None) => {
-                        return Err(failure(409, "Conflict", format!("fork {name:?} is being started")));
+                        return Err(Error::plain(409, "Conflict", format!("fork {name:?} is being started")));
                     }
                     None => None,
                 }
             };
             let Some(member) = taken else {
-                return Err(failure(404, "NotFound", format!("fork {name:?} not found")));
+                return Err(Error::plain(404, "NotFound", format!("fork {name:?} not found")));
             };
-            // It may be the one that answers: its connections end with it.
-            tokio::spawn(member.control_plane.shutdown());
+            // It goes on if the client leaves, and the place is free once it is done. The fork logs what it cannot stop.
+            let _ = tokio::spawn(member.control_plane.shutdown()).await;
             Ok(())
         })
     }
 }
 
 fn ended() -> Error {
-    failure(
+    Error::plain(
         503,
         "ServiceUnavailable",
-        "the control plane that is no fork has ended, and with it all forks of clients".to_owned(),
+        "the control plane that is no fork has ended, and with it all forks of clients",
     )
-}
-
-fn failure(code: u16, reason: &'static str, message: String) -> Error {
-    Error::Status(Box::new(Status {
-        code,
-        reason: reason.into(),
-        message,
-        details: None,
-        continue_token: None,
-    }))
 }
 
 /// The name of a fork in kubeconfigs.

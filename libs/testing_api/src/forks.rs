@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::ClockMode;
 use crate::read::invalid;
 
-/// The paths of forks, below the address of the control plane that they began with.
+/// The paths of forks, below the address of the control plane that is none.
 pub const FORK_PATHS: &str = "/coracle/forks/";
 
 /// The longest name of a fork, in bytes: that of a DNS label.
@@ -69,7 +69,7 @@ pub struct Fork {
     pub parent: String,
     /// The URL of its own address.
     pub server: String,
-    /// Its path below the address of the parent.
+    /// Its path below the address of the control plane that is no fork.
     pub path: String,
     /// A kubeconfig of the server, without a user: the credentials of the caller work there.
     pub kubeconfig: String,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use coracle_apimachinery::error::Status;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::serve::PathRequest;
 use http::header;
@@ -73,30 +72,20 @@ pub fn printed(duration: Duration) -> String {
 
 /// 422 for the value of a field.
 pub fn invalid(field: &str, detail: &str) -> Error {
-    failure(422, "Invalid", format!("{field}: {detail}"))
+    Error::plain(422, "Invalid", format!("{field}: {detail}"))
 }
 
 /// 409: the clock is not in a state for the request.
 pub fn conflict(message: &str) -> Error {
-    failure(409, "Conflict", message.to_owned())
+    Error::plain(409, "Conflict", message)
 }
 
 /// 410: history does not reach back so far.
 pub fn expired(message: &str) -> Error {
-    failure(410, "Expired", message.to_owned())
+    Error::plain(410, "Expired", message)
 }
 
 /// 404: there is no such fork.
 pub fn no_fork(name: &str) -> Error {
-    failure(404, "NotFound", format!("fork {name:?} not found"))
-}
-
-fn failure(code: u16, reason: &'static str, message: String) -> Error {
-    Error::Status(Box::new(Status {
-        code,
-        reason: reason.into(),
-        message,
-        details: None,
-        continue_token: None,
-    }))
+    Error::plain(404, "NotFound", format!("fork {name:?} not found"))
 }

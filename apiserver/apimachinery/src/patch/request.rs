@@ -20,15 +20,10 @@ const CUSTOM_RESOURCE_PATCHES: [&str; 3] =
 /// The error for a patch of a type that the resource does not take.
 fn unsupported(accepted: &[&str]) -> Error {
     let accepted = accepted.join(", ");
-    Error::Status(Box::new(Status {
-        code: 415,
-        reason: "UnsupportedMediaType".into(),
-        message: format!(
-            "the body of the request was in an unknown format - accepted media types include: {accepted}"
-        ),
-        details: None,
-        continue_token: None,
-    }))
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {accepted}"
+    );
+    Error::plain(415, "UnsupportedMediaType", message)
 }
 
 /// A patch, read from a request.

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coracle_apimachinery::error::Status;
 use coracle_apimachinery::field::quote;
 use coracle_apimachinery::object_meta::ObjectMeta as _;
 use coracle_apimachinery::request::options::Query;
@@ -371,13 +370,7 @@ pub fn refused(code: u16, text: &str) -> Connected {
 
 /// The error of what a real cluster can do and the simulation cannot.
 pub fn not_implemented(message: String) -> Error {
-    Error::Status(Box::new(Status {
-        code: 501,
-        reason: "NotImplemented".into(),
-        message,
-        details: None,
-        continue_token: None,
-    }))
+    Error::plain(501, "NotImplemented", message)
 }
 
 #[cfg(test)]

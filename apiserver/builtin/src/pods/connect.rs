@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use coracle_apimachinery::error::Status;
 use coracle_apimachinery::field::{ErrorType, Errors, FieldError, Path};
 use coracle_apimachinery::names::{GroupKind, GroupResource};
 use coracle_apimachinery::object_meta::ObjectMeta;
@@ -67,13 +66,8 @@ pub fn connect(profile: Profile, access: Arc<ForwardAccess>) -> Connect {
 }
 
 fn too_many_connections() -> Error {
-    Error::Status(Box::new(Status {
-        code: 429,
-        reason: "TooManyRequests".into(),
-        message: format!("there are {MOST_CONNECTIONS} connections to pods already, please try again later"),
-        details: None,
-        continue_token: None,
-    }))
+    let message = format!("there are {MOST_CONNECTIONS} connections to pods already, please try again later");
+    Error::plain(429, "TooManyRequests", message)
 }
 
 /// Admits and checks a request for a connection, and answers it.

@@ -59,7 +59,7 @@ use settings::settings;
 
 use crate::client::client;
 use crate::error::Error;
-use crate::forks::{Family, ForksOf};
+use crate::forks::{EndOfFamily, Family, ForksOf};
 use crate::kinds::Kinds;
 use crate::options::Options;
 
@@ -101,6 +101,10 @@ pub struct Kinship<'a> {
 /// The error of the phase that failed.
 pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Result<Running, Error> {
     let mut started = Started::none();
+    if kinship.origin.is_none() {
+        // The first phase, so that its end is the last: requests below its address that are under way lead to forks.
+        started.push(EndOfFamily(kinship.family.clone()));
+    }
     match start_phases(&options.within_ranges(), kinds, kinship, &mut started).await {
         Ok((Served { api, certificates, address, testing, shutdown }, origin, began_at)) => {
             let store = origin.store.clone();
@@ -156,7 +160,6 @@ async fn start_phases(
     let readiness = Readiness::default();
     let settings = settings(options, &access, &volumes, preparation.features.clone(), origin.is_some());
     let metrics = Metrics::new(preparation.metrics.registry().clone());
-    let clock_of_start = preparation.clock.clone();
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
     let clock_file = match (&options.data_dir, &preparation.manual_clock) {
         (Some(directory), Some(_)) => Some(ClockFile::open(directory)?),
@@ -178,6 +181,7 @@ async fn start_phases(
         forks: ForksOf { family, origin: origin_of_forks.clone(), is_fork: origin.is_some() },
     };
     let served = serving::start(parts, started);
+    let starting = clock.activity().begin();
     let controllers = Controllers {
         client: client(&served.api.for_own(), CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
         clock,
@@ -193,7 +197,6 @@ async fn start_phases(
         origin: origin.map(|origin| (origin.cached.clone(), began_at.0)),
         is_selected,
     };
-    let starting = clock_of_start.activity().begin();
     controllers.start(started);
     let is_complete = async move {
         // If this takes too long, `/readyz` continues to report what is missing.
