@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use coracle::{ClockMode, ControlPlane};
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::json_client::JsonClient;
+use coracle_e2e::wait::DEADLINE;
 use coracle_e2e::{binary, cluster};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -343,7 +344,7 @@ async fn many_forks_work_at_once() -> Result<()> {
 
 #[tokio::test]
 async fn the_command_line_makes_forks() -> Result<()> {
-    let cluster = cluster().start().await?;
+    let cluster = cluster().flag("--max-forks", "2").start().await?;
     let run = async |arguments: &[&str]| -> Result<(bool, String)> {
         let mut command = tokio::process::Command::new(binary::coracle());
         command.args(arguments).arg("--kubeconfig").arg(cluster.kubeconfig());
@@ -368,6 +369,8 @@ async fn the_command_line_makes_forks() -> Result<()> {
     let lines: Vec<&str> = differing.lines().filter(|line| line.contains("of-the-fork")).collect();
     ensure!(lines == ["configmaps default/of-the-fork added"], "{differing}");
     ensure!(run(&["fork", "b"]).await?.0);
+    let (is_made, refused) = tokio::time::timeout(DEADLINE, run(&["fork", "c"])).await??;
+    ensure!(!is_made && refused.contains("there may be no more (--max-forks)"), "{refused}");
     let (_, differing) = run(&["diff", "a", "b"]).await?;
     ensure!(differing.contains("configmaps default/of-the-fork removed\n"), "{differing}");
     let (_, json) = run(&["diff", "a", "b", "-o", "json"]).await?;
@@ -377,6 +380,8 @@ async fn the_command_line_makes_forks() -> Result<()> {
             .is_some_and(|objects| !objects.is_empty())
     );
     ensure!(run(&["fork", "--delete", "b"]).await?.0);
+    // Its place is free at once.
+    ensure!(run(&["fork", "c"]).await?.0 && run(&["fork", "--delete", "c"]).await?.0);
     for (arguments, want) in [
         (&["diff", "a", "b"][..], "fork \"b\" not found"),
         (&["diff", "b", "a"], "fork \"b\" not found"),

@@ -20,6 +20,8 @@ pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Clie
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| plain(error, &name))?;
     config.read_timeout = Some(read_timeout);
+    // What a server refuses is said at once.
+    config.default_retry = false;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((Client::try_from(config).context(name)?, url))
 }

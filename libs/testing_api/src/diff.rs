@@ -15,6 +15,8 @@ use crate::read::{expired, invalid};
 const MOST_OBJECTS: usize = 1000;
 /// The most fields that are named of an object.
 const MOST_FIELDS: usize = 100;
+/// The bytes of objects that are compared field by field: an answer has not much more.
+const MOST_BYTES: usize = 16 << 20;
 /// The depth to which fields are compared one by one.
 const DEEPEST: usize = 32;
 /// Members of the metadata that follow from all others.
@@ -26,7 +28,7 @@ const LEFT_OUT: [&str; 2] = ["resourceVersion", "managedFields"];
 pub struct Diff {
     /// The objects that differ, by resource, namespace and name.
     pub objects: Vec<ObjectDiff>,
-    /// Whether there are more objects than [`objects`](Self::objects) has.
+    /// Whether there are more objects than [`objects`](Self::objects) has, or more fields of one.
     pub is_truncated: bool,
 }
 
@@ -117,6 +119,7 @@ pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revis
 
 fn compare(from: &Side, to: &Side) -> Diff {
     let mut diff = Diff::default();
+    let mut left = MOST_BYTES;
     let buckets: BTreeSet<&Arc<str>> = from.0.keys().chain(to.0.keys()).collect();
     for bucket in buckets {
         let objects = |side: &Side| -> BTreeMap<Arc<str>, Arc<Object<ObjectIndex>>> {
@@ -134,12 +137,18 @@ fn compare(from: &Side, to: &Side) -> Diff {
         }
         differing.extend(after.into_iter().map(|(name, new)| (name, (None, Some(new)))));
         for (name, (old, new)) in differing {
-            let Some(object) = object_diff(bucket, &name, old.as_deref(), new.as_deref()) else { continue };
-            if diff.objects.len() == MOST_OBJECTS {
+            let cost =
+                old.as_ref().zip(new.as_ref()).map_or(0, |(old, new)| old.bytes.len() + new.bytes.len());
+            let rest = left.checked_sub(cost).filter(|_| diff.objects.len() < MOST_OBJECTS);
+            let Some(rest) = rest else {
                 diff.is_truncated = true;
                 return diff;
+            };
+            left = rest;
+            if let Some(object) = object_diff(bucket, &name, old.as_deref(), new.as_deref()) {
+                diff.is_truncated |= object.fields.len() == MOST_FIELDS;
+                diff.objects.push(object);
             }
-            diff.objects.push(object);
         }
     }
     diff

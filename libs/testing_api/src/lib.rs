@@ -75,6 +75,8 @@ struct Inner {
     client_timers: Arc<clock::ClientTimers>,
     moves: clock::Moves,
     forks: OnceLock<Arc<dyn Forks>>,
+    /// One comparison at a time.
+    diff_turn: tokio::sync::Mutex<()>,
 }
 
 impl Testing {
@@ -90,8 +92,18 @@ impl Testing {
     ) -> Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
-        let forks = OnceLock::new();
-        Testing(Arc::new(Inner { clock, manual, store, traffic, turn, client_timers, moves, forks }))
+        let (forks, diff_turn) = (OnceLock::new(), tokio::sync::Mutex::default());
+        Testing(Arc::new(Inner {
+            clock,
+            manual,
+            store,
+            traffic,
+            turn,
+            client_timers,
+            moves,
+            forks,
+            diff_turn,
+        }))
     }
 
     /// The same, with forks.
@@ -192,7 +204,8 @@ impl Testing {
                 return Err(read::invalid("fork, from, to", detail));
             }
         };
-        // It looks at every object.
+        // It looks at every object: one at a time.
+        let _turn = self.0.diff_turn.lock().await;
         let compared = tokio::task::spawn_blocking(compare).await;
         compared.map_err(|error| Error::Internal(error.to_string()))?
     }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use coracle_testing_api::{Fork, ForkList, ForkRequest};
+use coracle_testing_api::{FORK_PATHS, Fork, ForkList, ForkRequest};
 use http::Uri;
 use kube::config::{Kubeconfig, NamedAuthInfo};
+use tokio::net::TcpStream;
 
 use super::Endpoints;
 use crate::background;
@@ -18,6 +19,9 @@ use crate::kubeconfig_client::read;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time in which a fork on this machine accepts a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Makes a fork, and prints the path of its kubeconfig.
 ///
@@ -29,7 +33,7 @@ pub async fn create(kubeconfig: Option<&Path>, request: &ForkRequest) -> Result<
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let fork: Fork = endpoints.post("forks", request).await?;
     let file = file_of(&endpoints.url, &fork.name)?;
-    let text = with_credentials(&fork, &endpoints.url, &read(kubeconfig)?)?;
+    let text = with_credentials(&fork, &server_of(&fork, &endpoints.url).await, &read(kubeconfig)?)?;
     let written = coracle_private_fs::create_directory(file.parent().unwrap_or(Path::new(".")))
         .and_then(|()| coracle_private_fs::replace(&file, text.as_bytes()));
     written.with_context(|| file.display().to_string())?;
@@ -79,8 +83,25 @@ fn file_of(server: &str, name: &str) -> Result<PathBuf> {
     Ok(background::base()?.join(".forks").join(server).join(format!("{name}.yaml")))
 }
 
+/// The URL at which a fork is reached from here. Whoever reaches the control plane by another address, such as a published port, reaches the
+/// fork below that.
+///
+/// - `parent`: the URL of the control plane or of a fork, by which the fork was asked for
+async fn server_of(fork: &Fork, parent: &str) -> String {
+    let authority = |url: &str| url.parse::<Uri>().ok()?.authority().cloned();
+    let (own, known) = (authority(&fork.server), authority(parent));
+    if let Some((own, known)) = own.zip(known)
+        && own.host() == known.host()
+        && let Ok(Ok(_)) = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(own.as_str())).await
+    {
+        return fork.server.clone();
+    }
+    let below = parent.split(FORK_PATHS).next().unwrap_or_default();
+    format!("{below}{}", fork.path)
+}
+
 /// The kubeconfig of a fork for the user of the current context of another one.
-fn with_credentials(fork: &Fork, parent: &str, caller: &Kubeconfig) -> Result<String> {
+fn with_credentials(fork: &Fork, server: &str, caller: &Kubeconfig) -> Result<String> {
     let mut kubeconfig = Kubeconfig::from_yaml(&fork.kubeconfig).context("the kubeconfig of the fork")?;
     let current = caller.current_context.as_deref().unwrap_or_default();
     let context = caller.contexts.iter().find(|context| context.name == current);
@@ -93,12 +114,8 @@ fn with_credentials(fork: &Fork, parent: &str, caller: &Kubeconfig) -> Result<St
     for context in kubeconfig.contexts.iter_mut().filter_map(|context| context.context.as_mut()) {
         context.user = Some(user.clone());
     }
-    // Whoever reaches the parent by another address, such as a published port, reaches the fork below that.
-    let host = |url: &str| url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
-    if host(parent) != host(&fork.server) {
-        for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
-            cluster.server = Some(format!("{parent}{}", fork.path));
-        }
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
+        cluster.server = Some(server.to_owned());
     }
     let document = serde_json::to_value(&kubeconfig).context("the kubeconfig of the fork")?;
     Ok(coracle_kubeconfig::text(&document))
@@ -147,15 +164,28 @@ mod tests {
         let caller = "apiVersion: v1\nkind: Config\ncurrent-context: mine\ncontexts:\n- name: mine\n  context: {cluster: c, user: me}\nusers:\n\
             - name: other\n  user: {token: secret}\n- name: me\n  user: {token: mine, client-key-data: a2V5}\n";
         let caller = Kubeconfig::from_yaml(caller).unwrap();
-        for (parent, server) in [
-            ("https://127.0.0.1:1", "https://127.0.0.1:2"),
+        let text = with_credentials(&fork(), "https://127.0.0.1:2", &caller).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        let server = kubeconfig.clusters[0].cluster.as_ref().unwrap().server.as_deref();
+        assert_eq!(server, Some("https://127.0.0.1:2"));
+        assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().user.as_deref(), Some("me"));
+        assert!(text.contains("mine") && text.contains("a2V5") && !text.contains("secret"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_fork_that_is_not_reached_is_below_the_parent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let reached = Fork { server: format!("https://127.0.0.1:{port}"), ..fork() };
+        assert_eq!(server_of(&reached, "https://127.0.0.1:1").await, reached.server);
+        // A published port of the same machine, another host, and a fork that is reached below another address.
+        for (parent, want) in [
+            ("https://127.0.0.1:6443", "https://127.0.0.1:6443/coracle/forks/a"),
             ("https://cluster:6443", "https://cluster:6443/coracle/forks/a"),
+            ("https://cluster:6443/coracle/forks/b", "https://cluster:6443/coracle/forks/a"),
         ] {
-            let text = with_credentials(&fork(), parent, &caller).unwrap();
-            let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
-            assert_eq!(kubeconfig.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some(server));
-            assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().user.as_deref(), Some("me"));
-            assert!(text.contains("mine") && text.contains("a2V5") && !text.contains("secret"), "{text}");
+            let fork = Fork { server: "https://127.0.0.1:1".to_owned(), ..fork() };
+            assert_eq!(server_of(&fork, parent).await, want);
         }
     }
 
