@@ -12,7 +12,8 @@ use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::{Cluster, cluster, workloads};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 const SETTLE: &str = "/coracle/v1alpha1/settle";
@@ -45,43 +46,109 @@ fn main() -> Result<()> {
     })
 }
 
-/// The objects of the template.
+/// The objects of the template, and its definitions.
 const OBJECTS: usize = 500;
+const DEFINITIONS: usize = 10;
 /// The forks that are made at once, and of those the ones that work.
 const FORKS: usize = 1000;
 const AT_WORK: usize = 100;
+/// The requests to the parent whose times are compared.
+const REQUESTS: usize = 1000;
 
 /// Measures forks of a template, in the process that makes them.
 async fn forks() -> Result<()> {
     let began = Instant::now();
     let template = ControlPlane::builder().ephemeral().start().await?;
     print("a control plane in a new process", began.elapsed());
-    let began = Instant::now();
-    let second = ControlPlane::builder().ephemeral().start().await?;
-    print("another one in the process", began.elapsed());
-    second.shutdown().await?;
-    let maps = Api::<ConfigMap>::default_namespaced(template.client());
-    for i in 0..OBJECTS {
-        let map = json!({"metadata": {"name": format!("map-{i}")}, "data": {"text": "x".repeat(500)}});
-        maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        let began = Instant::now();
+        let other = ControlPlane::builder().ephemeral().start().await?;
+        others.push(began.elapsed());
+        other.shutdown().await?;
     }
-    template.settle().await?;
+    summarize("another one in the process", others);
+    fill(&template).await?;
     let (mut made, mut answered, mut settled) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..50 {
         let began = Instant::now();
         let fork = template.fork().await?;
         made.push(began.elapsed());
-        Api::<ConfigMap>::default_namespaced(fork.client()).get("map-0").await?;
+        maps(&fork).get("map-0").await?;
         answered.push(began.elapsed());
-        let request = SettleRequest { quiet_for: Some("0s".to_owned()), ..SettleRequest::default() };
-        fork.settle_by(&request).await?;
+        fork.settle_by(&at_once()).await?;
         settled.push(began.elapsed());
         fork.shutdown().await?;
     }
     for (name, times) in [("made", made), ("its first answer", answered), ("settled", settled)] {
-        summarize(&format!("a fork of {OBJECTS} objects: {name}"), times);
+        summarize(&format!("a fork of {OBJECTS} objects, {DEFINITIONS} definitions: {name}"), times);
     }
-    let before = resident()?;
+    parent_at_work(&template).await?;
+    many(&template).await
+}
+
+async fn fill(template: &ControlPlane) -> Result<()> {
+    let definitions = Api::<CustomResourceDefinition>::all(template.client());
+    for i in 0..DEFINITIONS {
+        let plural = format!("kinds{i}");
+        let definition = json!({
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "scope": "Namespaced",
+                "names": {"plural": plural, "singular": format!("kind{i}"), "kind": format!("Kind{i}"), "listKind": format!("Kind{i}List")},
+                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}},
+                        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}});
+        definitions.create(&PostParams::default(), &serde_json::from_value(definition)?).await?;
+    }
+    let maps = maps(template);
+    for i in 0..OBJECTS {
+        let map = json!({"metadata": {"name": format!("map-{i}")}, "data": {"text": "x".repeat(500)}});
+        maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    }
+    template.settle().await?;
+    Ok(())
+}
+
+async fn make_and_end(template: &ControlPlane) -> Result<()> {
+    Ok(template.fork().await?.shutdown().await?)
+}
+
+/// Measures writes to a control plane, alone and while forks of it are made and ended, one after the other.
+async fn parent_at_work(template: &ControlPlane) -> Result<()> {
+    let maps = maps(template);
+    for name in ["a write to the parent", "a write to the parent while forks are made"] {
+        let forking = async {
+            loop {
+                if let Err(error) = make_and_end(template).await {
+                    return Err(error);
+                }
+            }
+        };
+        let writing = async {
+            let mut times = Vec::new();
+            for i in 0..REQUESTS {
+                let began = Instant::now();
+                let patch = Patch::Merge(json!({"data": {"text": i.to_string()}}));
+                maps.patch("map-0", &PatchParams::default(), &patch).await?;
+                times.push(began.elapsed());
+            }
+            anyhow::Ok(times)
+        };
+        let mut times = match name.ends_with("made") {
+            false => writing.await?,
+            true => tokio::select! { times = writing => times?, failed = forking => return failed },
+        };
+        times.sort_unstable();
+        print(&format!("{name}: the 99th percentile"), times[times.len() * 99 / 100]);
+        summarize(name, times);
+    }
+    Ok(())
+}
+
+/// Measures many forks at once: their memory, their work, and what is left when they have ended.
+async fn many(template: &ControlPlane) -> Result<()> {
+    let before = Held::now()?;
     let began = Instant::now();
     let mut forks = Vec::new();
     for _ in 0..FORKS {
@@ -92,8 +159,9 @@ async fn forks() -> Result<()> {
         fork.settle_by(&patient).await?;
     }
     print(&format!("{FORKS} forks, all settled"), began.elapsed());
-    let each = (resident()? - before) / FORKS;
-    println!("| memory of each | {} KB | |", each >> 10);
+    let meanwhile = Held::now()?;
+    println!("| memory of each | {} KB | |", meanwhile.bytes.saturating_sub(before.bytes) / FORKS >> 10);
+    println!("| threads for all of them | {} | |", meanwhile.threads.saturating_sub(before.threads));
     let began = Instant::now();
     let work = forks.iter().take(AT_WORK).map(async |fork| {
         let deployments = Api::<Deployment>::default_namespaced(fork.client());
@@ -104,14 +172,50 @@ async fn forks() -> Result<()> {
     });
     futures::future::try_join_all(work).await?;
     print(&format!("{AT_WORK} of them run a Deployment of 3 at once"), began.elapsed());
+    let began = Instant::now();
+    futures::future::try_join_all(forks.into_iter().map(ControlPlane::shutdown)).await?;
+    print("all of them end", began.elapsed());
+    let after = Held::now()?;
+    println!(
+        "| files open before, with the forks, and after | {}, {}, {} | |",
+        before.files, meanwhile.files, after.files
+    );
+    println!(
+        "| memory before, with the forks, and after | {}, {}, {} MB | |",
+        before.bytes >> 20,
+        meanwhile.bytes >> 20,
+        after.bytes >> 20
+    );
     Ok(())
 }
 
-/// The resident memory of this process in bytes.
-fn resident() -> Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<usize>()? << 10)
+fn maps(control_plane: &ControlPlane) -> Api<ConfigMap> {
+    Api::default_namespaced(control_plane.client())
+}
+
+fn at_once() -> SettleRequest {
+    SettleRequest { quiet_for: Some("0s".to_owned()), ..SettleRequest::default() }
+}
+
+/// What this process holds of the machine.
+struct Held {
+    /// The resident memory, in bytes.
+    bytes: usize,
+    threads: usize,
+    /// The files and sockets that are open.
+    files: usize,
+}
+
+impl Held {
+    fn now() -> Result<Held> {
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let field = |name: &str| -> Result<usize> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such field")?;
+            Ok(line.trim_start_matches(':').trim().trim_end_matches(" kB").parse()?)
+        };
+        let files = std::fs::read_dir("/proc/self/fd")?.count();
+        Ok(Held { bytes: field("VmRSS")? << 10, threads: field("Threads")?, files })
+    }
 }
 
 fn print(name: &str, time: Duration) {
