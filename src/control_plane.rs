@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Builder, ClockHandle, Error, KubeconfigError, Problems, ProblemsError, SettleRequest, Settled, StoreError,
+    Builder, ClockHandle, Error, ForkOptions, KubeconfigError, Problems, ProblemsError, SettleRequest,
+    Settled, StoreError,
 };
 
 /// A running control plane.
@@ -123,7 +124,20 @@ impl ControlPlane {
     /// # Errors
     /// It cannot be started, or there are as many forks as [`Builder::max_forks`] allows.
     pub async fn fork(&self) -> Result<ControlPlane, Error> {
-        Ok(ControlPlane(self.0.fork().await?))
+        self.fork_with(ForkOptions::default()).await
+    }
+
+    /// Makes a [`fork`](Self::fork) with options of its own, such as another clock, or the webhooks of its test.
+    ///
+    /// # Errors
+    /// As for [`fork`](Self::fork).
+    pub async fn fork_with(&self, options: ForkOptions) -> Result<ControlPlane, Error> {
+        Ok(ControlPlane(self.0.fork(options).await?))
+    }
+
+    /// The revision of its store that it began with, a `resourceVersion`: for a fork that of its parent.
+    pub fn began_at(&self) -> u64 {
+        self.0.began_at()
     }
 
     /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds: the facts to look

@@ -33,7 +33,7 @@ pub use coracle_builtin::forwarding::ForwardAddresses;
 pub use coracle_builtin::services::{ServiceUrl, ServiceUrlError};
 pub use coracle_clock::Work;
 pub use coracle_control_plane::{
-    Error, Etcd, Kinds, KubeconfigError, Name, Problems, ProblemsError, controllers, maintenance,
+    Error, Etcd, ForkOptions, Kinds, KubeconfigError, Name, Problems, ProblemsError, controllers, maintenance,
 };
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;

@@ -28,7 +28,7 @@ export interface ControlPlane {
    * one is seen in the other. It costs milliseconds. The caller stops it; it ends with the control plane that was started in any case. It
    * is rejected, with the message of the server, if there can be no fork.
    */
-  fork(): Promise<ControlPlane>;
+  fork(options?: ForkOptions): Promise<ControlPlane>;
   /**
    * Stops the control plane, within 10 seconds, with all its forks if it is none itself. A second call returns the same. It is rejected,
    * with the log, if the program fails.
@@ -48,6 +48,13 @@ export interface Clock {
   set(to: Date | string): Promise<Date>;
   /** Lets the clock run by itself, from its time on. */
   resume(): Promise<Date>;
+}
+
+export interface ForkOptions {
+  /** The clock of the fork, if it is another one than that of the control plane. */
+  clock?: 'real' | 'manual';
+  /** The URLs of servers of the test, by NAMESPACE/NAME, that webhooks call in the fork instead of these Services. */
+  webhookServiceURLs?: Readonly<Record<string, string>>;
 }
 
 export interface StartOptions {
@@ -78,12 +85,12 @@ export function startFor(test: TestContext, options?: StartOptions): Promise<Con
 /** A control plane that was set up once in this process, for tests that each fork it. */
 export interface Template {
   /** Makes a fork, as {@link ControlPlane.fork} does. */
-  fork(): Promise<ControlPlane>;
+  fork(options?: ForkOptions): Promise<ControlPlane>;
   /**
    * Makes a fork for one test of `node:test`, and stops it after the test. If the test has failed, its problems are diagnostics of the
    * test.
    */
-  forkFor(test: TestContext): Promise<ControlPlane>;
+  forkFor(test: TestContext, options?: ForkOptions): Promise<ControlPlane>;
 }
 
 /**

@@ -63,8 +63,9 @@ class ControlPlane {
     return stdout;
   }
 
-  async fork() {
-    const { name, server } = JSON.parse(await call(this.kubeconfig, 'POST', FORKS, '{}'));
+  async fork({ clock, webhookServiceURLs } = {}) {
+    const request = JSON.stringify({ clock, webhookServiceURLs });
+    const { name, server } = JSON.parse(await call(this.kubeconfig, 'POST', FORKS, request));
     // The credentials and the authority are those of this control plane.
     const kubeconfig = this.kubeconfig.replace(SERVER, (_, before) => before + server);
     const fork = new Fork(this.root, name, kubeconfig);
@@ -247,11 +248,11 @@ async function newTemplate(name, setUp, flags) {
     const message = `the set-up of the template ${JSON.stringify(name)} failed: ${error?.message ?? error}${found}`;
     throw new Error(message, { cause: error });
   }
-  const fork = () => controlPlane.fork();
+  const fork = (options) => controlPlane.fork(options);
   return {
     fork,
-    async forkFor(test) {
-      const forked = await fork();
+    async forkFor(test, options) {
+      const forked = await fork(options);
       test.after(() => stopAfter(test, forked));
       return forked;
     },

@@ -1,7 +1,7 @@
 //! Settle and the clock: how long they take where little happens. Forks: how long they take, and how much memory.
 //!
 //! ```text
-//! cargo bench -p coracle-e2e --bench testing
+//! cargo bench -p coracle-e2e --bench testing [-- forks]
 //! ```
 
 use std::time::{Duration, Instant};
@@ -23,6 +23,9 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     println!("| | median | longest |\n| --- | ---: | ---: |");
     runtime.block_on(async {
+        if std::env::args().any(|argument| argument == "forks") {
+            return forks().await;
+        }
         let cluster = cluster().start().await?;
         let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
         client.call("POST", SETTLE, Some(json!({}))).await?;

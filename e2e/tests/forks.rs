@@ -37,7 +37,7 @@ async fn template() -> Result<ControlPlane> {
     Ok(control_plane)
 }
 
-/// The objects, by their paths, with their versions, but for the one that names the authority of a fork.
+/// The objects, by their paths, with their versions, but for those that name the authority and the port of a fork.
 async fn versions(control_plane: &ControlPlane) -> Result<Vec<String>> {
     let client = control_plane.client();
     let mut versions = Vec::new();
@@ -56,7 +56,8 @@ async fn versions(control_plane: &ControlPlane) -> Result<Vec<String>> {
         let list: Value = client.request(hyper::Request::get(path).body(Vec::new())?).await?;
         for item in list["items"].as_array().context("items")? {
             let meta = &item["metadata"];
-            if meta["name"] == "extension-apiserver-authentication" {
+            let names_the_server = ["extension-apiserver-authentication", "kubernetes"];
+            if names_the_server.iter().any(|name| meta["name"] == *name) {
                 continue;
             }
             versions.push(format!(

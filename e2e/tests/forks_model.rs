@@ -70,7 +70,7 @@ impl Member {
     }
 
     async fn new(name: String, control_plane: ControlPlane, model: Model) -> Result<Member> {
-        let began = match control_plane.forked_at() {
+        let began = match control_plane.began_at() {
             // A watch from 0 would begin with all objects.
             0 => revision_of_list(&control_plane).await?,
             revision => revision,
@@ -245,7 +245,7 @@ async fn run(mut rng: Rng, over: Instant) -> Result<()> {
             member.follow(made).await.with_context(|| format!("step {step}, {}", member.name))?;
         }
         for (place, fork) in forks.into_iter().flatten() {
-            let model = members[place].model.up_to(fork.forked_at());
+            let model = members[place].model.up_to(fork.began_at());
             let name = format!("{}.{step}", members[place].name);
             members.push(Member::new(name, fork, model).await?);
         }

@@ -48,7 +48,40 @@ pub struct ClientManager {
     resolver: Option<Box<dyn ServiceResolver>>,
     /// The certificate that the front proxy presents to aggregated API servers.
     front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    moved: Moved,
     clients: Mutex<HashMap<ClientKey, HttpClient>>,
+}
+
+/// The server that these are clients of.
+pub struct OwnServer {
+    /// The address of its listener.
+    pub address: SocketAddr,
+    /// The authority of its certificate, in PEM.
+    pub ca_pem: Arc<str>,
+}
+
+/// The servers whose objects ours goes on with. Their objects name them where they mean the server that has the objects.
+#[derive(Default)]
+struct Moved {
+    from: Vec<SocketAddr>,
+    to: Option<OwnServer>,
+}
+
+impl Moved {
+    /// Our own server, if a URL without a service names one of the others.
+    fn to(&self, target: &Target) -> Option<&OwnServer> {
+        let is_of_this_machine = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+        let names = |server: &SocketAddr| {
+            server.port() == target.port
+                && match target.host.parse::<IpAddr>() {
+                    Ok(host) => {
+                        host == server.ip() || (is_of_this_machine(host) && is_of_this_machine(server.ip()))
+                    }
+                    Err(_) => target.host == "localhost",
+                }
+        };
+        self.to.as_ref().filter(|_| self.from.iter().any(names))
+    }
 }
 
 /// What makes clients different.
@@ -91,6 +124,13 @@ impl ClientManager {
         self
     }
 
+    /// With the addresses of the servers whose objects ours goes on with: a URL of a webhook that names one of them leads to ours.
+    #[must_use]
+    pub fn with_moved(mut self, from: Vec<SocketAddr>, to: OwnServer) -> ClientManager {
+        self.moved = Moved { from, to: Some(to) };
+        self
+    }
+
     /// Posts a document and returns the body of a successful response.
     ///
     /// # Errors
@@ -130,19 +170,22 @@ impl ClientManager {
         target: &Target,
         cluster: &dyn Cluster,
     ) -> Result<Result<HttpClient, TransportError>, ConfigError> {
-        let destination = match &config.service {
-            Some(service) => match self.resolve(service, cluster) {
-                Ok(destination) => destination,
-                Err(error) => return Ok(Err(error)),
-            },
-            None => match self.check_target(target, cluster) {
-                Ok(()) => {
-                    Destination { addresses: Vec::new(), fallback: Some((target.host.clone(), target.port)) }
-                }
-                Err(error) => return Ok(Err(error)),
-            },
+        let mut tls = config.tls.clone();
+        let destination = match (&config.service, self.moved.to(target)) {
+            (Some(service), _) => self.resolve(service, cluster),
+            (None, Some(own)) => {
+                tls = tls.trusting(&own.ca_pem);
+                Ok(Destination { addresses: vec![own.address], fallback: None })
+            }
+            (None, None) => self.check_target(target, cluster).map(|()| Destination {
+                addresses: Vec::new(),
+                fallback: Some((target.host.clone(), target.port)),
+            }),
         };
-        let key = ClientKey { destination, host: target.host.clone(), tls: Some(config.tls.clone()) };
+        let key = match destination {
+            Ok(destination) => ClientKey { destination, host: target.host.clone(), tls: Some(tls) },
+            Err(error) => return Ok(Err(error)),
+        };
         Ok(Ok(self.client_of(key)?))
     }
 

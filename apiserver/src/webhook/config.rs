@@ -45,6 +45,14 @@ pub struct TlsConfig {
     pub as_front_proxy: bool,
 }
 
+impl TlsConfig {
+    /// With another authority, if those of `caBundle` are trusted.
+    pub(super) fn trusting(mut self, ca_pem: &str) -> TlsConfig {
+        self.ca_bundle = self.ca_bundle.map(|bundle| [&*bundle, b"\n", ca_pem.as_bytes()].concat().into());
+        self
+    }
+}
+
 /// Where a request goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {

@@ -26,7 +26,7 @@ mod resolver;
 mod verify;
 
 pub(crate) use client::client_error;
-pub use client::{ClientManager, HttpClient, Post};
+pub use client::{ClientManager, HttpClient, OwnServer, Post};
 pub(crate) use config::ca_bundle;
 pub use config::{ClientConfig, ServiceReference, TlsConfig, host_and_port, port_or};
 pub(crate) use dial::keep_alive;

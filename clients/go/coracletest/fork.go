@@ -26,12 +26,35 @@ const (
 	maxAnswer = 1 << 20
 )
 
+// A ForkOption makes a fork differ from the control plane that it begins with.
+type ForkOption func(*forkRequest)
+
+type forkRequest struct {
+	Clock              string            `json:"clock,omitempty"`
+	WebhookServiceURLs map[string]string `json:"webhookServiceURLs,omitempty"`
+}
+
+// WithManualClock gives a fork a clock that stands still until it is moved on. It begins at the time of the control plane.
+func WithManualClock() ForkOption {
+	return func(request *forkRequest) { request.Clock = "manual" }
+}
+
+// WithServiceURL has the webhooks that name a Service call a server of the test, such as https://127.0.0.1:9443, in one fork alone.
+func WithServiceURL(namespace, name, url string) ForkOption {
+	return func(request *forkRequest) {
+		if request.WebhookServiceURLs == nil {
+			request.WebhookServiceURLs = map[string]string{}
+		}
+		request.WebhookServiceURLs[namespace+"/"+name] = url
+	}
+}
+
 // Fork makes a control plane for a test that begins with the objects, the history and the time of this one, and goes its own way: what
 // happens in one is never seen in the other. It costs milliseconds, so that each test, and each parallel one, can have its own. It ends with
 // the test.
-func (c *ControlPlane) Fork(t testing.TB) *ControlPlane {
+func (c *ControlPlane) Fork(t testing.TB, options ...ForkOption) *ControlPlane {
 	t.Helper()
-	fork, err := c.NewFork(t.TempDir())
+	fork, err := c.NewFork(t.TempDir(), options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +69,16 @@ func (c *ControlPlane) Fork(t testing.TB) *ControlPlane {
 
 // NewFork makes a fork that is shared by several tests. Its kubeconfig is written into the directory. Stop ends it; it goes on if this
 // control plane stops only as a fork of another one.
-func (c *ControlPlane) NewFork(directory string) (*ControlPlane, error) {
-	body, err := c.call(http.MethodPost, forksPath, []byte("{}"))
+func (c *ControlPlane) NewFork(directory string, options ...ForkOption) (*ControlPlane, error) {
+	var request forkRequest
+	for _, option := range options {
+		option(&request)
+	}
+	document, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.call(http.MethodPost, forksPath, document)
 	if err != nil {
 		return nil, err
 	}
@@ -155,9 +186,9 @@ type Base struct {
 }
 
 // Fork makes a control plane for a test that begins with what was set up; see ControlPlane.Fork.
-func (b *Base) Fork(t testing.TB) *ControlPlane {
+func (b *Base) Fork(t testing.TB, options ...ForkOption) *ControlPlane {
 	t.Helper()
-	return b.controlPlane.Fork(t)
+	return b.controlPlane.Fork(t, options...)
 }
 
 type template struct {

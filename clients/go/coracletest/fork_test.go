@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 const configMaps = "/api/v1/namespaces/default/configmaps"
@@ -85,6 +86,22 @@ func TestAForkOfAForkGoesOn(t *testing.T) {
 	}
 	if !hasConfigMap(second, "a") || hasConfigMap(parent, "a") {
 		t.Error("the second fork begins with the first one")
+	}
+}
+
+func TestAForkHasOptionsOfItsOwn(t *testing.T) {
+	parent := Start(t, "--nodes=0")
+	fork := parent.Fork(t, WithManualClock(), WithServiceURL("default", "hook", "https://127.0.0.1:9443"))
+	began, err := fork.Clock().Now()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := fork.Clock().Advance(time.Hour); err != nil || moved.Sub(began) != time.Hour {
+		t.Errorf("%v after %v: %v", moved, began, err)
+	}
+	_, err = parent.NewFork(t.TempDir(), WithServiceURL("default", "hook", "127.0.0.1:9443"))
+	if err == nil || !strings.Contains(err.Error(), "webhookServiceURLs") {
+		t.Errorf("no URL with https: %v", err)
 	}
 }
 

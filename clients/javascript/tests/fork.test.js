@@ -74,6 +74,15 @@ test('a fork has a clock of its own', async (t) => {
   assert.deepEqual(await parent.clock.now(), began);
 });
 
+test('a fork has options of its own', async (t) => {
+  const parent = await startFor(t, { flags: ['--nodes=0'] });
+  const webhookServiceURLs = { 'default/hook': 'https://127.0.0.1:9443' };
+  const fork = await parent.fork({ clock: 'manual', webhookServiceURLs });
+  const began = await fork.clock.now();
+  assert.equal((await fork.clock.advance('1h')) - began, 3600 * 1000);
+  await assert.rejects(parent.fork({ webhookServiceURLs: { hook: 'https://127.0.0.1:9443' } }), /webhookServiceURLs/);
+});
+
 test('a fork that is refused, or has ended, has the error of the server', async (t) => {
   const none = await startFor(t, { flags: ['--nodes=0', '--max-forks=0'] });
   await assert.rejects(none.fork(), /^Error: coracle: POST \/coracle\/v1alpha1\/forks: 429 .*: there are 0 forks.*--max-forks/);

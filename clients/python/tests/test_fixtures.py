@@ -201,6 +201,17 @@ def test_a_fork_has_a_clock_of_its_own():
             assert control_plane.clock.now() == began
 
 
+def test_a_fork_has_options_of_its_own():
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        urls = {"default/hook": "https://127.0.0.1:9443"}
+        with control_plane.fork(clock="manual", webhook_service_urls=urls) as fork:
+            began = fork.clock.now()
+            assert fork.clock.advance("1h") - began == timedelta(hours=1)
+        with pytest.raises(pytest_coracle.ForkError, match="webhookServiceURLs"):
+            with control_plane.fork(webhook_service_urls={"hook": "https://127.0.0.1:9443"}):
+                pass
+
+
 def test_a_fork_ends_if_its_block_fails():
     with pytest_coracle.start("--nodes=0") as control_plane:
         with pytest.raises(ZeroDivisionError):

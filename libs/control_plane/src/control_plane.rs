@@ -11,7 +11,7 @@ use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_kubeconfig::{Access, Name};
 use coracle_storage::{Store, StoreError};
-use coracle_testing_api::{ClockMode, Testing};
+use coracle_testing_api::Testing;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ use crate::data_dir::temporary_directory;
 use crate::error::Error;
 use crate::forks::{Family, Place, context};
 use crate::kinds::Kinds;
-use crate::options::{self, Options};
+use crate::options::{self, ForkOptions, Options};
 use crate::start::{Kinship, Origin, Running, start};
 
 pub use coracle_kubeconfig::Error as KubeconfigError;
@@ -65,25 +65,26 @@ impl ControlPlane {
     ///
     /// # Errors
     /// See [`Error`]; [`Error::Forks`] beyond [`Options::max_forks`].
-    pub fn fork(&self) -> impl Future<Output = Result<ControlPlane, Error>> + Send + '_ {
-        ControlPlane::fork_of(&self.running.origin, &self.family, None, None)
+    pub fn fork(
+        &self,
+        options: ForkOptions,
+    ) -> impl Future<Output = Result<ControlPlane, Error>> + Send + '_ {
+        ControlPlane::fork_of(&self.running.origin, &self.family, None, options)
     }
 
     /// Makes a fork.
     ///
     /// - `fork`: the name; None for one that no client finds by its name
-    /// - `clock`: the mode of its clock; None for that of the origin
     pub(crate) fn fork_of<'a>(
         origin: &'a Origin,
         family: &'a Arc<Family>,
         fork: Option<&'a str>,
-        clock: Option<ClockMode>,
+        fork_options: ForkOptions,
     ) -> BoxFuture<'a, Result<ControlPlane, Error>> {
         Box::pin(async move {
             let place = family.place()?;
-            let options = origin.options.of_fork(origin.address.ip());
+            let options = origin.options.of_fork(origin.address.ip(), fork_options);
             let name = fork.map_or_else(|| options.name.clone(), |fork| context(&options.name, fork));
-            let options = Options { clock: clock.unwrap_or(options.clock), ..options };
             let kinship =
                 Kinship { family: family.clone(), origin: Some(origin), name: fork.unwrap_or_default() };
             let running = start(options, origin.kinds, kinship).await?;
@@ -92,8 +93,8 @@ impl ControlPlane {
         })
     }
 
-    /// The revision of the store that it began with: for a fork that of its origin.
-    pub fn forked_at(&self) -> u64 {
+    /// The revision of the store that it began with: for a fork that of its parent.
+    pub fn began_at(&self) -> u64 {
         self.running.began_at.0
     }
 

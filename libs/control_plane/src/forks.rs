@@ -9,6 +9,7 @@ use std::sync::Arc;
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::FindBelow;
+use coracle_builtin::services::ServiceUrlError;
 use coracle_kubeconfig::Name;
 use coracle_storage::{Store, StoreError};
 use coracle_testing_api::{FORK_PATHS, Fork, ForkRequest, Forks};
@@ -18,7 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::control_plane::ControlPlane;
 use crate::error;
+use crate::options::ForkOptions;
 use crate::start::{Origin, Phase};
+
+/// The most Services of a fork that a client gives a URL.
+const MOST_URLS: usize = 1000;
 
 /// The characters of a name that is made up.
 const MADE_UP: usize = 5;
@@ -185,9 +190,9 @@ impl ForksOf {
         false
     }
 
-    async fn start(&self, reserved: Reserved, request: ForkRequest) -> Result<Fork> {
+    async fn start(&self, reserved: Reserved, options: ForkOptions) -> Result<Fork> {
         let name = reserved.name.clone();
-        let started = ControlPlane::fork_of(&self.origin, &self.family, Some(&name), request.clock).await;
+        let started = ControlPlane::fork_of(&self.origin, &self.family, Some(&name), options).await;
         let control_plane = started.map_err(|error| match error {
             error::Error::Forks(_) => Error::plain(429, "TooManyRequests", error.to_string()),
             error => Error::Internal(error.to_string()),
@@ -197,7 +202,7 @@ impl ForksOf {
             parent: self.origin.fork.clone(),
             server: control_plane.url(),
             kubeconfig: control_plane.kubeconfig_of_server(),
-            resource_version: control_plane.forked_at().to_string(),
+            resource_version: control_plane.began_at().to_string(),
             name,
         };
         match reserved.fill(Member { fork: fork.clone(), control_plane }) {
@@ -214,8 +219,9 @@ impl ForksOf {
 impl Forks for ForksOf {
     fn create(&self, request: ForkRequest) -> BoxFuture<'_, Result<Fork>> {
         Box::pin(async move {
+            let options = options(&request)?;
             let reserved = self.reserve(request.checked_name()?)?;
-            self.start(reserved, request).await
+            self.start(reserved, options).await
         })
     }
 
@@ -252,6 +258,22 @@ impl Forks for ForksOf {
             Ok(())
         })
     }
+}
+
+/// The options that a client asks for.
+///
+/// # Errors
+/// 422 for what is no NAMESPACE/NAME or no URL with `https`, and for too many.
+fn options(request: &ForkRequest) -> Result<ForkOptions> {
+    let invalid = |detail: String| Error::plain(422, "Invalid", format!("webhookServiceURLs: {detail}"));
+    if request.webhook_service_urls.len() > MOST_URLS {
+        return Err(invalid(format!("there are more than {MOST_URLS}")));
+    }
+    let parse = |(service, url): (&String, &String)| {
+        format!("{service}={url}").parse().map_err(|error: ServiceUrlError| invalid(error.to_string()))
+    };
+    let webhook_service_urls = request.webhook_service_urls.iter().map(parse).collect::<Result<_>>()?;
+    Ok(ForkOptions { clock: request.clock, webhook_service_urls })
 }
 
 fn ended() -> Error {

@@ -24,4 +24,4 @@ pub use coracle_testing_api::Testing;
 pub use data_dir::background;
 pub use error::Error;
 pub use kinds::Kinds;
-pub use options::{Etcd, Options, ServiceAccountIssuer, range};
+pub use options::{Etcd, ForkOptions, Options, ServiceAccountIssuer, range};

@@ -1,5 +1,7 @@
 //! Forks: control planes that begin with the state of another one. Whoever runs control planes makes them ([`Forks`]).
 
+use std::collections::BTreeMap;
+
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_storage::Store;
@@ -46,6 +48,10 @@ pub struct ForkRequest {
     /// The mode of its clock; None for that of the control plane. A manual one begins at the time of the control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockMode>,
+    /// The URLs of Services, by NAMESPACE/NAME, that stand for those of webhooks in the fork: where the test has its own.
+    /// Others are those of the control plane.
+    #[serde(rename = "webhookServiceURLs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub webhook_service_urls: BTreeMap<String, String>,
 }
 
 impl ForkRequest {
@@ -119,7 +125,7 @@ mod tests {
             ("a/b", false),
             ("é", false),
         ] {
-            let request = ForkRequest { name: Some(name.to_owned()), clock: None };
+            let request = ForkRequest { name: Some(name.to_owned()), ..ForkRequest::default() };
             assert_eq!(request.checked_name().is_ok(), want, "{name:?}");
         }
         assert_eq!(ForkRequest::default().checked_name().ok(), Some(None));

@@ -4,8 +4,10 @@
 mod advertisement;
 mod authentication;
 mod bootstrap;
+mod service;
 mod strategy;
 
 pub use advertisement::Advertisement;
 pub use authentication::publish_authentication;
 pub use bootstrap::bootstrap;
+pub use service::move_service;

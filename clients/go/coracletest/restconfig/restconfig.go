@@ -43,9 +43,9 @@ func Template(t testing.TB, name string, setUp func(t testing.TB, config *rest.C
 }
 
 // Fork makes a control plane for a test that begins with what was set up, and returns the configuration of its administrator.
-func (b *Base) Fork(t testing.TB) *rest.Config {
+func (b *Base) Fork(t testing.TB, options ...coracletest.ForkOption) *rest.Config {
 	t.Helper()
-	config, err := Of(b.base.Fork(t))
+	config, err := Of(b.base.Fork(t, options...))
 	if err != nil {
 		t.Fatal(err)
 	}

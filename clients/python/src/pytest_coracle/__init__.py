@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import IO
@@ -86,13 +86,19 @@ class ControlPlane:
     _process: ControlPlane | None = field(default=None, repr=False)
 
     @contextlib.contextmanager
-    def fork(self) -> Iterator[ControlPlane]:
+    def fork(
+        self, *, clock: str | None = None, webhook_service_urls: Mapping[str, str] | None = None
+    ) -> Iterator[ControlPlane]:
         """Makes a control plane that begins with the objects, the history and the time of this one, and goes its own way.
 
         Nothing that happens in one is seen in the other. It costs milliseconds, and ends with the block.
+
+        ``clock`` is ``real`` or ``manual``, if it is another one than that of this control plane. ``webhook_service_urls`` are the URLs
+        of servers of the test, by NAMESPACE/NAME, that webhooks call in the fork instead of these Services.
         """
         process = self._process or self
-        answer = _call(self.kubeconfig, "POST", _FORKS, "{}")
+        request = {"clock": clock, "webhookServiceURLs": dict(webhook_service_urls or {})}
+        answer = _call(self.kubeconfig, "POST", _FORKS, json.dumps(request))
         try:
             # The directory ends with the process, even if the tests are killed.
             with _temporary_file(os.path.dirname(process.kubeconfig)) as file:

@@ -1,6 +1,7 @@
 //! The flags of the commands that use the endpoints for tests.
 
 use clap::{Args, Subcommand};
+use coracle_builtin::services::ServiceUrl;
 use coracle_control_plane::range;
 use coracle_testing_api::{ClockMode, ClockRequest, ForkRequest, SettleRequest};
 
@@ -35,6 +36,9 @@ pub struct ForkFlags {
     /// The clock of the fork, `real` or `manual` [default: as of the control plane].
     #[arg(long, value_name = "MODE", conflicts_with = "delete", value_parser = clock_mode)]
     clock: Option<ClockMode>,
+    /// The URL of a server that webhooks call in the fork instead of a Service; can be repeated.
+    #[arg(long, value_name = "NAMESPACE/NAME=URL", conflicts_with = "delete")]
+    webhook_service_url: Vec<ServiceUrl>,
     /// Ends a fork instead; its own forks go on.
     #[arg(long, value_name = "NAME")]
     pub delete: Option<String>,
@@ -69,8 +73,13 @@ fn clock_mode(text: &str) -> Result<ClockMode, &'static str> {
 }
 
 impl From<ForkFlags> for ForkRequest {
-    fn from(ForkFlags { name, clock, .. }: ForkFlags) -> ForkRequest {
-        ForkRequest { name, clock }
+    fn from(ForkFlags { name, clock, webhook_service_url, .. }: ForkFlags) -> ForkRequest {
+        let by_service = |url: ServiceUrl| (format!("{}/{}", url.namespace, url.name), url.url);
+        ForkRequest {
+            name,
+            clock,
+            webhook_service_urls: webhook_service_url.into_iter().map(by_service).collect(),
+        }
     }
 }
 

@@ -251,8 +251,11 @@ impl AdmissionFlags {
 impl Options {
     /// The options of a fork of a control plane with these: it is in memory, on any free port of an address, and takes its keys, its
     /// authorities, its tokens and its time from the control plane.
-    pub(crate) fn of_fork(&self, address: IpAddr) -> Options {
+    pub(crate) fn of_fork(&self, address: IpAddr, fork: ForkOptions) -> Options {
         let issuers = self.service_accounts.issuers.clone();
+        // Of two URLs for one Service the last one counts.
+        let webhook_service_urls =
+            self.webhook_service_urls.iter().cloned().chain(fork.webhook_service_urls).collect();
         Options {
             data_dir: None,
             etcd: None,
@@ -263,6 +266,8 @@ impl Options {
             serving_files: None,
             service_accounts: ServiceAccountIssuer { issuers, ..ServiceAccountIssuer::default() },
             audit: AuditOptions::default(),
+            clock: fork.clock.unwrap_or(self.clock),
+            webhook_service_urls,
             ..self.clone()
         }
     }
@@ -276,6 +281,15 @@ impl Options {
         }
         self
     }
+}
+
+/// The options of a fork that are not those of the control plane that it begins with.
+#[derive(Clone, Debug, Default)]
+pub struct ForkOptions {
+    /// The mode of the clock; None for that of the control plane. A manual one begins at the time of the control plane.
+    pub clock: Option<ClockMode>,
+    /// The URLs of Services that stand for those of webhooks in the fork, beside [`Options::webhook_service_urls`].
+    pub webhook_service_urls: Vec<ServiceUrl>,
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
 use coracle_apiserver::access::tls::Tls;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::registry::ObjectIndex;
-use coracle_apiserver::webhook::ClientManager;
+use coracle_apiserver::webhook::{ClientManager, OwnServer};
 use coracle_builtin::forwarding::ForwardAccess;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
@@ -39,6 +39,8 @@ pub struct Access {
     pub clients: Arc<ClientManager>,
     /// The addresses that ports of simulated pods may lead to.
     pub forward_access: Arc<ForwardAccess>,
+    /// The addresses of what this server is a fork of.
+    pub ancestors: Vec<SocketAddr>,
     /// The ports that those of simulated pods may not lead to, in forks.
     pub refused_ports: Vec<u16>,
 }
@@ -90,6 +92,12 @@ impl Access {
         );
         let clients =
             ClientManager::new(services).with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
+        let mut ancestors = Vec::new();
+        if let Some(origin) = origin {
+            ancestors.extend(origin.ancestors.iter().chain([&origin.address]));
+        }
+        let own = OwnServer { address: listener, ca_pem: certificates.ca_pem().into() };
+        let clients = clients.with_moved(ancestors.clone(), own);
         Ok(Access {
             certificates,
             tls,
@@ -100,6 +108,7 @@ impl Access {
             front_proxy_ca: front_proxy.ca_pem,
             clients: Arc::new(clients),
             forward_access,
+            ancestors,
             refused_ports,
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! | file | phase | what ends it |
 //! | --- | --- | --- |
+//! | `beginning.rs` | the next two, in the order of a first start or of a fork | |
 //! | `preparation.rs` | configuration files, the audit log, the port | dropping it |
 //! | `storage.rs` | the store | it is closed |
 //! | `access.rs` | keys and certificates | nothing of it runs |
@@ -15,6 +16,7 @@
 
 mod access;
 mod background;
+mod beginning;
 mod clock_file;
 mod controllers;
 mod health;
@@ -33,7 +35,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
@@ -53,7 +54,7 @@ use phase::Started;
 pub use origin::Origin;
 pub use phase::Phase;
 
-use preparation::Preparation;
+use beginning::Beginning;
 use serving::{Parts, Served};
 use settings::settings;
 
@@ -124,12 +125,10 @@ async fn start_phases(
     Kinship { family, origin, name }: Kinship<'_>,
     started: &mut Started,
 ) -> Result<(Served, Arc<Origin>, Revision), Error> {
-    let mut preparation = Preparation::new(options, origin).await?;
-    let resources = match origin {
-        None => SharedResourceTable::new((kinds.built_in)()),
-        Some(origin) => origin.resources.fork(),
+    let Beginning { mut preparation, resources, store } = match origin {
+        None => Beginning::new(options, kinds, started).await?,
+        Some(origin) => Beginning::with(origin, options, started).await?,
     };
-    let store = storage::open(options, resources.clone(), origin, started).await?;
     let began_at = store.revision();
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
@@ -147,11 +146,13 @@ async fn start_phases(
         clock: preparation.clock.clone(),
         cached: CachedObjects::default(),
         address: listener,
+        ancestors: access.ancestors.clone(),
         refused_ports: access.refused_ports.clone(),
     });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
-    if origin.is_none() {
-        registry::bootstrap(&registry, options, &preparation).await?;
+    match origin {
+        None => registry::bootstrap(&registry, options, &preparation).await?,
+        Some(_) => registry::move_to(&registry, listener.port()).await?,
     }
     registry::publish_authorities(&registry, &access).await?;
     let advertisement = registry::advertise(&registry, options, &preparation).await?;

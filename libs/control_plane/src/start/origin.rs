@@ -31,6 +31,8 @@ pub struct Origin {
     /// The caches of its controllers.
     pub cached: CachedObjects,
     pub address: SocketAddr,
+    /// The addresses of what it is a fork of, and of what that is one of.
+    pub ancestors: Vec<SocketAddr>,
     /// The ports that simulated pods may not lead to: its own, and those of its etcd and of what it is a fork of.
     pub refused_ports: Vec<u16>,
 }

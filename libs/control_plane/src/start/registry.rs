@@ -75,6 +75,14 @@ pub async fn bootstrap(
         .map_err(|e| Error::Bootstrap(e.to_string()))
 }
 
+/// Has the objects about the server of the origin lead to that of a fork.
+///
+/// # Errors
+/// The store rejects them.
+pub async fn move_to(registry: &Registry, port: u16) -> Result<(), Error> {
+    start::move_service(registry, port).await.map_err(|e| Error::Bootstrap(e.to_string()))
+}
+
 /// Stores the authorities by which clients are authenticated, where aggregated API servers look for them.
 ///
 /// # Errors

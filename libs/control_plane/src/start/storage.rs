@@ -32,23 +32,32 @@ impl Phase for OpenStore {
     }
 }
 
-/// Opens the store, after preparing the data directory, or forks that of the origin.
+/// Opens the store, after preparing the data directory.
 ///
 /// # Errors
 /// The directory or the log cannot be used.
 pub async fn open(
     options: &Options,
     resources: Arc<SharedResourceTable>,
-    origin: Option<&Origin>,
     started: &mut Started,
 ) -> Result<Store<ObjectIndex>, Error> {
-    let store = match origin {
-        None => open_log(options, resources).await?,
-        Some(origin) => {
-            let options = coracle_storage::Options { limits: limits(options), ..Default::default() };
-            fork_store(&origin.store, resources, &options)?
-        }
-    };
+    let store = open_log(options, resources).await?;
+    started.push(OpenStore(store.clone()));
+    Ok(store)
+}
+
+/// Forks the store of an origin.
+///
+/// # Errors
+/// That store is closed.
+pub fn fork(
+    origin: &Origin,
+    options: &Options,
+    resources: Arc<SharedResourceTable>,
+    started: &mut Started,
+) -> Result<Store<ObjectIndex>, Error> {
+    let options = coracle_storage::Options { limits: limits(options), ..Default::default() };
+    let store = fork_store(&origin.store, resources, &options)?;
     started.push(OpenStore(store.clone()));
     Ok(store)
 }

@@ -1,0 +1,47 @@
+//! The beginning of a start: what is there before anything is written.
+
+use std::sync::Arc;
+
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_storage::Store;
+
+use super::origin::Origin;
+use super::phase::Started;
+use super::preparation::Preparation;
+use super::storage;
+use crate::error::Error;
+use crate::kinds::Kinds;
+use crate::options::Options;
+
+/// The parts that a control plane begins with.
+pub struct Beginning {
+    pub preparation: Preparation,
+    /// The resources that are served.
+    pub resources: Arc<SharedResourceTable>,
+    pub store: Store<ObjectIndex>,
+}
+
+impl Beginning {
+    /// That of a control plane that is no fork. The store comes last, so that an error in the configuration creates no files.
+    ///
+    /// # Errors
+    /// The configuration is wrong, the port is taken, or the store cannot be opened.
+    pub async fn new(options: &Options, kinds: Kinds, started: &mut Started) -> Result<Beginning, Error> {
+        let preparation = Preparation::new(options, None).await?;
+        let resources = SharedResourceTable::new((kinds.built_in)());
+        let store = storage::open(options, resources.clone(), started).await?;
+        Ok(Beginning { preparation, resources, store })
+    }
+
+    /// That of a fork. The store comes first, so that its objects are none of a time after the clock's.
+    ///
+    /// # Errors
+    /// There is no port, or the store of the origin is closed.
+    pub async fn with(origin: &Origin, options: &Options, started: &mut Started) -> Result<Beginning, Error> {
+        let resources = origin.resources.fork();
+        let store = storage::fork(origin, options, resources.clone(), started)?;
+        let preparation = Preparation::new(options, Some(origin)).await?;
+        Ok(Beginning { preparation, resources, store })
+    }
+}
