@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 use coracle::{ControlPlane, SettleRequest};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::{Cluster, cluster, workloads};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -18,6 +17,8 @@ use serde_json::{Value, json};
 
 const SETTLE: &str = "/coracle/v1alpha1/settle";
 const CLOCK: &str = "/coracle/v1alpha1/clock";
+const FORKS_PATH: &str = "/coracle/v1alpha1/forks";
+const DEFINITIONS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -87,30 +88,37 @@ async fn forks() -> Result<()> {
         summarize(&format!("a fork of {OBJECTS} objects, {DEFINITIONS} definitions: {name}"), times);
     }
     parent_at_work(&template).await?;
-    many(&template).await
+    drop(template);
+    many().await
 }
 
 async fn fill(template: &ControlPlane) -> Result<()> {
     let definitions = Api::<CustomResourceDefinition>::all(template.client());
     for i in 0..DEFINITIONS {
-        let plural = format!("kinds{i}");
-        let definition = json!({
-            "metadata": {"name": format!("{plural}.example.com")},
-            "spec": {"group": "example.com", "scope": "Namespaced",
-                "names": {"plural": plural, "singular": format!("kind{i}"), "kind": format!("Kind{i}"), "listKind": format!("Kind{i}List")},
-                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                        "spec": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}},
-                        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}});
-        definitions.create(&PostParams::default(), &serde_json::from_value(definition)?).await?;
+        definitions.create(&PostParams::default(), &serde_json::from_value(definition(i))?).await?;
     }
     let maps = maps(template);
     for i in 0..OBJECTS {
-        let map = json!({"metadata": {"name": format!("map-{i}")}, "data": {"text": "x".repeat(500)}});
-        maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+        maps.create(&PostParams::default(), &serde_json::from_value(map(i))?).await?;
     }
     template.settle().await?;
     Ok(())
+}
+
+fn map(i: usize) -> Value {
+    json!({"metadata": {"name": format!("map-{i}")}, "data": {"text": "x".repeat(500)}})
+}
+
+fn definition(i: usize) -> Value {
+    let (plural, kind) = (format!("kinds{i}"), format!("Kind{i}"));
+    json!({
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": plural, "singular": format!("kind{i}"), "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}},
+                    "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}})
 }
 
 async fn make_and_end(template: &ControlPlane) -> Result<()> {
@@ -149,46 +157,54 @@ async fn parent_at_work(template: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// Measures many forks at once: their memory, their work, and what is left when they have ended.
-async fn many(template: &ControlPlane) -> Result<()> {
-    let before = Held::now()?;
+/// Measures many forks of a server at once: their memory, their work, and what is left when they have ended.
+async fn many() -> Result<()> {
+    let server = cluster().flag("--max-forks", FORKS.to_string()).start().await?;
+    let endpoint = server.endpoint().await?;
+    let mut client = JsonClient::new(&endpoint).await?;
+    for i in 0..DEFINITIONS {
+        client.create(DEFINITIONS_PATH, definition(i)).await?;
+    }
+    for i in 0..OBJECTS {
+        client.create("/api/v1/namespaces/default/configmaps", map(i)).await?;
+    }
+    client.call("POST", SETTLE, Some(json!({}))).await?;
+    let held = || anyhow::Ok((server.resident()?, server.open_files()?, server.threads()?));
+    let before = held()?;
     let began = Instant::now();
     let mut forks = Vec::new();
     for _ in 0..FORKS {
-        forks.push(template.fork().await?);
+        let fork = client.call("POST", FORKS_PATH, Some(json!({}))).await?;
+        forks.push(fork["name"].as_str().context("a name")?.to_owned());
     }
-    let patient = SettleRequest { timeout: Some("5m".to_owned()), ..SettleRequest::default() };
-    for fork in &forks {
-        fork.settle_by(&patient).await?;
+    let below = |name: &str, path: &str| format!("/coracle/forks/{name}{path}");
+    for name in &forks {
+        client.call("POST", &below(name, SETTLE), Some(json!({"timeout": "5m"}))).await?;
     }
-    print(&format!("{FORKS} forks, all settled"), began.elapsed());
-    let meanwhile = Held::now()?;
-    println!("| memory of each | {} KB | |", meanwhile.bytes.saturating_sub(before.bytes) / FORKS >> 10);
-    println!("| threads for all of them | {} | |", meanwhile.threads.saturating_sub(before.threads));
+    print(&format!("{FORKS} forks in one process, all settled"), began.elapsed());
+    let meanwhile = held()?;
+    println!("| memory of each | {:.2} MB | |", (meanwhile.0 - before.0) / FORKS as f64);
     let began = Instant::now();
-    let work = forks.iter().take(AT_WORK).map(async |fork| {
-        let deployments = Api::<Deployment>::default_namespaced(fork.client());
-        let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "app"}]}}}});
-        deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
-        anyhow::Ok(fork.settle().await.map(drop)?)
+    let work = forks.iter().take(AT_WORK).map(async |name| {
+        let mut client = JsonClient::new(&endpoint).await?;
+        let deployments = below(name, &workloads::apps("default", "deployments"));
+        client.create(&deployments, workloads::replicated("web", 3)).await?;
+        client.call("POST", &below(name, SETTLE), Some(json!({}))).await.map(drop)
     });
     futures::future::try_join_all(work).await?;
     print(&format!("{AT_WORK} of them run a Deployment of 3 at once"), began.elapsed());
     let began = Instant::now();
-    futures::future::try_join_all(forks.into_iter().map(ControlPlane::shutdown)).await?;
+    for name in &forks {
+        client.call("DELETE", &format!("{FORKS_PATH}/{name}"), None).await?;
+    }
     print("all of them end", began.elapsed());
-    let after = Held::now()?;
+    let after = held()?;
     println!(
-        "| files open before, with the forks, and after | {}, {}, {} | |",
-        before.files, meanwhile.files, after.files
+        "| before, with the forks, and after: memory | {:.0}, {:.0}, {:.0} MB | |",
+        before.0, meanwhile.0, after.0
     );
-    println!(
-        "| memory before, with the forks, and after | {}, {}, {} MB | |",
-        before.bytes >> 20,
-        meanwhile.bytes >> 20,
-        after.bytes >> 20
-    );
+    println!("| open files | {}, {}, {} | |", before.1, meanwhile.1, after.1);
+    println!("| threads | {}, {}, {} | |", before.2, meanwhile.2, after.2);
     Ok(())
 }
 
@@ -198,27 +214,6 @@ fn maps(control_plane: &ControlPlane) -> Api<ConfigMap> {
 
 fn at_once() -> SettleRequest {
     SettleRequest { quiet_for: Some("0s".to_owned()), ..SettleRequest::default() }
-}
-
-/// What this process holds of the machine.
-struct Held {
-    /// The resident memory, in bytes.
-    bytes: usize,
-    threads: usize,
-    /// The files and sockets that are open.
-    files: usize,
-}
-
-impl Held {
-    fn now() -> Result<Held> {
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let field = |name: &str| -> Result<usize> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such field")?;
-            Ok(line.trim_start_matches(':').trim().trim_end_matches(" kB").parse()?)
-        };
-        let files = std::fs::read_dir("/proc/self/fd")?.count();
-        Ok(Held { bytes: field("VmRSS")? << 10, threads: field("Threads")?, files })
-    }
 }
 
 fn print(name: &str, time: Duration) {

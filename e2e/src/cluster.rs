@@ -248,6 +248,12 @@ impl Cluster {
         Ok(std::fs::read_dir(format!("/proc/{id}/fd"))?.count())
     }
 
+    /// The number of threads of the process.
+    pub fn threads(&self) -> Result<usize> {
+        let id = self.id().context("it has ended")?;
+        Ok(std::fs::read_dir(format!("/proc/{id}/task"))?.count())
+    }
+
     /// The processor time that the process has used so far.
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id().context("it has ended")?)

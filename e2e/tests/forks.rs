@@ -1,6 +1,7 @@
 //! Forks: control planes that begin with the state of another one, and go their own ways.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use coracle::{ClockMode, ControlPlane};
@@ -346,9 +347,9 @@ async fn many_forks_work_at_once() -> Result<()> {
 #[tokio::test]
 async fn the_command_line_makes_forks() -> Result<()> {
     let cluster = cluster().flag("--max-forks", "2").start().await?;
-    let run = async |arguments: &[&str]| -> Result<(bool, String)> {
+    let run_at = async |kubeconfig: &Path, arguments: &[&str]| -> Result<(bool, String)> {
         let mut command = tokio::process::Command::new(binary::coracle());
-        command.args(arguments).arg("--kubeconfig").arg(cluster.kubeconfig());
+        command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
         let output = command
             .env("XDG_STATE_HOME", cluster.kubeconfig().parent().context("a directory")?)
             .output()
@@ -357,6 +358,7 @@ async fn the_command_line_makes_forks() -> Result<()> {
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
         Ok((output.status.success(), text))
     };
+    let run = async |arguments: &[&str]| run_at(cluster.kubeconfig(), arguments).await;
     let (is_made, path) = run(&["fork", "a"]).await?;
     ensure!(is_made && path.trim_end().ends_with("a.yaml"), "{path}");
     let kubeconfig = kube::config::Kubeconfig::read_from(path.trim_end())?;
@@ -400,11 +402,20 @@ async fn the_command_line_makes_forks() -> Result<()> {
     ensure!(!is_made && again.contains("already exists"), "{again}");
     let (is_deleted, text) = run(&["fork", "--delete", "a"]).await?;
     ensure!(is_deleted && text == "a is deleted\n", "{text}");
-    ensure!(!std::path::Path::new(path.trim_end()).exists(), "its kubeconfig is deleted, too");
+    ensure!(!Path::new(path.trim_end()).exists(), "its kubeconfig is deleted, too");
     let (is_deleted, text) = run(&["fork", "--delete", "a"]).await?;
     ensure!(!is_deleted && text.contains("not found"), "{text}");
     let (_, listed) = run(&["forks"]).await?;
     ensure!(listed == "no forks\n", "{listed}");
+
+    // The kubeconfigs end with the process, also those of forks of forks.
+    let (_, of_first) = run(&["fork", "a"]).await?;
+    let (_, of_second) = run_at(Path::new(of_first.trim_end()), &["fork", "b"]).await?;
+    let files = [of_first, of_second];
+    let exist = || files.each_ref().map(|file| Path::new(file.trim_end()).exists());
+    ensure!(exist() == [true; 2], "{files:?}");
+    ensure!(cluster.stop().await?.success());
+    ensure!(exist() == [false; 2], "{files:?}");
     Ok(())
 }
 

@@ -188,10 +188,11 @@ impl<I: Index> State<I> {
 
     /// All changes that history has, oldest first.
     pub fn events(&self) -> Vec<Arc<Event<I>>> {
-        let events = self.buckets.values().flat_map(|bucket| bucket.events.values().cloned());
-        let mut events: Vec<_> = events.collect();
-        events.sort_unstable_by_key(|event| event.entry_id());
-        events
+        let events = self.buckets.values().flat_map(|bucket| bucket.events.values());
+        // Beside what they are sorted by, since they are all over the memory.
+        let mut events: Vec<_> = events.map(|event| (event.entry_id(), event.clone())).collect();
+        events.sort_unstable_by_key(|(id, _)| *id);
+        events.into_iter().map(|(_, event)| event).collect()
     }
 
     /// Moves on to a revision without a change.

@@ -1,7 +1,7 @@
 //! The built-in resources: names, scopes, verbs and types from the schema table, behaviour from the table of kinds.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use coracle_apimachinery::names::{GroupKind, GroupResource, Text};
 use coracle_apimachinery::resource_info::{
@@ -14,15 +14,14 @@ use crate::{behaviour, convert, metrics};
 
 /// The table of the built-in resources.
 pub fn built_in() -> ResourceTable {
-    let resources = resources();
     let groups = schema().groups().iter().filter(|group| !group.is_extension);
-    ResourceTable::new(groups.map(|known| group(known, &resources)).collect())
+    ResourceTable::new(groups.map(|known| group(known, resources())).collect())
 }
 
 /// A group that is served only while something provides it; None if there is none of that name.
 fn extension_group(name: &str) -> Option<Group> {
     let known = schema().groups().iter().find(|group| group.is_extension && group.name == name)?;
-    Some(group(known, &resources()))
+    Some(group(known, resources()))
 }
 
 /// The group that is served only once pods have metrics.
@@ -42,8 +41,13 @@ fn group(known: &'static schema::Group, resources: &[Arc<ResourceInfo>]) -> Grou
     Group { name: known.name.into(), versions: known.versions.iter().map(version).collect(), custom: false }
 }
 
-/// The built-in resources in the order of discovery.
-fn resources() -> Vec<Arc<ResourceInfo>> {
+/// The built-in resources in the order of discovery, which all control planes of the process share.
+fn resources() -> &'static [Arc<ResourceInfo>] {
+    static RESOURCES: LazyLock<Vec<Arc<ResourceInfo>>> = LazyLock::new(read);
+    &RESOURCES
+}
+
+fn read() -> Vec<Arc<ResourceInfo>> {
     let mut versions: HashMap<GroupKind, Vec<(String, TypeRef)>> = HashMap::new();
     for resource in schema().resources() {
         let version = (api_version(resource.group, resource.version), resource.type_id.into());

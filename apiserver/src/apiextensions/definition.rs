@@ -25,11 +25,14 @@ pub(super) struct Names {
 }
 
 /// A definition.
+#[derive(Clone)]
 pub(super) struct Definition {
     pub name: String,
     pub group: String,
     /// Other than the strategy `None`.
     conversion: Option<Conversion>,
+    /// `spec.conversion.webhook`, if that is the strategy.
+    webhook: Option<Arc<Value>>,
     pub created: Revision,
     pub revision: Revision,
     /// The names that it wants.
@@ -40,9 +43,9 @@ pub(super) struct Definition {
     pub terminating: bool,
     finalizers: Vec<String>,
     /// `status` as it is stored.
-    pub status: Value,
+    pub status: Arc<Value>,
     /// `metadata.annotations`, for the approval of protected groups.
-    pub annotations: Value,
+    pub annotations: Arc<Value>,
     /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much memory.
     spec: Arc<str>,
     /// Ends the watches of the resources when the definition has another spec or other names, or is gone.
@@ -86,19 +89,24 @@ impl Names {
 
 impl Definition {
     /// Reads a stored definition. What `previous`, its last state, has in common with it is not made again.
+    ///
+    /// - `converter`: makes the conversion by a webhook
     pub fn read(
         object: &Value,
-        conversion: Option<Conversion>,
+        converter: impl Fn(&Value) -> Conversion,
         created: Revision,
         revision: Revision,
         previous: Option<&Definition>,
     ) -> Definition {
+        let conversion = &object["spec"]["conversion"];
+        let webhook = (conversion["strategy"] == "Webhook").then(|| Arc::new(conversion["webhook"].clone()));
         let status = object.get("status").cloned().unwrap_or_default();
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let mut definition = Definition {
             name: object.name().to_owned(),
             group: text("/spec/group").to_owned(),
-            conversion,
+            conversion: webhook.as_ref().map(|webhook| converter(webhook)),
+            webhook,
             created,
             revision,
             names: Names::read(&object["spec"]["names"]),
@@ -106,8 +114,8 @@ impl Definition {
             established: false,
             terminating: object.is_terminating(),
             finalizers: object.finalizers().into_iter().map(str::to_owned).collect(),
-            status: Value::Null,
-            annotations: object.meta("annotations").cloned().unwrap_or_default(),
+            status: Arc::default(),
+            annotations: Arc::new(object.meta("annotations").cloned().unwrap_or_default()),
             spec: object["spec"].to_string().into(),
             lifetime: DefinitionLifetime::begin(),
             resources: Vec::new(),
@@ -129,6 +137,24 @@ impl Definition {
         definition
     }
 
+    /// The same definition in another control plane, where it has a life of its own: what was made of its schemas is shared.
+    ///
+    /// - `converter`: makes the conversion by a webhook
+    pub fn elsewhere(&self, converter: impl Fn(&Value) -> Conversion) -> Definition {
+        let lifetime = DefinitionLifetime::begin();
+        let conversion = self.webhook.as_ref().map(|webhook| converter(webhook));
+        let here = |info: &Arc<ResourceInfo>| {
+            let mut info = ResourceInfo::clone(info);
+            info.retirement = Some(lifetime.retirement());
+            if let Some(conversion) = &conversion {
+                info.conversion = conversion.clone();
+            }
+            Arc::new(info)
+        };
+        let resources = self.resources.iter().map(here).collect();
+        Definition { conversion, lifetime, resources, ..self.clone() }
+    }
+
     /// Takes a status on, and what follows from it.
     pub fn adopt(&mut self, status: &Value) {
         self.note(status);
@@ -138,7 +164,7 @@ impl Definition {
     fn note(&mut self, status: &Value) {
         self.accepted = Names::read(&status["acceptedNames"]);
         self.established = is_true(status, "Established");
-        self.status = status.clone();
+        self.status = Arc::new(status.clone());
     }
 
     /// Whether its resources are those of its last state.

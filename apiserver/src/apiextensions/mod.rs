@@ -7,6 +7,7 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `definition.rs` | a stored definition: its names, and the resources that come of it |
+//! | `known.rs` | definitions that another control plane has read already |
 //! | `status.rs` | the conditions and names that a definition has beside others of its group |
 //! | `webhook_converter.rs` | conversion by a webhook |
 //! | `auto_registration.rs` | the APIServices of custom groups |
@@ -19,13 +20,15 @@
 mod auto_registration;
 mod cleanup;
 mod definition;
+mod known;
 mod status;
 mod webhook_converter;
 
 pub(crate) use auto_registration::local_api_service_status;
+pub use known::KnownDefinitions;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_clock::Delay;
@@ -61,6 +64,7 @@ pub struct CustomResources {
     bucket: Arc<str>,
     /// The resources that nobody defined.
     built_in: Arc<ResourceTable>,
+    known: KnownDefinitions,
     /// By name.
     definitions: HashMap<String, Definition>,
     /// What the table has beside the built-in resources.
@@ -79,12 +83,15 @@ impl Reconcile for CustomResources {
 
 impl CustomResources {
     /// Serves what is established already, beside the resources that the registry begins with.
-    pub fn new(registry: Arc<Registry>) -> CustomResources {
+    ///
+    /// - `known`: definitions that need not be read
+    pub fn new(registry: Arc<Registry>, known: KnownDefinitions) -> CustomResources {
         let built_in = registry.resources.built_in().clone();
         let mut resources = CustomResources {
             registry,
             bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),
             built_in,
+            known,
             definitions: HashMap::new(),
             served: Vec::new(),
             registered: None,
@@ -149,7 +156,7 @@ impl CustomResources {
             let definition = match known.remove(&name) {
                 Some(definition) if definition.revision == object.revision => Some(definition),
                 previous => {
-                    let definition = read(object, &Arc::downgrade(&self.registry), previous.as_ref());
+                    let definition = self.definition(object, previous.as_ref());
                     self.pending.extend(definition.as_ref().map(|definition| definition.group.clone()));
                     definition
                 }
@@ -157,6 +164,21 @@ impl CustomResources {
             self.definitions.extend(definition.map(|definition| (name, definition)));
         }
         self.pending.extend(known.into_values().map(|definition| definition.group));
+    }
+
+    fn definition(&self, object: &Arc<Stored>, previous: Option<&Definition>) -> Option<Definition> {
+        let owner = Arc::downgrade(&self.registry);
+        let converter =
+            |webhook: &Value| Conversion::Remote(Arc::new(WebhookConverter::new(owner.clone(), webhook)));
+        if previous.is_none()
+            && let Some(known) = self.known.get(object)
+        {
+            return Some(known.elsewhere(converter));
+        }
+        let value = parse(object).ok()?;
+        let definition = Definition::read(&value, converter, object.created, object.revision, previous);
+        self.known.put(object, definition.elsewhere(converter));
+        Some(definition)
     }
 
     /// Replaces the table of resources, if it changes: all that is made of it is made anew.
@@ -194,18 +216,6 @@ impl CustomResources {
         let target = Target { info, namespace: String::new(), name: name.to_owned() };
         self.registry.rewrite(&target, false, changed).await
     }
-}
-
-fn read(object: &Stored, registry: &Weak<Registry>, previous: Option<&Definition>) -> Option<Definition> {
-    let value = parse(object).ok()?;
-    let conversion = match value.pointer("/spec/conversion") {
-        Some(conversion) if conversion["strategy"] == "Webhook" => {
-            let converter = WebhookConverter::new(registry.clone(), &conversion["webhook"]);
-            Some(Conversion::Remote(Arc::new(converter)))
-        }
-        _ => None,
-    };
-    Some(Definition::read(&value, conversion, object.created, object.revision, previous))
 }
 
 /// Logs what failed. What is gone needs no more.

@@ -21,7 +21,7 @@ pub(super) fn plan<'d>(definitions: impl Iterator<Item = &'d Definition>, now: &
         let others = groups.entry(&definition.group).or_default();
         others.remove(&definition.accepted);
         let status = next(definition, others, now);
-        if status == definition.status {
+        if status == *definition.status {
             others.add(&definition.accepted);
         } else {
             others.add(&Names::read(&status["acceptedNames"]));
@@ -96,7 +96,7 @@ fn next(definition: &Definition, taken: &Taken, now: &str) -> Value {
     let names =
         Names { plural, singular, short_names, kind, list_kind, categories: wanted.categories.clone() };
     let accepted = conflict.is_none();
-    let mut status = definition.status.clone();
+    let mut status = Value::clone(&definition.status);
     if !status.is_object() {
         status = Value::Object(Default::default());
     }
@@ -167,6 +167,8 @@ fn approval(definition: &Definition) -> Option<(bool, &'static str, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use coracle_storage::Revision;
     use serde_json::json;
 
@@ -185,7 +187,7 @@ mod tests {
             "status": status,
         });
         let created = Revision(created);
-        Definition::read(&object, None, created, created, None)
+        Definition::read(&object, |_| unreachable!("no webhook"), created, created, None)
     }
 
     /// `name type=status reason message` of each condition.
@@ -254,7 +256,7 @@ mod tests {
         ] {
             let mut definition = definition(1, "cars", "Car", &[], json!({}));
             definition.group = group.to_owned();
-            definition.annotations = json!({"api-approved.kubernetes.io": annotation});
+            definition.annotations = Arc::new(json!({"api-approved.kubernetes.io": annotation}));
             let got = approval(&definition).map(|(approved, reason, _)| (approved, reason));
             assert_eq!(got, want, "{group} {annotation}");
         }

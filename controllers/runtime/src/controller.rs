@@ -17,6 +17,7 @@ use super::error::Error;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::reconcile_context::ReconcileContext;
 use super::sources::Sources;
+use super::workers::work;
 
 /// When to reconcile a key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +78,11 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
     let client = context.unrecorded.clone();
-    let workers = Workers { controller: Arc::new(controller), queue, client };
+    let reconciler = Reconciler { controller: Arc::new(controller), queue, client };
     context.synced().await;
     ready();
     // The caches end with the last context, which lives until this does.
-    workers.run(C::WORKERS, sources.into_tasks()).await;
+    futures::join!(reconciler.run(C::WORKERS), propagate_panics(sources.into_tasks()));
 }
 
 /// A controller of a type that is erased, so that the code of the loop is made once for each type of keys, not for each
@@ -121,30 +122,25 @@ impl<C: Controller> ErasedController<C::Key> for C {
     }
 }
 
-/// What takes keys from a controller's queue.
-struct Workers<K> {
+/// What works on the keys of a controller's queue.
+struct Reconciler<K> {
     controller: Arc<dyn ErasedController<K>>,
     queue: Queue<K>,
     client: Client,
 }
 
-impl<K: Key> Workers<K> {
-    async fn run(self, count: usize, mut tasks: JoinSet<()>) {
-        let workers = Arc::new(self);
-        for _ in 0..count {
-            let workers = workers.clone();
-            tasks.spawn(async move {
-                loop {
-                    workers.process_next_key().await;
-                }
-            });
-        }
-        propagate_panics(tasks).await;
+impl<K: Key> Reconciler<K> {
+    async fn run(self, workers: usize) {
+        let (queue, reconciler) = (self.queue.clone(), Arc::new(self));
+        let process = move |key| {
+            let reconciler = reconciler.clone();
+            async move { reconciler.process(key).await }
+        };
+        work(queue, workers, process).await;
     }
 
-    async fn process_next_key(&self) {
-        let Workers { controller, queue, client } = self;
-        let key = queue.next().await;
+    async fn process(&self, key: K) {
+        let Reconciler { controller, queue, client } = self;
         let ctx = ReconcileContext::new(client.clone());
         let (outcome, longest) = measured(controller.reconcile(&key, &ctx)).await;
         let late = ctx.wait_until_observed().await;

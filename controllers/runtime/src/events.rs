@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use super::requests::{self, ignore_not_found, ignore_status};
 use super::supervise::Supervisor;
 
 /// client-go's limits.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const REMEMBERED: usize = 4096;
 /// From this many different messages on, events of one reason about one object are combined ...
 const SIMILAR: usize = 10;
 /// ... unless the last one is longer ago than this.
@@ -251,9 +250,40 @@ async fn write(client: &Client, event: &Event) -> kube::Result<()> {
 /// Decides what becomes of an event, from those before it.
 struct Correlator {
     /// What was written, by what makes events the same.
-    written: LruCache<String, Written>,
-    similar: LruCache<String, Similar>,
-    budgets: LruCache<String, Budget>,
+    written: Remembered<Written>,
+    similar: Remembered<Similar>,
+    budgets: Remembered<Budget>,
+}
+
+/// The last [`REMEMBERED`] of many. It takes no memory as long as there are none.
+struct Remembered<T>(LruCache<String, T>);
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Remembered<T> {
+        Remembered(LruCache::unbounded())
+    }
+}
+
+impl<T> Remembered<T> {
+    fn get_mut(&mut self, key: &str) -> Option<&mut T> {
+        self.0.get_mut(key)
+    }
+
+    fn put(&mut self, key: String, value: T) {
+        self.make_room(&key);
+        self.0.put(key, value);
+    }
+
+    fn get_or_insert_mut(&mut self, key: String, value: impl FnOnce() -> T) -> &mut T {
+        self.make_room(&key);
+        self.0.get_or_insert_mut(key, value)
+    }
+
+    fn make_room(&mut self, key: &str) {
+        if self.0.len() >= REMEMBERED && !self.0.contains(key) {
+            self.0.pop_lru();
+        }
+    }
 }
 
 struct Written {
@@ -275,9 +305,9 @@ struct Budget {
 impl Correlator {
     fn new() -> Correlator {
         Correlator {
-            written: LruCache::new(REMEMBERED),
-            similar: LruCache::new(REMEMBERED),
-            budgets: LruCache::new(REMEMBERED),
+            written: Remembered::default(),
+            similar: Remembered::default(),
+            budgets: Remembered::default(),
         }
     }
 

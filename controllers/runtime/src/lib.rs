@@ -36,6 +36,7 @@ pub mod supervise;
 #[cfg(test)]
 mod tests;
 pub mod timers;
+mod workers;
 
 pub use context::Context;
 pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};
@@ -48,3 +49,4 @@ pub use requests::{
     ignore_conflict, ignore_not_found, ignore_status, is_namespace_terminating, uid_precondition,
 };
 pub use sources::Sources;
+pub use workers::work;

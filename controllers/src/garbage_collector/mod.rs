@@ -26,8 +26,8 @@ use std::sync::Arc;
 use coracle_controller_runtime::discovery::Discovery;
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::metrics::QueueMetrics;
-use coracle_controller_runtime::propagate_panics;
 use coracle_controller_runtime::queue::Queue;
+use coracle_controller_runtime::{propagate_panics, work};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
@@ -97,11 +97,12 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     });
     // What is not known yet must not be taken for absent.
     let _ = is_synced.await;
-    for _ in 0..WORKERS {
-        tasks.spawn(collector.clone().delete());
-        tasks.spawn(collector.clone().orphan());
-    }
-    propagate_panics(tasks).await;
+    let (deleting, orphaning) = (collector.clone(), collector.clone());
+    futures::join!(
+        propagate_panics(tasks),
+        work(collector.to_delete.clone(), WORKERS, move |uid| deleting.clone().delete(uid)),
+        work(collector.to_orphan.clone(), WORKERS, move |uid| orphaning.clone().orphan(uid)),
+    );
 }
 
 impl Collector {

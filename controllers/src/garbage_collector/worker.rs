@@ -43,20 +43,14 @@ impl Place {
 }
 
 impl Collector {
-    pub(super) async fn delete(self: Arc<Self>) {
-        loop {
-            let uid = self.to_delete.next().await;
-            let outcome = self.attempt_to_delete(&uid).await;
-            self.settle(&self.to_delete, &uid, outcome);
-        }
+    pub(super) async fn delete(self: Arc<Self>, uid: Uid) {
+        let outcome = self.attempt_to_delete(&uid).await;
+        self.settle(&self.to_delete, &uid, outcome);
     }
 
-    pub(super) async fn orphan(self: Arc<Self>) {
-        loop {
-            let uid = self.to_orphan.next().await;
-            let outcome = self.attempt_to_orphan(&uid).await;
-            self.settle(&self.to_orphan, &uid, outcome);
-        }
+    pub(super) async fn orphan(self: Arc<Self>, uid: Uid) {
+        let outcome = self.attempt_to_orphan(&uid).await;
+        self.settle(&self.to_orphan, &uid, outcome);
     }
 
     fn settle(&self, queue: &Queue<Uid>, uid: &Uid, outcome: Result<Outcome, Error>) {

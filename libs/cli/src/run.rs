@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::background::Background;
 use crate::kept_log::KeptLog;
 use crate::port_holder::explain;
+use crate::testing::fork;
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -37,11 +38,12 @@ pub async fn serve(
         coracle_kubeconfig::check(file, &options.name)?;
     }
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
+    fork::forget(&control_plane.url());
     let written = write_kubeconfig(&control_plane, kubeconfig, background);
     let (kubeconfig, previous_context) = match written {
         Ok(written) => written,
         Err(error) => {
-            control_plane.shutdown().await.context("the store did not close")?;
+            end(control_plane).await?;
             return Err(error);
         }
     };
@@ -85,7 +87,18 @@ pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Si
         () = tokio::time::sleep(delay) => {}
         () = signals.next() => {}
     }
-    control_plane.shutdown().await.context("the store did not close")
+    end(control_plane).await
+}
+
+/// Shuts a control plane down.
+///
+/// # Errors
+/// The store cannot be closed.
+async fn end(control_plane: ControlPlane) -> Result<()> {
+    let url = control_plane.url();
+    let closed = control_plane.shutdown().await;
+    fork::forget(&url);
+    closed.context("the store did not close")
 }
 
 /// Prints the banner: the address, the location of the data, the context that was current, and the line that sets KUBECONFIG.
@@ -162,7 +175,7 @@ async fn run_beside(
         },
         _ => Problems::default(),
     };
-    control_plane.shutdown().await.context("the store did not close")?;
+    end(control_plane).await?;
     outcome.map(|(status, _)| (status, problems))
 }
 

@@ -118,13 +118,18 @@ impl ClientTimers {
 
 /// The times that a clock comes to.
 pub(crate) struct Moves {
-    times: broadcast::Sender<Timestamp>,
+    /// There from the first subscription on, since it takes memory.
+    times: OnceLock<broadcast::Sender<Timestamp>>,
     record: OnceLock<Box<dyn Fn(Timestamp) + Send + Sync>>,
 }
 
 impl Moves {
     pub(crate) fn new() -> Moves {
-        Moves { times: broadcast::Sender::new(MOST_MOVES), record: OnceLock::new() }
+        Moves { times: OnceLock::new(), record: OnceLock::new() }
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<Timestamp> {
+        self.times.get_or_init(|| broadcast::Sender::new(MOST_MOVES)).subscribe()
     }
 
     /// Has each time recorded, unless that was asked for before.
@@ -135,7 +140,7 @@ impl Moves {
     /// Returns whether anybody watches.
     pub(crate) fn publish(&self, now: Timestamp) -> bool {
         self.record_now(now);
-        self.times.send(now).is_ok()
+        self.times.get().is_some_and(|times| times.send(now).is_ok())
     }
 
     pub(crate) fn record_now(&self, now: Timestamp) {
@@ -177,7 +182,7 @@ impl Testing {
 
     /// The current time, and each time that the clock is moved to.
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
-        let moves = self.0.moves.times.subscribe();
+        let moves = self.0.moves.subscribe();
         stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
             let now = match is_first {
                 true => testing.0.clock.now(),

@@ -154,11 +154,13 @@ impl<I: Index> Sequencer<I> {
 
     /// A sequencer that goes on from a state of another one, in memory.
     pub fn fork(state: State<I>, index: I, options: &Options, mailbox: Receiver<Message<I>>) -> Sequencer<I> {
-        let events = state.events();
         let log = Box::new(EphemeralLog::after(state.revision()));
-        let mut sequencer = Sequencer::at(state, log, index, options, mailbox);
-        sequencer.timeline.inherit(events);
-        sequencer
+        Sequencer::at(state, log, index, options, mailbox)
+    }
+
+    /// Takes the history of the state that a fork begins with, before it handles anything: nobody waits for that.
+    fn inherit(&mut self) {
+        self.timeline.inherit(self.state.events());
     }
 
     /// A sequencer at a state, without history.

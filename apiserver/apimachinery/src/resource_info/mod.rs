@@ -36,6 +36,7 @@ use crate::schema::{TypeRef, schema};
 use crate::strategy::{Behaviour, FieldPath};
 
 /// A resource in one version.
+#[derive(Clone)]
 pub struct ResourceInfo {
     /// The group; empty for the core group.
     pub group: Text,
@@ -82,6 +83,7 @@ pub struct ResourceInfo {
 }
 
 /// How the objects of all versions of a resource are stored.
+#[derive(Clone)]
 pub struct Storage {
     /// The version.
     pub api_version: String,

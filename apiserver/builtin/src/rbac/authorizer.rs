@@ -7,7 +7,7 @@ use coracle_apiserver::registry::ObjectIndex;
 use coracle_storage::Store;
 
 use super::index::{Kind, PolicyRules, RoleRef, not_found};
-use super::informer::RbacInformer;
+use super::informer::{RbacInformer, RbacSnapshot};
 
 /// Authorizes requests by the roles and bindings in a store.
 pub struct RbacAuthorizer {
@@ -20,6 +20,22 @@ impl RbacAuthorizer {
     /// - `table`: says where they are stored.
     pub fn new(store: Store<ObjectIndex>, table: &ResourceTable) -> RbacAuthorizer {
         RbacAuthorizer { informer: RbacInformer::new(store, table) }
+    }
+
+    /// The roles and bindings as they are now, for a store that goes on with the objects and the history of this one.
+    pub fn snapshot(&self) -> RbacSnapshot {
+        self.informer.snapshot()
+    }
+
+    /// An authorizer that goes on with roles and bindings that were read before. Objects of its store are as old as these, or newer.
+    ///
+    /// - `table`: says where they are stored.
+    pub fn resume(
+        snapshot: RbacSnapshot,
+        store: Store<ObjectIndex>,
+        table: &ResourceTable,
+    ) -> RbacAuthorizer {
+        RbacAuthorizer { informer: RbacInformer::resume(snapshot, store, table) }
     }
 
     /// The rules of each binding that applies to the user in a namespace, and the bound roles that

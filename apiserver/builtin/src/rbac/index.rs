@@ -103,16 +103,16 @@ pub(super) const UNRESOLVED: usize = 64 * 1024;
 /// The rules of one role, shared with readers that hold no lock.
 pub type PolicyRules = Arc<[PolicyRule]>;
 
-/// All roles and bindings. Those of cluster scope are stored under the namespace `""`.
-#[derive(Debug, Default)]
+/// All roles and bindings. Those of cluster scope are stored under the namespace `""`. Clones share what neither changes.
+#[derive(Clone, Debug, Default)]
 pub struct RbacIndex {
-    scopes: HashMap<String, Scope>,
+    scopes: HashMap<String, Arc<Scope>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Scope {
     roles: HashMap<String, PolicyRules>,
-    bindings: BTreeMap<String, Binding>,
+    bindings: BTreeMap<String, Arc<Binding>>,
     by_user: HashMap<String, BindingsBySubject>,
     by_group: HashMap<String, BindingsBySubject>,
 }
@@ -194,20 +194,27 @@ impl RbacIndex {
     pub fn upsert(&mut self, RbacObject { kind, namespace, name, content }: RbacObject) {
         match content {
             Content::PolicyRules(rules) => {
-                self.scopes.entry(namespace).or_default().roles.insert(name, rules);
+                self.scope(namespace).roles.insert(name, rules);
             }
             Content::Binding(binding) => {
                 self.remove(kind, &namespace, &name);
                 if let Some(binding) = binding {
-                    self.scopes.entry(namespace).or_default().bind(&name, binding);
+                    self.scope(namespace).bind(&name, binding);
                 }
             }
         }
     }
 
+    fn scope(&mut self, namespace: String) -> &mut Scope {
+        Arc::make_mut(self.scopes.entry(namespace).or_default())
+    }
+
     /// Removes an object.
     pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
-        let Some(scope) = self.scopes.get_mut(namespace) else { return };
+        let Some(scope) = self.scopes.get_mut(namespace).filter(|scope| scope.has(kind, name)) else {
+            return;
+        };
+        let scope = Arc::make_mut(scope);
         match kind {
             Kind::Role | Kind::ClusterRole => {
                 scope.roles.remove(name);
@@ -286,6 +293,13 @@ impl<'a> Unresolved<'a> {
 }
 
 impl Scope {
+    fn has(&self, kind: Kind, name: &str) -> bool {
+        match kind {
+            Kind::Role | Kind::ClusterRole => self.roles.contains_key(name),
+            Kind::RoleBinding | Kind::ClusterRoleBinding => self.bindings.contains_key(name),
+        }
+    }
+
     fn bind(&mut self, name: &str, binding: Binding) {
         for (index, subject) in binding.subjects.iter().enumerate() {
             let concerned = match &subject.principal {
@@ -294,20 +308,20 @@ impl Scope {
             };
             concerned.entry(name.to_owned()).or_insert(index);
         }
-        self.bindings.insert(name.to_owned(), binding);
+        self.bindings.insert(name.to_owned(), Arc::new(binding));
     }
 
     fn unbind(&mut self, name: &str) {
         let Some(binding) = self.bindings.remove(name) else { return };
-        for subject in binding.subjects {
-            let (index, key) = match subject.principal {
+        for subject in &binding.subjects {
+            let (index, key) = match &subject.principal {
                 Principal::User(user) => (&mut self.by_user, user),
                 Principal::Group(group) => (&mut self.by_group, group),
             };
-            if let Some(concerned) = index.get_mut(&key) {
+            if let Some(concerned) = index.get_mut(key) {
                 concerned.remove(name);
                 if concerned.is_empty() {
-                    index.remove(&key);
+                    index.remove(key);
                 }
             }
         }

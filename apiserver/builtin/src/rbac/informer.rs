@@ -27,6 +27,12 @@ struct State {
     sources: Vec<Source>,
 }
 
+/// An index of the roles and bindings as of a revision.
+pub struct RbacSnapshot {
+    index: RbacIndex,
+    revision: Revision,
+}
+
 /// One of the resources.
 struct Source {
     kind: Kind,
@@ -47,6 +53,31 @@ impl RbacInformer {
             .filter_map(|info| Some(source(Kind::of(&info.group_resource)?, &info.storage.bucket)));
         let state = State { seen: Revision::ZERO, sources: sources.collect() };
         RbacInformer { store, index: RwLock::default(), state: Mutex::new(state) }
+    }
+
+    /// The index as it is now, for a store that goes on with the objects and the history of this one.
+    pub fn snapshot(&self) -> RbacSnapshot {
+        self.refresh();
+        // No refresh comes between.
+        let state = self.state.lock();
+        RbacSnapshot { index: self.index.read().clone(), revision: state.seen }
+    }
+
+    /// An informer that goes on with an index of earlier objects of its store.
+    pub fn resume(
+        RbacSnapshot { index, revision }: RbacSnapshot,
+        store: Store<ObjectIndex>,
+        table: &ResourceTable,
+    ) -> RbacInformer {
+        let mut informer = RbacInformer::new(store, table);
+        let state = informer.state.get_mut();
+        for source in &mut state.sources {
+            // Without a watcher all is read anew.
+            source.watcher = informer.store.watch(&source.bucket, revision).ok();
+        }
+        state.seen = revision;
+        informer.index = RwLock::new(index);
+        informer
     }
 
     /// The index of what was written before the last [`refresh`](Self::refresh).

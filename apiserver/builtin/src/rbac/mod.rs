@@ -24,4 +24,5 @@ pub(crate) mod testing;
 
 pub use authorizer::RbacAuthorizer;
 pub use index::GROUP;
+pub use informer::RbacSnapshot;
 pub(crate) use reconcile::reconcile;

@@ -71,16 +71,40 @@ pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
     writeln!(io::stdout(), "{name} is deleted").context("standard output")
 }
 
-/// The file with the kubeconfig of a fork of a server.
-fn file_of(server: &str, name: &str) -> Result<PathBuf> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-        return Err(anyhow!("{name:?} is no name of a fork"));
+/// Deletes the kubeconfigs of the forks that ended with a server, and of the forks of those, which a killed one has left.
+pub fn forget(server: &str) {
+    let mut servers = vec![server.to_owned()];
+    while let Some(server) = servers.pop() {
+        let Ok(directory) = directory_of(&server) else { return };
+        let Ok(files) = std::fs::read_dir(&directory) else { continue };
+        for file in files.flatten().map(|entry| entry.path()) {
+            let kubeconfig = Kubeconfig::read_from(&file).unwrap_or_default();
+            servers.extend(kubeconfig.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server));
+            // What stays is of no use, and in nobody's way.
+            let _ = std::fs::remove_file(file);
+        }
+        let _ = std::fs::remove_dir(directory);
     }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')
+}
+
+/// The directory with the kubeconfigs of the forks of a server.
+fn directory_of(server: &str) -> Result<PathBuf> {
     let server = server.trim_start_matches("https://");
     let server: String = server.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
     // No control plane in the background has a name that begins with a dot.
-    Ok(background::base()?.join(".forks").join(server).join(format!("{name}.yaml")))
+    Ok(background::base()?.join(".forks").join(server))
+}
+
+/// The file with the kubeconfig of a fork of a server.
+fn file_of(server: &str, name: &str) -> Result<PathBuf> {
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(anyhow!("{name:?} is no name of a fork"));
+    }
+    Ok(directory_of(server)?.join(format!("{name}.yaml")))
 }
 
 /// The URL at which a fork is reached from here. Whoever reaches the control plane by another address, such as a published port, reaches the

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use coracle_apimachinery::resource_info::ResourceTable;
 use coracle_apiserver::access::authenticate::TokenAuthenticator;
 use coracle_apiserver::access::authorize::Authorizer;
 use coracle_apiserver::access::certificates::Certificates;
@@ -11,13 +10,11 @@ use coracle_apiserver::access::front_proxy::FrontProxy;
 use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
 use coracle_apiserver::access::tls::Tls;
 use coracle_apiserver::access::token_file::TokenFile;
-use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::webhook::{ClientManager, OwnServer};
 use coracle_builtin::forwarding::ForwardAccess;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
 use coracle_clock::Clock;
-use coracle_storage::Store;
 
 use super::origin::Origin;
 use crate::error::Error;
@@ -56,8 +53,7 @@ impl Access {
         options: &Options,
         token_file: Option<TokenFile>,
         origin: Option<&Origin>,
-        store: &Store<ObjectIndex>,
-        resources: &ResourceTable,
+        rbac: Arc<RbacAuthorizer>,
         listener: SocketAddr,
     ) -> Result<Access, Error> {
         let mut refused_ports: Vec<u16> = options.etcd.iter().flat_map(Etcd::ports).collect();
@@ -75,7 +71,6 @@ impl Access {
             Some(origin) => origin.certificates.fork(&real_time)?,
         });
         let tls = Arc::new(certificates.tls()?);
-        let rbac = Arc::new(RbacAuthorizer::new(store.clone(), resources));
         let authorizer = Arc::new(options.mode.authorizer(&rbac));
         let signing_key = Arc::new(match origin {
             None => signing_key(options)?,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use coracle_apiserver::aggregator::{
     AvailabilityController, OpenApiController, RemoteDocuments, RemoteGroups, serve_when_provided,
 };
-use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::flow_schema_status::FlowSchemaStatus;
 use coracle_apiserver::policy_status::PolicyStatus;
 use coracle_apiserver::registry::Registry;
@@ -43,7 +42,6 @@ pub fn spawn(
     if let Some(advertisement) = advertisement {
         tasks.spawn(advertisement.keep_identity());
     }
-    tasks.spawn(CustomResources::new(registry.clone()).run());
     tasks.spawn(FlowSchemaStatus::new(registry.clone()).run());
     // It needs the types that are served, so it is no client as the other controllers are; it is selected as they are.
     if is_selected(POLICY_STATUS_CONTROLLER) {

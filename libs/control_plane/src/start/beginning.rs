@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::registry::ObjectIndex;
+use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_storage::Store;
 
 use super::origin::Origin;
@@ -20,6 +21,7 @@ pub struct Beginning {
     /// The resources that are served.
     pub resources: Arc<SharedResourceTable>,
     pub store: Store<ObjectIndex>,
+    pub rbac: Arc<RbacAuthorizer>,
 }
 
 impl Beginning {
@@ -31,17 +33,20 @@ impl Beginning {
         let preparation = Preparation::new(options, None).await?;
         let resources = SharedResourceTable::new((kinds.built_in)());
         let store = storage::open(options, resources.clone(), started).await?;
-        Ok(Beginning { preparation, resources, store })
+        let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
+        Ok(Beginning { preparation, resources, store, rbac })
     }
 
-    /// That of a fork. The store comes first, so that its objects are none of a time after the clock's.
+    /// That of a fork. What was read from the objects of the origin comes before its store, and may be older; the clock comes after it, so
+    /// that no object is of a later time.
     ///
     /// # Errors
     /// There is no port, or the store of the origin is closed.
     pub async fn with(origin: &Origin, options: &Options, started: &mut Started) -> Result<Beginning, Error> {
-        let resources = origin.resources.fork();
+        let (resources, rbac) = (origin.resources.fork(), origin.rbac.snapshot());
         let store = storage::fork(origin, options, resources.clone(), started)?;
+        let rbac = Arc::new(RbacAuthorizer::resume(rbac, store.clone(), &resources.load()));
         let preparation = Preparation::new(options, Some(origin)).await?;
-        Ok(Beginning { preparation, resources, store })
+        Ok(Beginning { preparation, resources, store, rbac })
     }
 }

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::apiextensions::KnownDefinitions;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_apiserver::telemetry::health::Hook;
@@ -125,7 +126,7 @@ async fn start_phases(
     Kinship { family, origin, name }: Kinship<'_>,
     started: &mut Started,
 ) -> Result<(Served, Arc<Origin>, Revision), Error> {
-    let Beginning { mut preparation, resources, store } = match origin {
+    let Beginning { mut preparation, resources, store, rbac } = match origin {
         None => Beginning::new(options, kinds, started).await?,
         Some(origin) => Beginning::with(origin, options, started).await?,
     };
@@ -133,13 +134,17 @@ async fn start_phases(
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
     let token_file = preparation.token_file.clone();
-    let access = Access::new(options, token_file, origin, &store, &resources.load(), listener)?;
+    let access = Access::new(options, token_file, origin, rbac, listener)?;
+    let known_definitions =
+        origin.map_or_else(KnownDefinitions::default, |origin| origin.known_definitions.clone());
     let origin_of_forks = Arc::new(Origin {
         options: options.clone(),
         kinds,
         fork: name.to_owned(),
         store: store.clone(),
         resources: resources.clone(),
+        known_definitions: known_definitions.clone(),
+        rbac: access.rbac.clone(),
         certificates: access.certificates.clone(),
         signing_key: access.signing_key.clone(),
         token_file: preparation.token_file.take(),
@@ -156,7 +161,7 @@ async fn start_phases(
     }
     registry::publish_authorities(&registry, &access).await?;
     let advertisement = registry::advertise(&registry, options, &preparation).await?;
-    let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started)?;
+    let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);
 
     let readiness = Readiness::default();
     let settings = settings(options, &access, &volumes, preparation.features.clone(), origin.is_some());
@@ -179,6 +184,7 @@ async fn start_phases(
         advertisement,
         readiness: &readiness,
         clock_file,
+        known_definitions,
         forks: ForksOf { family, origin: origin_of_forks.clone(), is_fork: origin.is_some() },
     };
     let served = serving::start(parts, started);

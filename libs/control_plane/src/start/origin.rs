@@ -7,7 +7,9 @@ use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::access::token_file::TokenFile;
+use coracle_apiserver::apiextensions::KnownDefinitions;
 use coracle_apiserver::registry::ObjectIndex;
+use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::CachedObjects;
 use coracle_storage::Store;
@@ -24,6 +26,9 @@ pub struct Origin {
     pub store: Store<ObjectIndex>,
     /// The resources, those of definitions too.
     pub resources: Arc<SharedResourceTable>,
+    /// The definitions of these resources, which forks need not read.
+    pub known_definitions: KnownDefinitions,
+    pub rbac: Arc<RbacAuthorizer>,
     pub certificates: Arc<Certificates>,
     pub signing_key: Arc<SigningKey>,
     pub token_file: Option<TokenFile>,

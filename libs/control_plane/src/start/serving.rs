@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coracle_apiserver::access::authenticate::Authenticator;
 use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::apiextensions::{CustomResources, KnownDefinitions};
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::Registry;
@@ -41,6 +42,7 @@ pub struct Parts<'a> {
     pub advertisement: Option<Advertisement>,
     pub readiness: &'a Readiness,
     pub clock_file: Option<ClockFile>,
+    pub known_definitions: KnownDefinitions,
     pub forks: ForksOf,
 }
 
@@ -88,8 +90,8 @@ impl Phase for Server {
 
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
-    let Parts { options, kinds, preparation, access, registry, advertisement, readiness, clock_file, forks } =
-        parts;
+    let Parts { options, kinds, preparation, access, registry, advertisement, .. } = parts;
+    let Parts { readiness, clock_file, known_definitions, forks, .. } = parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
@@ -118,6 +120,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
     let mut background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
+    background.spawn(CustomResources::new(registry.clone(), known_definitions).run());
     if let Some(manual_clock) = manual_clock {
         background.spawn(give_turns(manual_clock.clock().clone(), registry.store.clone()));
         background.spawn(manual_clock.run());

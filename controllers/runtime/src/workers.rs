@@ -1,0 +1,109 @@
+//! The workers of a queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::queue::{Key, Queue};
+
+/// The workers of one queue.
+#[derive(Default)]
+struct Workers {
+    /// The number of those that wait for a key.
+    waiting: AtomicUsize,
+    /// The last one that waited has got a key.
+    are_busy: Notify,
+}
+
+/// Processes the keys of a queue, at most so many at once, for ever. One worker waits at first; another one begins when none is left that
+/// waits, so that a queue with little to do takes little memory.
+///
+/// - `process`: has to call [`Queue::done`]
+///
+/// # Panics
+/// If `process` does.
+pub async fn work<K, F>(queue: Queue<K>, most: usize, process: impl Fn(K) -> F + Clone + Send + 'static)
+where
+    K: Key,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let workers = Arc::new(Workers::default());
+    let mut tasks = JoinSet::new();
+    loop {
+        if tasks.len() < most && workers.waiting.load(Ordering::SeqCst) == 0 {
+            workers.waiting.fetch_add(1, Ordering::SeqCst);
+            let (queue, workers, process) = (queue.clone(), workers.clone(), process.clone());
+            tasks.spawn(async move {
+                loop {
+                    let key = queue.next().await;
+                    if workers.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
+                        workers.are_busy.notify_one();
+                    }
+                    process(key).await;
+                    workers.waiting.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        tokio::select! {
+            () = workers.are_busy.notified() => {}
+            ended = tasks.join_next() => {
+                if let Some(Err(error)) = ended
+                    && let Ok(panic) = error.try_into_panic()
+                {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_clock::Clock;
+    use prometheus::Registry;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::queue::{FIRST_RETRY, LONGEST_RETRY};
+
+    #[tokio::test]
+    async fn workers_begin_as_they_are_needed() {
+        const MOST: usize = 3;
+        let metrics = Metrics::new(Registry::new()).queue("test");
+        let queue = Queue::<String>::new(Clock::system(), metrics, [FIRST_RETRY, LONGEST_RETRY]);
+        let (may_end, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let process = {
+            let (queue, may_end, begun) = (queue.clone(), may_end.clone(), begun.clone());
+            move |key: String| {
+                let (queue, may_end, begun) = (queue.clone(), may_end.clone(), begun.clone());
+                async move {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    may_end.acquire().await.unwrap().forget();
+                    queue.done(&key);
+                }
+            }
+        };
+        let working = tokio::spawn(work(queue.clone(), MOST, process));
+        let until = async |count: usize| {
+            while begun.load(Ordering::SeqCst) < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        for (round, count) in [(0, MOST), (1, MOST + 1), (2, MOST + 2)] {
+            if round == 0 {
+                (0..MOST + 2).for_each(|key| queue.add(key.to_string()));
+            } else {
+                may_end.add_permits(1);
+            }
+            until(count).await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(begun.load(Ordering::SeqCst), count, "at most {MOST} at once");
+        }
+        working.abort();
+    }
+}
