@@ -7,6 +7,8 @@ coracle_clock::timers! {
     pub RETRY_BACKOFF = semantic("retry-backoff");
     /// The restart of a controller, or of a task that controllers rely on, after a panic.
     pub RESTART = upkeep("restart");
+    /// The restart of a watch after an error.
+    pub WATCH_RETRY = upkeep("watch-retry");
     /// The relist of a resource of which an object could not be read.
     pub RELIST = upkeep("relist");
     /// The retry of an Event that could not be sent to the server.

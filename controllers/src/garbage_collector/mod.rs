@@ -80,11 +80,11 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         errors: errors.with_label_values::<&str>(&[]),
     });
     let metrics = context.metrics.queue("garbage_collector_graph_changes");
-    let supervisor = context.supervisor();
+    let (supervisor, clock) = (context.supervisor(), context.clock.clone());
     drop(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(collector.clone().keep_graph(receiver, metrics));
-    let monitors = Monitors::new(collector.unrecorded.clone(), reports, supervisor);
+    let monitors = Monitors::new(collector.unrecorded.clone(), clock, reports, supervisor);
     let (synced, is_synced) = tokio::sync::oneshot::channel();
     let resources = collector.resources.clone();
     tasks.spawn(async move {

@@ -1,17 +1,15 @@
 //! Watches the metadata of everything that can be deleted, following discovery.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_clock::{Activity, Work};
-use coracle_controller_runtime::cache::Identified;
+use coracle_clock::{Activity, Clock, Work};
+use coracle_controller_runtime::cache::{Event, Identified, ListScope, follow};
 use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use coracle_controller_runtime::supervise::Supervisor;
-use futures::{StreamExt, pin_mut};
-use kube::runtime::watcher::{Config, Error, Event};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Client, Error, Resource};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -61,6 +59,7 @@ impl Reports {
 /// The monitors, one a resource.
 pub struct Monitors {
     reader: Client,
+    clock: Clock,
     reports: Reports,
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
@@ -74,8 +73,8 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub fn new(reader: Client, reports: Reports, supervisor: Supervisor) -> Monitors {
-        Monitors { reader, reports, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
+    pub fn new(reader: Client, clock: Clock, reports: Reports, supervisor: Supervisor) -> Monitors {
+        Monitors { reader, clock, reports, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
     /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
@@ -117,14 +116,14 @@ impl Monitors {
         }
         for (key, served) in watched {
             if !self.running.contains_key(&key) {
-                let (client, reports, supervisor) =
-                    (self.reader.clone(), self.reports.clone(), self.supervisor.clone());
+                let source = (self.reader.clone(), self.clock.clone());
+                let (reports, supervisor) = (self.reports.clone(), self.supervisor.clone());
                 let (synced_sender, synced) = watch::channel(false);
                 let (synced_sender, watched) = (Arc::new(synced_sender), served.clone());
                 let first = Arc::new(Mutex::new(Some(reports.activity.begin())));
                 let start = move || {
                     let synced = synced_sender.clone();
-                    monitor(client.clone(), watched.clone(), reports.clone(), synced, first.clone())
+                    monitor(source.clone(), watched.clone(), reports.clone(), synced, first.clone())
                 };
                 let name = format!("monitor of {}", served.resource.plural);
                 let task = self.tasks.spawn(async move { supervisor.run(&name, start).await });
@@ -143,12 +142,7 @@ impl Monitors {
 
 /// Whether a server has no such resource.
 fn is_not_served(error: &Error) -> bool {
-    match error {
-        Error::InitialListFailed(kube::Error::Api(status))
-        | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
-        Error::WatchError(status) => status.code == 404,
-        _ => false,
-    }
+    matches!(error, Error::Api(status) if status.code == 404)
 }
 
 /// Events own nothing and are owned by nothing, and there are many of them.
@@ -160,21 +154,18 @@ fn is_monitored(served: &ServedResource) -> bool {
 
 /// - `first`: the work until everything is reported that was there at first, or that could not be
 async fn monitor(
-    client: Client,
+    (client, clock): (Client, Clock),
     served: ServedResource,
     reports: Reports,
     synced: Arc<watch::Sender<bool>>,
     first: Arc<Mutex<Option<Work>>>,
 ) {
-    let api = Api::<Identified>::all_with(client, &served.resource);
-    let stream = watcher(api, Config::default().streaming_lists()).default_backoff();
     let api_version: Arc<str> = served.resource.api_version.as_str().into();
     let kind: Arc<str> = served.resource.kind.as_str().into();
     let object = |dependent: &Identified| Object::new(&kind, &api_version, dependent.meta());
     let send = |change| reports.send(MonitorEvent::Change(change));
     let mut seen = HashSet::new();
-    pin_mut!(stream);
-    while let Some(event) = stream.next().await {
+    let handle = |event: Result<Event<Identified>, Error>| {
         match event {
             Ok(Event::Init) => seen.clear(),
             Ok(Event::InitApply(dependent)) => {
@@ -183,7 +174,7 @@ async fn monitor(
                     send(Change::Seen(object));
                 }
             }
-            Ok(Event::InitDone) => {
+            Ok(Event::InitDone(_)) => {
                 let (api_version, kind, synced) = (api_version.clone(), kind.clone(), synced.clone());
                 let seen = std::mem::take(&mut seen);
                 reports.send(MonitorEvent::Relisted { api_version, kind, seen, synced });
@@ -193,6 +184,7 @@ async fn monitor(
             Ok(Event::Delete(dependent)) => {
                 object(&dependent).map(|object| Change::Deleted(object.identity)).into_iter().for_each(send);
             }
+            Ok(Event::Bookmark(_)) => {}
             Err(error) => {
                 tracing::debug!(%kind, %error, "a watch has to be started again");
                 // Of what is no longer served nothing comes; discovery will say so.
@@ -202,5 +194,7 @@ async fn monitor(
                 drop(first.lock().take());
             }
         }
-    }
+        ControlFlow::Continue(())
+    };
+    follow(&client, (&served.resource, ListScope::default()), &clock, None, handle).await;
 }

@@ -4,21 +4,21 @@
 //! some quota names.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use coracle_controller_runtime::cache::{Cache, Changes, NamespacedName};
+use coracle_clock::Clock;
+use coracle_controller_runtime::cache::{
+    Cache, Changes, Event, Identified, ListScope, NamespacedName, follow,
+};
 use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use coracle_controller_runtime::queue::Queue;
 use coracle_controller_runtime::supervise::Supervisor;
 use coracle_quantity::Quantity;
-use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DynamicObject, ListParams};
-use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::affected::{enqueue_affected, limited};
@@ -74,7 +74,7 @@ pub(super) async fn count(
 
 /// Watches for deletions of what quotas count, for ever, and enqueues those quotas.
 pub(super) async fn watch_deletions(
-    client: Client,
+    source: (Client, Clock),
     quotas: Arc<Cache<ResourceQuota>>,
     resources: Arc<Discovery>,
     queue: Queue<NamespacedName>,
@@ -95,11 +95,11 @@ pub(super) async fn watch_deletions(
         });
         for (counted, served) in wanted {
             running.entry(counted).or_insert_with_key(|counted| {
-                let (client, watched, counted) = (client.clone(), served.clone(), counted.clone());
+                let (source, watched, counted) = (source.clone(), served.clone(), counted.clone());
                 let (quotas, queue, supervisor) = (quotas.clone(), queue.clone(), supervisor.clone());
                 let name = format!("watch of {} for quotas", served.resource.plural);
                 let start = move || {
-                    watch(client.clone(), watched.clone(), counted.clone(), quotas.clone(), queue.clone())
+                    watch(source.clone(), watched.clone(), counted.clone(), quotas.clone(), queue.clone())
                 };
                 (served, tasks.spawn(async move { supervisor.run(&name, start).await }))
             });
@@ -131,29 +131,28 @@ async fn other_limits(changes: &mut Changes<ResourceQuota>) {
 }
 
 async fn watch(
-    client: Client,
+    (client, clock): (Client, Clock),
     served: ServedResource,
     counted: Counted,
     quotas: Arc<Cache<ResourceQuota>>,
     queue: Queue<NamespacedName>,
 ) {
-    let objects = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &served.resource);
-    let events = watcher(objects, Config::default().streaming_lists()).default_backoff();
     let is_affected = |spec: &_| limited(spec).any(|name| Counted::by(name).as_ref() == Some(&counted));
-    pin_mut!(events);
-    while let Some(event) = events.next().await {
+    let handle = |event: Result<Event<Identified>, kube::Error>| {
         match event {
             Ok(Event::Delete(gone)) => {
-                enqueue_affected(&quotas, gone.metadata.namespace.as_deref(), &queue, is_affected)
+                enqueue_affected(&quotas, gone.meta().namespace.as_deref(), &queue, is_affected)
             }
             // Deletions during the gap are not known.
-            Ok(Event::InitDone) => enqueue_affected(&quotas, None, &queue, is_affected),
+            Ok(Event::InitDone(_)) => enqueue_affected(&quotas, None, &queue, is_affected),
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(resource = %served.resource.plural, %error, "a watch has to be started again");
             }
         }
-    }
+        ControlFlow::Continue(())
+    };
+    follow(&client, (&served.resource, ListScope::default()), &clock, None, handle).await;
 }
 
 #[cfg(test)]

@@ -84,9 +84,10 @@ impl Controller for ResourceQuotaController {
         self.replenish(sources, &self.services);
         self.replenish(sources, &self.volume_claims);
         self.replenish(sources, &self.device_claims);
-        let (reader, quotas, resources) = (self.reader.clone(), self.quotas.clone(), self.resources.clone());
+        let source = (self.reader.clone(), self.clock.clone());
+        let (quotas, resources) = (self.quotas.clone(), self.resources.clone());
         let supervisor = self.supervisor.clone();
-        sources.beside(|queue| counts::watch_deletions(reader, quotas, resources, queue, supervisor));
+        sources.beside(|queue| counts::watch_deletions(source, quotas, resources, queue, supervisor));
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

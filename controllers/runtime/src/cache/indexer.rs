@@ -8,11 +8,11 @@ use std::sync::Arc;
 use coracle_clock::{Activity, Work};
 use coracle_object_meta::NamespacedName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::Event;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch as signal};
 
 use super::change::Change;
+use super::follow::Event;
 use super::object::Object;
 
 /// What a cache holds, whatever the kind.
@@ -43,17 +43,15 @@ struct Progress {
     revision: u64,
 }
 
-/// All that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
+/// The names of all that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
 /// does not imply lower ones before all of it was observed.
-#[derive(Default)]
-pub(super) struct Relist {
-    names: BTreeSet<NamespacedName>,
-    revision: u64,
-}
+pub(super) type Relist = BTreeSet<NamespacedName>;
 
 #[derive(Default)]
 struct State {
     objects: BTreeMap<NamespacedName, Arc<dyn Object>>,
+    /// The revision up to which these are all objects and all of their changes; None while they are listed.
+    complete: Option<u64>,
     indexes: HashMap<TypeId, Indexed>,
     subscribers: Vec<mpsc::UnboundedSender<Sent>>,
 }
@@ -168,35 +166,45 @@ impl Indexer {
             // A relist that was cut short says nothing about the objects that it did not list.
             Event::Init => *relist = Some(Relist::default()),
             Event::InitApply(object) => {
-                if let Some(relist) = relist {
-                    let meta = object.metadata();
-                    relist.names.insert(NamespacedName::of_meta(meta));
-                    relist.revision = relist.revision.max(revision(meta));
+                if let Some(names) = relist {
+                    names.insert(NamespacedName::of_meta(object.metadata()));
                 }
-                self.insert(object);
+                self.insert(object, None);
             }
-            Event::InitDone => {
-                let Some(Relist { names, revision }) = relist.take() else { return };
+            Event::InitDone(revision) => {
+                let Some(names) = relist.take() else { return };
                 self.keep(&names);
-                self.progress.send_modify(|progress| {
-                    progress.synced = true;
-                    progress.revision = progress.revision.max(revision);
-                });
+                self.complete(revision);
+                self.progress.send_modify(|progress| progress.synced = true);
             }
             Event::Apply(object) => self.apply(object),
             Event::Delete(object) => self.remove(object.metadata()),
+            Event::Bookmark(revision) => self.complete(revision),
         }
+    }
+
+    /// All objects, and the revision up to which they are all; None while that is not known.
+    pub(super) fn complete_objects(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
+        let state = self.state();
+        Some((state.objects.values().cloned().collect(), state.complete?))
+    }
+
+    fn complete(&self, revision: u64) {
+        self.state().complete = Some(revision);
+        self.advance(revision);
     }
 
     pub(super) fn apply(&self, object: Arc<dyn Object>) {
         let revision = revision(object.metadata());
-        self.insert(object);
+        self.insert(object, Some(revision));
         self.advance(revision);
     }
 
-    fn insert(&self, new: Arc<dyn Object>) {
+    /// - `complete`: the revision up to which all is known with this object; None while objects are listed
+    fn insert(&self, new: Arc<dyn Object>, complete: Option<u64>) {
         let name = NamespacedName::of_meta(new.metadata());
         let mut state = self.state();
+        state.complete = complete;
         // The deletion of another object of the name may have been lost with history.
         if state.objects.get(&name).is_some_and(|old| old.metadata().uid != new.metadata().uid) {
             state.remove(&name, &self.activity);
@@ -227,8 +235,12 @@ impl Indexer {
     }
 
     pub(super) fn remove(&self, meta: &ObjectMeta) {
-        self.state().remove(&NamespacedName::of_meta(meta), &self.activity);
-        self.advance(revision(meta));
+        let revision = revision(meta);
+        let mut state = self.state();
+        state.complete = Some(revision);
+        state.remove(&NamespacedName::of_meta(meta), &self.activity);
+        drop(state);
+        self.advance(revision);
     }
 
     /// Removes what a watch that was restarted did not report.

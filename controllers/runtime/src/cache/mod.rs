@@ -11,6 +11,7 @@
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
 mod change;
+mod follow;
 mod indexer;
 mod object;
 mod reflector;
@@ -25,6 +26,7 @@ use kube::Resource;
 
 pub use change::{Change, Changes};
 pub use coracle_object_meta::NamespacedName;
+pub use follow::{Event, follow};
 pub use indexer::Write;
 pub(super) use indexer::{Indexer, Sent};
 pub use object::Cached;

@@ -1,15 +1,14 @@
 //! The watch that keeps a cache fresh.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_clock::Clock;
-use futures::{StreamExt, pin_mut};
 use kube::core::ApiResource;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 
+use super::follow::{Event, follow};
 use super::indexer::Indexer;
 use super::object::{Decode, Object};
 use super::shared::SharedObjects;
@@ -28,18 +27,6 @@ pub struct ListScope {
     pub field_selector: Option<&'static str>,
 }
 
-impl ListScope {
-    /// What watches these objects.
-    fn watch(self, client: Client, resource: &ApiResource) -> (Api<RawObject>, watcher::Config) {
-        let api = match self.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, resource),
-            None => Api::all_with(client, resource),
-        };
-        let config = watcher::Config::default().streaming_lists();
-        (api, self.field_selector.iter().fold(config, |config, selector| config.fields(selector)))
-    }
-}
-
 /// Watches until dropped.
 ///
 /// - `shared`: objects that need not be read again
@@ -51,25 +38,30 @@ pub(crate) async fn run(
     decode: Decode,
     shared: Option<SharedObjects>,
 ) {
-    let read = |event| read(event, decode, shared.as_ref());
-    let (api, config) = scope.watch(client, &resource);
+    let mut known = shared.as_ref().and_then(SharedObjects::all);
     loop {
-        let stream = watch(api.clone(), config.clone()).default_backoff();
-        pin_mut!(stream);
         let mut relist = None;
-        while let Some(event) = stream.next().await {
-            match event.map(read) {
+        let from = known.take().map(|(objects, revision)| {
+            let listed = objects.into_iter().map(Event::InitApply);
+            let events = [Event::Init].into_iter().chain(listed).chain([Event::InitDone(revision)]);
+            events.for_each(|event| indexer.handle(event, &mut relist));
+            revision
+        });
+        let handle = |event: Result<Event<RawObject>, kube::Error>| {
+            match event.map(|event| read(event, decode, shared.as_ref())) {
                 Ok(Ok(event)) => indexer.handle(event, &mut relist),
                 // It may hold a finalizer or own others: nothing is right without it.
                 Ok(Err(error)) => {
                     tracing::error!(kind = resource.kind, %error, "an object cannot be read");
-                    break;
+                    return ControlFlow::Break(());
                 }
                 Err(error) => {
                     tracing::debug!(kind = resource.kind, %error, "a watch has to be started again");
                 }
             }
-        }
+            ControlFlow::Continue(())
+        };
+        follow(&client, (&resource, scope), &clock, from, handle).await;
         drop(clock.sleep(RELIST.after(UNREADABLE)).of(resource.plural.clone()).await);
     }
 }
@@ -86,7 +78,8 @@ fn read(
     Ok(match event {
         Event::Init => Event::Init,
         Event::InitApply(raw) => Event::InitApply(decode(raw)?),
-        Event::InitDone => Event::InitDone,
+        Event::InitDone(revision) => Event::InitDone(revision),
+        Event::Bookmark(revision) => Event::Bookmark(revision),
         Event::Apply(raw) => Event::Apply(decode(raw)?),
         Event::Delete(raw) => Event::Delete(decode(raw)?),
     })

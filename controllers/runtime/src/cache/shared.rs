@@ -20,7 +20,7 @@ pub struct CachedObjects(Arc<Mutex<ByKind>>);
 /// The caches by the type of their objects, and by which of them they have.
 type ByKind = HashMap<(TypeId, ListScope), Weak<Indexer>>;
 
-/// The objects of a cache up to a revision, at which another server began with the same objects.
+/// The objects of a cache up to a revision, at which another server began with the same objects and their history.
 #[derive(Clone)]
 pub(crate) struct SharedObjects {
     indexer: Weak<Indexer>,
@@ -39,6 +39,12 @@ impl CachedObjects {
 }
 
 impl SharedObjects {
+    /// All objects as of a revision at which both servers had the same; None if the cache is not that far, or farther.
+    pub(super) fn all(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
+        let complete = self.indexer.upgrade()?.complete_objects();
+        complete.filter(|(_, revision)| (1..=self.revision).contains(revision))
+    }
+
     /// The object of this name and version. Later versions of the two servers differ even where their revisions are equal.
     pub(super) fn get(&self, meta: &ObjectMeta) -> Option<Arc<dyn Object>> {
         if !(1..=self.revision).contains(&revision(meta)) {

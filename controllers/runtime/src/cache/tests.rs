@@ -4,7 +4,6 @@ use super::*;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::runtime::watcher::Event;
 
 fn object(namespace: &str, name: &str, revision: u64, owner: Option<&str>) -> ConfigMap {
     let mut object = ConfigMap::default();
@@ -82,7 +81,7 @@ fn a_relist_replaces_what_was_known() {
     let some = |text: &str| Some(text.to_owned());
     see(vec![Event::Init, init(object("a", "1", 3, None)), init(object("a", "2", 4, None))]);
     assert!(!cache.is_synced());
-    see(vec![Event::InitDone]);
+    see(vec![Event::InitDone(4)]);
     assert!(cache.is_synced());
     let mut events = cache.subscribe();
     assert_eq!(changes(&mut events).len(), 2);
@@ -97,7 +96,7 @@ fn a_relist_replaces_what_was_known() {
     again.metadata.uid = some("another");
     see(vec![Event::Init, init(again), init(object("b", "1", 8, None))]);
     assert!(!seen(8));
-    see(vec![Event::InitDone]);
+    see(vec![Event::InitDone(9)]);
     assert!(seen(9));
     assert_eq!(names(&cache.all()), ["a/2", "b/1"]);
     assert_eq!(
