@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::queue::{Key, Queue};
 
@@ -48,13 +48,11 @@ where
         }
         tokio::select! {
             () = workers.are_busy.notified() => {}
-            ended = tasks.join_next() => {
-                if let Some(Err(error)) = ended
-                    && let Ok(panic) = error.try_into_panic()
-                {
-                    std::panic::resume_unwind(panic);
-                }
-            }
+            ended = tasks.join_next() => match ended.and_then(Result::err).map(JoinError::try_into_panic) {
+                Some(Ok(panic)) => std::panic::resume_unwind(panic),
+                // The runtime ends, and this with it.
+                _ => std::future::pending().await,
+            },
         }
     }
 }
@@ -68,6 +66,21 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
     use crate::queue::{FIRST_RETRY, LONGEST_RETRY};
+
+    /// The tasks of a runtime that ends are cancelled one by one, so that these see their workers gone.
+    #[test]
+    fn workers_end_with_their_runtime() {
+        for _ in 0..50 {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+            for _ in 0..20 {
+                let metrics = Metrics::new(Registry::new()).queue("test");
+                let queue = Queue::<String>::new(Clock::system(), metrics, [FIRST_RETRY, LONGEST_RETRY]);
+                runtime.spawn(work(queue, 2, |_| std::future::pending()));
+            }
+            // It waits until no task is polled any more.
+            drop(runtime);
+        }
+    }
 
     #[tokio::test]
     async fn workers_begin_as_they_are_needed() {
