@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -71,7 +72,7 @@ func begin(t *testing.T, isExclusive bool) *state {
 	return &state{clientOf(t, config), metav1.NamespaceDefault, controlPlane.Settle}
 }
 
-// setUp creates the definitions and 100 fixtures.
+// setUp creates the definitions and 100 fixtures, one of which is a workload that runs.
 func setUp(t testing.TB, controlPlane *coracletest.ControlPlane) {
 	t.Helper()
 	config := configOf(t, controlPlane)
@@ -80,7 +81,8 @@ func setUp(t testing.TB, controlPlane *coracletest.ControlPlane) {
 	administrator := clientOf(t, config)
 	check(t, administrator.Create(t.Context(), &Harbour{ObjectMeta: metav1.ObjectMeta{Name: "main"}}))
 	kinds := []string{"Buoy", "Crane", "Ferry", "Pier", "Pilot", "Tug"}
-	for number := range 99 {
+	check(t, administrator.Create(t.Context(), lighthouse()))
+	for number := range 98 {
 		fixture := &unstructured.Unstructured{}
 		fixture.SetGroupVersionKind(GroupVersion.WithKind(kinds[number%len(kinds)]))
 		fixture.SetNamespace(metav1.NamespaceDefault)
@@ -88,6 +90,21 @@ func setUp(t testing.TB, controlPlane *coracletest.ControlPlane) {
 		check(t, administrator.Create(t.Context(), fixture))
 	}
 	controlPlane.Settle(t)
+}
+
+// lighthouse returns a Deployment beside those of the Moorings.
+func lighthouse() *appsv1.Deployment {
+	labels := map[string]string{"app": "lighthouse"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "lighthouse"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "lighthouse", Image: image}}},
+			},
+		},
+	}
 }
 
 // operate starts the operator and its webhook, and returns a function that stops both.
@@ -160,6 +177,9 @@ func share(t *testing.T, isExclusive bool) *state {
 		shared.config = configOf(t, shared.controlPlane)
 		shared.stop = operate(t, shared.config)
 	})
+	if shared.stop == nil {
+		t.Fatal("the set-up of the shared control plane failed")
+	}
 	shared.controlPlane.LogProblems(t)
 	s := &state{WithWatch: clientOf(t, shared.config)}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
