@@ -1,7 +1,10 @@
 package harbour
 
 import (
+	"cmp"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,16 +38,17 @@ var scenarios = []struct {
 	{"obeys a new harbour", obeysANewHarbour, true},
 }
 
-const testsOfEach = 20
-
+// TestMooring runs 200 tests, or as many as CORACLE_TESTS says.
 func TestMooring(t *testing.T) {
-	for number := range int32(testsOfEach) {
-		for _, scenario := range scenarios {
-			t.Run(fmt.Sprintf("%s %d", scenario.name, number), func(t *testing.T) {
-				t.Parallel()
-				scenario.run(t, begin(t, scenario.isExclusive), 1+number%5)
-			})
-		}
+	tests, err := strconv.Atoi(cmp.Or(os.Getenv("CORACLE_TESTS"), "200"))
+	check(t, err)
+	for number := range tests {
+		scenario := scenarios[number%len(scenarios)]
+		t.Run(fmt.Sprintf("%d %s", number, scenario.name), func(t *testing.T) {
+			t.Parallel()
+			boats := 1 + int32(number/len(scenarios)%5)
+			scenario.run(t, begin(t, scenario.isExclusive), boats)
+		})
 	}
 }
 

@@ -1,5 +1,6 @@
-"""The suite of the operator: ten tests, each for twenty numbers of boats. Each has a control plane for itself, whatever it changes there."""
+"""The suite of the operator: ten tests, each of them twenty times, or as often as CORACLE_TESTS, the number of all, says."""
 
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +12,7 @@ from harbour import GROUP, VERSION
 ROTTEN = "rotten.example/boat:1"
 
 
-@pytest.fixture(params=range(20))
+@pytest.fixture(params=range(int(os.environ.get("CORACLE_TESTS", "200")) // 10))
 def boats(request):
     return 1 + request.param % 5
 
