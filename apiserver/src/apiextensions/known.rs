@@ -1,5 +1,4 @@
-//! Definitions that were read before, for those who read the same stored objects: a fork shares them with the control plane that it
-//! begins with, and reads no schema anew.
+//! Definitions by the stored objects that they were read from. A fork shares them with its parent, so that it reads no schema anew.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

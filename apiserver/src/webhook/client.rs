@@ -77,7 +77,9 @@ impl Moved {
                     Ok(host) => {
                         host == server.ip() || (is_of_this_machine(host) && is_of_this_machine(server.ip()))
                     }
-                    Err(_) => target.host == "localhost",
+                    Err(_) => {
+                        target.host.eq_ignore_ascii_case("localhost") && is_of_this_machine(server.ip())
+                    }
                 }
         };
         self.to.as_ref().filter(|_| self.from.iter().any(names))

@@ -122,7 +122,7 @@ impl<C: Controller> ErasedController<C::Key> for C {
     }
 }
 
-/// What works on the keys of a controller's queue.
+/// Reconciles the keys of a controller's queue.
 struct Reconciler<K> {
     controller: Arc<dyn ErasedController<K>>,
     queue: Queue<K>,

@@ -13,7 +13,7 @@ use super::queue::{Key, Queue};
 struct Workers {
     /// The number of those that wait for a key.
     waiting: AtomicUsize,
-    /// The last one that waited has got a key.
+    /// Notified when none of them waits any more.
     are_busy: Notify,
 }
 

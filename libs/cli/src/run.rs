@@ -38,7 +38,8 @@ pub async fn serve(
         coracle_kubeconfig::check(file, &options.name)?;
     }
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
-    fork::forget(&control_plane.url());
+    // A killed server at this address has left those of its forks.
+    fork::forget_of(&control_plane.url());
     let written = write_kubeconfig(&control_plane, kubeconfig, background);
     let (kubeconfig, previous_context) = match written {
         Ok(written) => written,
@@ -95,10 +96,9 @@ pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Si
 /// # Errors
 /// The store cannot be closed.
 async fn end(control_plane: ControlPlane) -> Result<()> {
-    let url = control_plane.url();
-    let closed = control_plane.shutdown().await;
-    fork::forget(&url);
-    closed.context("the store did not close")
+    // As long as no other server can have its port.
+    fork::forget(&control_plane.url());
+    control_plane.shutdown().await.context("the store did not close")
 }
 
 /// Prints the banner: the address, the location of the data, the context that was current, and the line that sets KUBECONFIG.

@@ -82,6 +82,8 @@ pub(crate) struct Sequencer<I: Index> {
     mailbox: Receiver<Message<I>>,
     /// A message taken from the mailbox before its time.
     held: Option<Message<I>>,
+    /// The history of the state is not in the timeline yet.
+    is_to_inherit: bool,
 }
 
 /// What became of a transaction of a group.
@@ -155,12 +157,14 @@ impl<I: Index> Sequencer<I> {
     /// A sequencer that goes on from a state of another one, in memory.
     pub fn fork(state: State<I>, index: I, options: &Options, mailbox: Receiver<Message<I>>) -> Sequencer<I> {
         let log = Box::new(EphemeralLog::after(state.revision()));
-        Sequencer::at(state, log, index, options, mailbox)
+        Sequencer { is_to_inherit: true, ..Sequencer::at(state, log, index, options, mailbox) }
     }
 
-    /// Takes the history of the state that a fork begins with, before it handles anything: nobody waits for that.
+    /// Takes the history of the state that a fork begins with, before it handles anything: who makes a fork does not wait for that.
     fn inherit(&mut self) {
-        self.timeline.inherit(self.state.events());
+        if std::mem::take(&mut self.is_to_inherit) {
+            self.timeline.inherit(self.state.events());
+        }
     }
 
     /// A sequencer at a state, without history.
@@ -188,6 +192,7 @@ impl<I: Index> Sequencer<I> {
             compaction_replies: Vec::new(),
             mailbox,
             held: None,
+            is_to_inherit: false,
         }
     }
 

@@ -44,9 +44,6 @@ enum Notice {
 
 /// A sequencer that works a little at a time.
 trait Turns: Send {
-    /// Comes before the first turn.
-    fn begin(&mut self);
-
     /// Handles a part of what waits. Returns the sequencer and whether there is more, unless its store is closed.
     fn turn(self: Box<Self>, is_upkeep_due: bool) -> Option<(Box<dyn Turns>, bool)>;
 }
@@ -91,8 +88,7 @@ fn run(notices: &mpsc::Receiver<Notice>) {
     loop {
         let wait = if again.is_empty() { UPKEEP } else { Duration::ZERO };
         let ready = match notices.recv_timeout(wait) {
-            Ok(Notice::Added(id, mut sequencer)) => {
-                sequencer.begin();
+            Ok(Notice::Added(id, sequencer)) => {
                 sequencers.insert(id, sequencer);
                 None
             }
@@ -120,12 +116,9 @@ fn run(notices: &mpsc::Receiver<Notice>) {
 }
 
 impl<I: Index> Turns for Sequencer<I> {
-    fn begin(&mut self) {
-        self.inherit();
-    }
-
     fn turn(mut self: Box<Self>, is_upkeep_due: bool) -> Option<(Box<dyn Turns>, bool)> {
         let turn = catch_unwind(AssertUnwindSafe(|| {
+            self.inherit();
             for _ in 0..TURN {
                 let message = match self.held.take().map_or_else(|| self.mailbox.try_recv(), Ok) {
                     Ok(message) => Some(message),

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use coracle_clock::Clock;
+use coracle_clock::{Clock, Work};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::WatchParams;
@@ -17,6 +17,7 @@ use kube::{Client, Error, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::indexer::revision;
 use super::reflector::ListScope;
@@ -24,6 +25,11 @@ use crate::timers::WATCH_RETRY;
 
 /// The first pause after an error, and the longest, in a row that doubles. Source: client-go's reflector.
 const PAUSES: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
+/// A watch that ends sooner, without any event, is a short one; after so many in a row there is a pause. Source: client-go's "very short watch".
+const SHORT: Duration = Duration::from_secs(1);
+const MOST_SHORT: usize = 3;
+/// The code of what history does not have any more.
+const EXPIRED: u16 = 410;
 /// The longest event that is read, in bytes: far more than a server stores of one object.
 const LONGEST_EVENT: usize = 64 << 20;
 /// The bytes that are read of an error.
@@ -62,32 +68,38 @@ pub async fn follow<K>(
     K: Resource<DynamicType = ApiResource> + DeserializeOwned,
 {
     let request = Request::new(K::url_path(resource, scope.namespace));
-    let mut pause = PAUSES[0];
+    let (mut pause, mut short) = (PAUSES[0], 0);
     loop {
+        // Until the watch is open, a change is followed by nobody.
+        let opening = clock.activity().begin();
         let watched = Watched { request: &request, is_metadata: K::metadata_api(), scope };
         let mut reader = Reader { is_listing: from.is_none(), handle: &mut handle, event: PhantomData };
         if reader.is_listing && (reader.handle)(Ok(Event::Init)).is_break() {
             return;
         }
         let before = from;
-        let ended = watched.run(client, &mut from, &mut reader).await;
-        let error = match ended {
+        #[expect(clippy::disallowed_methods, reason = "a connection lasts by the time of the machine")]
+        let began = Instant::now();
+        let ended = watched.run(client, &mut from, &mut reader, opening).await;
+        if from != before || began.elapsed() >= SHORT {
+            (pause, short) = (PAUSES[0], 0);
+        }
+        match ended {
             Ok(Ended::Handled) => return,
-            Ok(Ended::Closed) if from != before => {
-                // The server ends every watch after a while.
-                pause = PAUSES[0];
+            // The server ends every watch after a while, and those of a definition that changes.
+            Ok(Ended::Closed) if short < MOST_SHORT => {
+                short += 1;
                 continue;
             }
-            Ok(Ended::Closed) => None,
-            Err(error) => Some(error),
-        };
-        if let Some(error) = error {
-            if matches!(&error, Error::Api(status) if status.code == 410) {
-                // History does not reach back so far.
-                from = None;
-            }
-            if handle(Err(error)).is_break() {
-                return;
+            Ok(Ended::Closed) => {}
+            Err(error) => {
+                if matches!(&error, Error::Api(status) if status.code == EXPIRED) {
+                    // History does not reach back so far.
+                    from = None;
+                }
+                if handle(Err(error)).is_break() {
+                    return;
+                }
             }
         }
         drop(clock.sleep(WATCH_RETRY.after(pause)).of(resource.plural.clone()).await);
@@ -95,7 +107,7 @@ pub async fn follow<K>(
     }
 }
 
-/// How a watch ended, if not by an error.
+/// The end of a watch without an error.
 enum Ended {
     /// By the server.
     Closed,
@@ -159,17 +171,20 @@ where
                 if self.is_listing && !ends {
                     return Ok(ControlFlow::Continue(()));
                 }
-                *from = Some(at);
+                *from = known(at);
                 if std::mem::take(&mut self.is_listing) { Event::InitDone(at) } else { Event::Bookmark(at) }
             }
             Type::Added | Type::Modified | Type::Deleted => {
                 let object: K = parse(object)?;
                 let at = revision(object.meta());
                 match (self.is_listing, r#type) {
-                    (true, Type::Deleted) => return Ok(ControlFlow::Continue(())),
+                    (true, Type::Deleted) => {
+                        let status = Status::failure("an object is deleted while all are listed", "Expired");
+                        return Err(Error::Api(status.with_code(EXPIRED).boxed()));
+                    }
                     (true, _) => Event::InitApply(object),
                     (false, r#type) => {
-                        *from = Some(at);
+                        *from = known(at);
                         if r#type == Type::Deleted { Event::Delete(object) } else { Event::Apply(object) }
                     }
                 }
@@ -179,11 +194,16 @@ where
     }
 }
 
+/// The revision at which a watch goes on; None if an object has none, after which all are listed anew.
+fn known(revision: u64) -> Option<u64> {
+    (revision > 0).then_some(revision)
+}
+
 fn parse<T: DeserializeOwned>(object: &RawValue) -> Result<T, Error> {
     serde_json::from_str(object.get()).map_err(Error::SerdeError)
 }
 
-/// What is asked for, whatever the type of the objects.
+/// A watch request, independent of the type of the objects.
 struct Watched<'a> {
     request: &'a Request,
     is_metadata: bool,
@@ -194,13 +214,16 @@ impl Watched<'_> {
     /// Watches once.
     ///
     /// - `from`: the revision to begin at; None for a list of all objects first
+    /// - `opening`: ends when the watch is open
     async fn run(
         &self,
         client: &Client,
         from: &mut Option<u64>,
         reader: &mut (dyn ReadLine + Send),
+        opening: Work,
     ) -> Result<Ended, Error> {
         let mut body = self.start(client, *from).await?;
+        drop(opening);
         // The beginning of a line whose end has not come.
         let mut begun = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -385,6 +408,19 @@ mod tests {
         assert_eq!(events[5..], ["init", "listed b", "init"], "a list without an end begins again");
         let versions: Vec<bool> = queries.iter().map(|query| query.contains("sendInitialEvents")).collect();
         assert_eq!(versions, [false, false, false, false, false, true, true]);
+    }
+
+    /// A watch that ends without an event goes on at once where it was, unless the server ends one after the other.
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "the time of the test is paused")]
+    async fn a_quiet_watch_goes_on() {
+        let began = Instant::now();
+        let (queries, events) = followed(Some(8), vec![(200, Vec::new()); MOST_SHORT]).await;
+        assert_eq!(events, [""; 0]);
+        assert!(queries.iter().all(|query| query.contains("resourceVersion=8")), "{queries:?}");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        followed(Some(8), vec![(200, Vec::new()); MOST_SHORT + 1]).await;
+        assert!(began.elapsed() >= PAUSES[0]);
     }
 
     #[tokio::test(start_paused = true)]

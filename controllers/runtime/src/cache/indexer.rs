@@ -164,7 +164,10 @@ impl Indexer {
     pub(super) fn handle(&self, event: Event<Arc<dyn Object>>, relist: &mut Option<Relist>) {
         match event {
             // A relist that was cut short says nothing about the objects that it did not list.
-            Event::Init => *relist = Some(Relist::default()),
+            Event::Init => {
+                self.state().complete = None;
+                *relist = Some(Relist::default());
+            }
             Event::InitApply(object) => {
                 if let Some(names) = relist {
                     names.insert(NamespacedName::of_meta(object.metadata()));

@@ -2,6 +2,7 @@
 //!
 //! A fork has the kubeconfig of its own address and the credentials of the caller, in a file below the state of this user.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -71,20 +72,32 @@ pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
     writeln!(io::stdout(), "{name} is deleted").context("standard output")
 }
 
-/// Deletes the kubeconfigs of the forks that ended with a server, and of the forks of those, which a killed one has left.
+/// Deletes the kubeconfigs of the forks of a server that ends, and of the forks of those.
 pub fn forget(server: &str) {
-    let mut servers = vec![server.to_owned()];
+    let (mut servers, mut seen) = (vec![server.to_owned()], HashSet::new());
     while let Some(server) = servers.pop() {
-        let Ok(directory) = directory_of(&server) else { return };
-        let Ok(files) = std::fs::read_dir(&directory) else { continue };
-        for file in files.flatten().map(|entry| entry.path()) {
-            let kubeconfig = Kubeconfig::read_from(&file).unwrap_or_default();
-            servers.extend(kubeconfig.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server));
-            // What stays is of no use, and in nobody's way.
-            let _ = std::fs::remove_file(file);
+        if seen.insert(server.clone()) {
+            servers.extend(forget_of(&server));
         }
-        let _ = std::fs::remove_dir(directory);
     }
+}
+
+/// Deletes the kubeconfigs of forks of a server, and nothing else that is in their directory. Returns the servers that they named.
+pub fn forget_of(server: &str) -> Vec<String> {
+    let Ok(directory) = directory_of(server) else { return Vec::new() };
+    let Ok(files) = std::fs::read_dir(&directory) else { return Vec::new() };
+    let mut servers = Vec::new();
+    for file in files.flatten().map(|entry| entry.path()) {
+        if file.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let Ok(kubeconfig) = Kubeconfig::read_from(&file) else { continue };
+        servers.extend(kubeconfig.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server));
+        // What stays is of no use, and in nobody's way.
+        let _ = std::fs::remove_file(file);
+    }
+    let _ = std::fs::remove_dir(directory);
+    servers
 }
 
 fn is_plain(c: char) -> bool {

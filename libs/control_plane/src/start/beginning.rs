@@ -25,7 +25,7 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// That of a control plane that is no fork. The store comes last, so that an error in the configuration creates no files.
+    /// Begins a control plane that is no fork. The store comes last, so that an error in the configuration creates no files.
     ///
     /// # Errors
     /// The configuration is wrong, the port is taken, or the store cannot be opened.
@@ -37,7 +37,7 @@ impl Beginning {
         Ok(Beginning { preparation, resources, store, rbac })
     }
 
-    /// That of a fork. What was read from the objects of the origin comes before its store, and may be older; the clock comes after it, so
+    /// Begins a fork. What was read from the objects of the origin comes before its store, and may be older; the clock comes after it, so
     /// that no object is of a later time.
     ///
     /// # Errors
