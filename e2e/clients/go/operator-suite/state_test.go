@@ -76,7 +76,7 @@ func begin(t *testing.T, isExclusive bool) *state {
 func setUp(t testing.TB, controlPlane *coracletest.ControlPlane) {
 	t.Helper()
 	config := configOf(t, controlPlane)
-	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{definitions}})
+	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{definitions}, ErrorIfPathMissing: true})
 	check(t, err)
 	administrator := clientOf(t, config)
 	check(t, administrator.Create(t.Context(), &Harbour{ObjectMeta: metav1.ObjectMeta{Name: "main"}}))
