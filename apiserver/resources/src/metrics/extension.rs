@@ -13,15 +13,14 @@ use super::{SimulatedNodeMetrics, SimulatedPodMetrics};
 /// a namespace view its metrics.
 pub fn extension(mut group: Group, measured: Measured) -> ExtensionGroup {
     for info in group.versions.iter_mut().flat_map(|version| &mut version.resources) {
-        // It is in no table yet.
-        if let Some(info) = Arc::get_mut(info) {
-            info.behaviour.computed = Some(match (&*info.kind, measured) {
-                ("PodMetrics", Measured::Annotated) => &SimulatedPodMetrics(Measured::Annotated),
-                ("PodMetrics", Measured::Simulated) => &SimulatedPodMetrics(Measured::Simulated),
-                (_, Measured::Annotated) => &SimulatedNodeMetrics(Measured::Annotated),
-                (_, Measured::Simulated) => &SimulatedNodeMetrics(Measured::Simulated),
-            });
-        }
+        // The other control planes of the process have the same one.
+        let info = Arc::make_mut(info);
+        info.behaviour.computed = Some(match (&*info.kind, measured) {
+            ("PodMetrics", Measured::Annotated) => &SimulatedPodMetrics(Measured::Annotated),
+            ("PodMetrics", Measured::Simulated) => &SimulatedPodMetrics(Measured::Simulated),
+            (_, Measured::Annotated) => &SimulatedNodeMetrics(Measured::Annotated),
+            (_, Measured::Simulated) => &SimulatedNodeMetrics(Measured::Simulated),
+        });
     }
     let api_service = json!({
         "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
