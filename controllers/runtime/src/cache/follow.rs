@@ -25,9 +25,10 @@ use crate::timers::WATCH_RETRY;
 
 /// The first pause after an error, and the longest, in a row that doubles. Source: client-go's reflector.
 const PAUSES: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
-/// A watch that ends sooner, without any event, is a short one; after so many in a row there is a pause. Source: client-go's "very short watch".
+/// A watch that ends sooner is a short one, as client-go has it. After so many in a row there is a pause, whatever came of them: the server may
+/// be somebody else's.
 const SHORT: Duration = Duration::from_secs(1);
-const MOST_SHORT: usize = 3;
+const MOST_SHORT: usize = 10;
 /// The code of what history does not have any more.
 const EXPIRED: u16 = 410;
 /// The longest event that is read, in bytes: far more than a server stores of one object.
@@ -72,7 +73,7 @@ pub async fn follow<K>(
     loop {
         // Until the watch is open, a change is followed by nobody.
         let opening = clock.activity().begin();
-        let watched = Watched { request: &request, is_metadata: K::metadata_api(), scope };
+        let watch = WatchRequest { request: &request, is_metadata: K::metadata_api(), scope };
         let mut reader = Reader { is_listing: from.is_none(), handle: &mut handle, event: PhantomData };
         if reader.is_listing && (reader.handle)(Ok(Event::Init)).is_break() {
             return;
@@ -80,17 +81,15 @@ pub async fn follow<K>(
         let before = from;
         #[expect(clippy::disallowed_methods, reason = "a connection lasts by the time of the machine")]
         let began = Instant::now();
-        let ended = watched.run(client, &mut from, &mut reader, opening).await;
-        if from != before || began.elapsed() >= SHORT {
-            (pause, short) = (PAUSES[0], 0);
+        let ended = watch.run(client, &mut from, &mut reader, opening).await;
+        short = if began.elapsed() < SHORT { short + 1 } else { 0 };
+        if short == 0 || from != before {
+            pause = PAUSES[0];
         }
         match ended {
             Ok(Ended::Handled) => return,
             // The server ends every watch after a while, and those of a definition that changes.
-            Ok(Ended::Closed) if short < MOST_SHORT => {
-                short += 1;
-                continue;
-            }
+            Ok(Ended::Closed) if short <= MOST_SHORT => continue,
             Ok(Ended::Closed) => {}
             Err(error) => {
                 if matches!(&error, Error::Api(status) if status.code == EXPIRED) {
@@ -204,13 +203,13 @@ fn parse<T: DeserializeOwned>(object: &RawValue) -> Result<T, Error> {
 }
 
 /// A watch request, independent of the type of the objects.
-struct Watched<'a> {
+struct WatchRequest<'a> {
     request: &'a Request,
     is_metadata: bool,
     scope: ListScope,
 }
 
-impl Watched<'_> {
+impl WatchRequest<'_> {
     /// Watches once.
     ///
     /// - `from`: the revision to begin at; None for a list of all objects first
@@ -410,17 +409,26 @@ mod tests {
         assert_eq!(versions, [false, false, false, false, false, true, true]);
     }
 
-    /// A watch that ends without an event goes on at once where it was, unless the server ends one after the other.
+    /// A watch that ends goes on at once where it was, unless the server ends one after the other, with events or without.
     #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "the time of the test is paused")]
-    async fn a_quiet_watch_goes_on() {
+    async fn a_watch_that_ends_goes_on() {
+        let quiet = |count: usize| vec![(200, Vec::new()); count];
+        let busy = |count: usize| {
+            (0..count).map(|index| (200, vec![line("MODIFIED", "a", 9 + index as u64)])).collect::<Answers>()
+        };
         let began = Instant::now();
-        let (queries, events) = followed(Some(8), vec![(200, Vec::new()); MOST_SHORT]).await;
+        let (queries, events) = followed(Some(8), quiet(MOST_SHORT)).await;
         assert_eq!(events, [""; 0]);
         assert!(queries.iter().all(|query| query.contains("resourceVersion=8")), "{queries:?}");
+        let (_, events) = followed(Some(8), busy(MOST_SHORT)).await;
+        assert_eq!(events, ["applied a"; MOST_SHORT]);
         assert_eq!(began.elapsed(), Duration::ZERO);
-        followed(Some(8), vec![(200, Vec::new()); MOST_SHORT + 1]).await;
-        assert!(began.elapsed() >= PAUSES[0]);
+        for answers in [quiet(MOST_SHORT + 1), busy(MOST_SHORT + 1)] {
+            let began = Instant::now();
+            followed(Some(8), answers).await;
+            assert!(began.elapsed() >= PAUSES[0]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

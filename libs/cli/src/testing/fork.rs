@@ -107,6 +107,9 @@ fn is_plain(c: char) -> bool {
 /// The directory with the kubeconfigs of the forks of a server.
 fn directory_of(server: &str) -> Result<PathBuf> {
     let server = server.trim_start_matches("https://");
+    if server.trim_matches('.').is_empty() {
+        return Err(anyhow!("{server:?} is no address of a server"));
+    }
     let server: String = server.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
     // No control plane in the background has a name that begins with a dot.
     Ok(background::base()?.join(".forks").join(server))
@@ -230,6 +233,9 @@ mod tests {
     fn files_of_forks_stay_where_they_belong() {
         for name in ["", ".", "..", "a/b", "../a", "a b", "a\0"] {
             assert!(file_of("https://127.0.0.1:1", name).is_err(), "{name:?}");
+        }
+        for server in ["https://..", "https://.", "https://", ".."] {
+            assert!(file_of(server, "a").is_err(), "{server:?}");
         }
         let file = file_of("https://[::1]:6443/x/../y", "a").unwrap();
         assert!(file.ends_with(".forks/---1--6443-x-..-y/a.yaml"), "{}", file.display());

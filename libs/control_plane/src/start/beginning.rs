@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::apiextensions::KnownDefinitions;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_storage::Store;
@@ -22,6 +23,8 @@ pub struct Beginning {
     pub resources: Arc<SharedResourceTable>,
     pub store: Store<ObjectIndex>,
     pub rbac: Arc<RbacAuthorizer>,
+    /// The definitions of these resources, as far as they were read.
+    pub known_definitions: KnownDefinitions,
 }
 
 impl Beginning {
@@ -34,7 +37,8 @@ impl Beginning {
         let resources = SharedResourceTable::new((kinds.built_in)());
         let store = storage::open(options, resources.clone(), started).await?;
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
-        Ok(Beginning { preparation, resources, store, rbac })
+        let known_definitions = KnownDefinitions::default();
+        Ok(Beginning { preparation, resources, store, rbac, known_definitions })
     }
 
     /// Begins a fork. What was read from the objects of the origin comes before its store, and may be older; the clock comes after it, so
@@ -47,6 +51,7 @@ impl Beginning {
         let store = storage::fork(origin, options, resources.clone(), started)?;
         let rbac = Arc::new(RbacAuthorizer::resume(rbac, store.clone(), &resources.load()));
         let preparation = Preparation::new(options, Some(origin)).await?;
-        Ok(Beginning { preparation, resources, store, rbac })
+        let known_definitions = origin.known_definitions.clone();
+        Ok(Beginning { preparation, resources, store, rbac, known_definitions })
     }
 }

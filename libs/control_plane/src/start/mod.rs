@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_apiserver::access::certificates::Certificates;
-use coracle_apiserver::apiextensions::KnownDefinitions;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_apiserver::telemetry::health::Hook;
@@ -126,7 +125,7 @@ async fn start_phases(
     Kinship { family, origin, name }: Kinship<'_>,
     started: &mut Started,
 ) -> Result<(Served, Arc<Origin>, Revision), Error> {
-    let Beginning { mut preparation, resources, store, rbac } = match origin {
+    let Beginning { mut preparation, resources, store, rbac, known_definitions } = match origin {
         None => Beginning::new(options, kinds, started).await?,
         Some(origin) => Beginning::with(origin, options, started).await?,
     };
@@ -135,8 +134,6 @@ async fn start_phases(
     let listener = preparation.listener.address();
     let token_file = preparation.token_file.clone();
     let access = Access::new(options, token_file, origin, rbac, listener)?;
-    let known_definitions =
-        origin.map_or_else(KnownDefinitions::default, |origin| origin.known_definitions.clone());
     let origin_of_forks = Arc::new(Origin {
         options: options.clone(),
         kinds,
