@@ -282,9 +282,12 @@ impl Proxy {
                     }
                     let Ok(mut server) = TcpStream::connect(server).await else { return };
                     tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        biased;
                         _ = cut.recv() => {}
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
                     }
+                    drop((client, server));
+                    drop(cut);
                 });
             }
         });
@@ -298,11 +301,19 @@ impl Proxy {
         Store::open(Box::new(log), Marked, Options::default()).expect("a store")
     }
 
-    /// Cuts all connections, and accepts new ones or not.
-    fn set_open(&self, is_open: bool) {
-        self.is_open.store(is_open, Ordering::SeqCst);
+    /// Cuts all connections and accepts none, until it is opened. Once this is over, nothing passes any more.
+    async fn close(&self) {
+        self.is_open.store(false, Ordering::SeqCst);
         // Nobody may be connected at the moment.
         drop(self.cut.send(()));
+        while self.cut.receiver_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Accepts connections again.
+    fn open_again(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
     }
 }
 
@@ -322,13 +333,13 @@ async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Res
         let mut quiet = store.watch(&elsewhere, before).expect("a watch");
         let mut watcher = store.watch(&things, before).expect("a watch");
         other.linearize(late()).await.expect("the writes");
-        proxy.set_open(false);
+        proxy.close().await;
         put(&other, "changed", "2").await;
         put(&other, "created", &round.to_string()).await;
         other.delete(key("deleted"), Expect::Present).await.expect("a deletion");
         let newest = put(&other, "created", "last").await;
         other.compact(newest).await.expect("compacted");
-        proxy.set_open(true);
+        proxy.open_again();
         let seen = tokio::time::timeout(Duration::from_secs(60), async {
             (watcher.next().await.map(drop), quiet.next().await.map(drop))
         });
