@@ -12,6 +12,7 @@ use crate::resource_info::ResourceTable;
 use crate::webhook::{ServiceReference, TlsConfig, ca_bundle};
 
 /// A group and version that another server serves.
+#[derive(PartialEq)]
 pub struct RemoteApi {
     /// The name of the APIService.
     pub name: String,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use coracle_storage::Revision;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use http::{StatusCode, header};
@@ -71,6 +72,8 @@ pub struct OpenApiController {
     registry: Arc<Registry>,
     apis: RemoteApis,
     documents: Arc<RemoteDocuments>,
+    /// Whose documents were fetched last.
+    asked: Arc<[RemoteApi]>,
     /// What was fetched last, by the name of the APIService.
     known: HashMap<String, Known>,
 }
@@ -85,35 +88,40 @@ struct Known {
 impl OpenApiController {
     /// - `documents`: gets what the other servers publish.
     pub fn new(registry: Arc<Registry>, documents: Arc<RemoteDocuments>) -> OpenApiController {
-        OpenApiController { registry, apis: RemoteApis::default(), documents, known: HashMap::new() }
+        let (asked, known) = (Arc::new([]), HashMap::new());
+        OpenApiController { registry, apis: RemoteApis::default(), documents, asked, known }
     }
 
     /// Works until the future is dropped.
     pub fn run(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
             let mut work = None;
             loop {
                 let revision = self.registry.store.revision();
                 self.fetch_all().await;
                 drop(work.take());
-                // Where history does not reach back so far, something changed.
                 let clock = self.registry.clock();
-                let mut changes = self.registry.store.watch(&bucket, revision);
-                let changed = match &mut changes {
-                    Ok(changes) => {
-                        clock.timeout(OPENAPI_REFRESH.after(INTERVAL), changes.next()).await.is_ok()
-                    }
-                    Err(_) => true,
-                };
+                let changed = clock.timeout(OPENAPI_REFRESH.after(INTERVAL), self.changed(revision)).await;
                 // The work goes on from the change to the end of the next fetch.
-                let pause = changed.then(|| clock.sleep(OPENAPI_BATCH.after(SETTLE)));
-                drop(changes);
+                let pause = changed.is_ok().then(|| clock.sleep(OPENAPI_BATCH.after(SETTLE)));
                 if let Some(pause) = pause {
                     work = Some(pause.await);
                 }
             }
         })
+    }
+
+    /// Waits until other servers are to be asked than those at a revision. Most APIServices have none.
+    async fn changed(&self, revision: Revision) {
+        let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
+        // Where history does not reach back so far, something changed.
+        let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { return };
+        while changes.next().await.is_ok() {
+            match self.apis.load(&*self.registry) {
+                Ok(apis) if apis == self.asked => {}
+                _ => return,
+            }
+        }
     }
 
     async fn fetch_all(&mut self) {
@@ -124,6 +132,7 @@ impl OpenApiController {
                 return;
             }
         };
+        self.asked = apis.clone();
         let mut available: Vec<&RemoteApi> = apis.iter().filter(|api| api.is_available).collect();
         available.sort_by_key(|api| (-api.priorities.0, &api.group, -api.priorities.1, &api.version));
         let fetched = available.into_iter().map(|api| {

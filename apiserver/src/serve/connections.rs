@@ -73,6 +73,8 @@ pub struct Connection {
     excess: AtomicBool,
     /// Its user, where those are counted.
     user: Mutex<Option<Arc<str>>>,
+    /// Whether its end waits for the client's.
+    lingers: AtomicBool,
     /// Requests whose response is not over.
     active: AtomicUsize,
     /// Milliseconds from the base to when the last response was over.
@@ -108,6 +110,7 @@ impl Connections {
             spoken: AtomicBool::new(false),
             authenticated: AtomicBool::new(false),
             excess: AtomicBool::new(false),
+            lingers: AtomicBool::new(true),
             user: Mutex::default(),
             active: AtomicUsize::new(0),
             idle_since: AtomicU64::new(self.now()),
@@ -167,8 +170,20 @@ impl Connection {
     /// A request begins.
     pub fn begin(self: &Arc<Connection>) -> Active {
         self.spoken.store(true, Ordering::Relaxed);
+        self.lingers.store(true, Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
         Active(self.clone())
+    }
+
+    /// The connection is closed as it is. If no request is under way, its end does not wait for the client's: a client of HTTP/1.1
+    /// that waits for no response has sent nothing either, so that none of what it reads is lost.
+    pub fn end_http1(&self) {
+        self.lingers.store(self.idle().is_none(), Ordering::Relaxed);
+    }
+
+    /// Whether the end of the connection waits for the client's.
+    pub fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed)
     }
 
     /// How long there has been no request; None while there is one.
@@ -273,6 +288,21 @@ mod tests {
         ] {
             assert_eq!(ConnectionLimits::for_open_files(files), want, "{files}");
         }
+    }
+
+    #[test]
+    fn an_idle_connection_does_not_wait_for_its_client() {
+        let connections = Connections::new(LIMITS);
+        let connection = connections.admit().expect("room");
+        assert!(connection.lingers());
+        let active = connection.begin();
+        connection.end_http1();
+        assert!(connection.lingers(), "a request is under way");
+        drop(active);
+        connection.end_http1();
+        assert!(!connection.lingers());
+        let _late = connection.begin();
+        assert!(connection.lingers(), "a request came after all");
     }
 
     #[tokio::test(start_paused = true)]

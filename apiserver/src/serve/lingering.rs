@@ -6,11 +6,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+use super::connections::Connection;
 
 /// The time that a peer has to end.
 pub const LINGER: Duration = Duration::from_millis(500);
@@ -25,15 +28,16 @@ const BUFFER: usize = 4 * 1024;
 pub struct Lingering<S> {
     stream: S,
     linger: Duration,
+    connection: Arc<Connection>,
     dropped: usize,
     /// Some: the end is sent.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Lingering<S> {
-    /// A stream that lingers for so long at most.
-    pub fn new(stream: S, linger: Duration) -> Lingering<S> {
-        Lingering { stream, linger, dropped: 0, deadline: None }
+    /// A stream that lingers for so long at most, if its connection does.
+    pub fn new(stream: S, linger: Duration, connection: Arc<Connection>) -> Lingering<S> {
+        Lingering { stream, linger, connection, dropped: 0, deadline: None }
     }
 }
 
@@ -77,6 +81,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         if this.deadline.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
         }
+        if !this.connection.lingers() {
+            return Poll::Ready(Ok(()));
+        }
         let linger = this.linger;
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(linger)));
         let mut bytes = [0; BUFFER];
@@ -99,6 +106,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Instant, timeout};
 
+    use super::super::connections::{ConnectionLimits, Connections};
     use super::*;
 
     const DEADLINE: Duration = Duration::from_secs(10);
@@ -107,7 +115,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let client = TcpStream::connect(listener.local_addr().expect("an address"));
         let (accepted, client) = tokio::join!(listener.accept(), client);
-        (Lingering::new(accepted.expect("accepted").0, linger), client.expect("connected"))
+        let connection = Connections::new(ConnectionLimits::for_open_files(0)).admit().expect("room");
+        (Lingering::new(accepted.expect("accepted").0, linger, connection), client.expect("connected"))
     }
 
     #[tokio::test]
@@ -135,6 +144,18 @@ mod tests {
         let began = Instant::now();
         timeout(DEADLINE, server.shutdown()).await.expect("it ends").expect("shut down");
         assert!(began.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[tokio::test]
+    async fn a_peer_of_an_idle_connection_is_not_waited_for() {
+        let (mut server, mut client) = pair(DEADLINE).await;
+        server.write_all(b"all").await.expect("written");
+        server.connection.end_http1();
+        timeout(DEADLINE / 2, server.shutdown()).await.expect("at once").expect("shut down");
+        drop(server);
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.expect("no reset");
+        assert_eq!(read, b"all");
     }
 
     #[tokio::test]

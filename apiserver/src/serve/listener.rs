@@ -213,7 +213,8 @@ impl Server {
         let _ = stream.set_nodelay(true);
         // A tunnel, unlike a request, may be silent for ever.
         keep_alive(&stream);
-        let mut stream = TimeoutStream::new(Observed::new(Lingering::new(stream, LINGER), Turns::default()));
+        let stream = Lingering::new(stream, LINGER, connection.clone());
+        let mut stream = TimeoutStream::new(Observed::new(stream, Turns::default()));
         stream.set_write_timeout(Some(STALL_TIMEOUT));
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))) => accepted,
@@ -228,6 +229,7 @@ impl Server {
             }
             Err(_) => return,
         };
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let certificates = stream.get_ref().1.peer_certificates();
         let peer = self.tls.peer(certificates, SystemTime::now());
         let service = ConnectionService(Arc::new(ConnectionShared {
@@ -271,6 +273,9 @@ impl Server {
                 }
                 () = must_end.select_next_some(), if !is_ending => {
                     is_ending = true;
+                    if !is_http2 {
+                        connection.end_http1();
+                    }
                     served.as_mut().graceful_shutdown();
                 }
                 () = unused.select_next_some() => {

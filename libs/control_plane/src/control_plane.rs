@@ -76,7 +76,7 @@ impl ControlPlane {
     ///
     /// - `fork`: the name; None for one that no client finds by its name
     pub(crate) fn fork_of<'a>(
-        origin: &'a Origin,
+        origin: &'a Arc<Origin>,
         family: &'a Arc<Family>,
         fork: Option<&'a str>,
         fork_options: ForkOptions,
@@ -85,11 +85,15 @@ impl ControlPlane {
             let place = family.place()?;
             let options = origin.options.of_fork(origin.address.ip(), fork_options);
             let name = fork.map_or_else(|| options.name.clone(), |fork| context(&options.name, fork));
-            let kinship =
-                Kinship { family: family.clone(), origin: Some(origin), name: fork.unwrap_or_default() };
-            let running = start(options, origin.kinds, kinship).await?;
-            let (own_kubeconfig, family) = (Mutex::default(), family.clone());
-            Ok(ControlPlane { running, name, own_kubeconfig, family, _place: Some(place) })
+            let fork = fork.unwrap_or_default().to_owned();
+            let (origin, own_family) = (origin.clone(), family.clone());
+            let starting = async move {
+                let kinship = Kinship { family: own_family.clone(), origin: Some(&origin), name: &fork };
+                let running = start(options, origin.kinds, kinship).await?;
+                let (own_kubeconfig, family) = (Mutex::default(), own_family);
+                Ok(ControlPlane { running, name, own_kubeconfig, family, _place: Some(place) })
+            };
+            family.workers().run(starting).await.map_err(Error::Workers)?
         })
     }
 

@@ -66,6 +66,9 @@ pub enum Error {
     /// There are as many forks as there may be.
     #[error("there are {0} forks, and there may be no more (--max-forks)")]
     Forks(usize),
+    /// The threads of forks cannot be started.
+    #[error("cannot start the threads of forks: {0}")]
+    Workers(io::Error),
     /// The bootstrap objects cannot be stored.
     #[error("cannot make the first objects: {0}")]
     Bootstrap(String),

@@ -21,6 +21,7 @@ use crate::control_plane::ControlPlane;
 use crate::error;
 use crate::options::ForkOptions;
 use crate::start::{Origin, Phase};
+use crate::workers::Workers;
 
 /// The most Services of a fork that a client gives a URL.
 const MOST_URLS: usize = 1000;
@@ -34,6 +35,7 @@ pub struct Family {
     most: usize,
     /// The forks that clients asked for.
     forks: Mutex<Members>,
+    workers: Workers,
 }
 
 /// The forks that clients asked for. They end with the control plane that is no fork.
@@ -69,7 +71,12 @@ impl Family {
     /// A family of one, with at most so many forks.
     pub fn new(most: usize) -> Arc<Family> {
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Arc::new(Family { places, most, forks: Mutex::default() })
+        Arc::new(Family { places, most, forks: Mutex::default(), workers: Workers::default() })
+    }
+
+    /// The threads of the forks.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
     }
 
     /// Takes a place for another fork.
@@ -107,6 +114,18 @@ impl Phase for EndOfFamily {
         Box::pin(async move {
             let ends = forks.into_values().flatten().map(|member| member.control_plane.shutdown());
             futures::future::join_all(ends).await;
+            Ok(())
+        })
+    }
+}
+
+/// A fork, whose family lasts until it has ended: it works on the threads of that.
+pub struct OfFamily(pub Arc<Family>);
+
+impl Phase for OfFamily {
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(async move {
+            drop(self.0);
             Ok(())
         })
     }

@@ -17,6 +17,7 @@ pub mod options;
 mod start;
 #[cfg(test)]
 mod timers;
+mod workers;
 
 pub use control_plane::{ControlPlane, KubeconfigError, Problems, ProblemsError};
 pub use coracle_kubeconfig::Name;

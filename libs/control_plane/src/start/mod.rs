@@ -60,7 +60,7 @@ use settings::settings;
 
 use crate::client::client;
 use crate::error::Error;
-use crate::forks::{EndOfFamily, Family, ForksOf};
+use crate::forks::{EndOfFamily, Family, ForksOf, OfFamily};
 use crate::kinds::Kinds;
 use crate::options::Options;
 
@@ -102,9 +102,10 @@ pub struct Kinship<'a> {
 /// The error of the phase that failed.
 pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Result<Running, Error> {
     let mut started = Started::none();
-    if kinship.origin.is_none() {
-        // The first phase, so that its end is the last: requests below its address that are under way lead to forks.
-        started.push(EndOfFamily(kinship.family.clone()));
+    // The first phase, so that its end is the last: requests below its address that are under way lead to forks.
+    match kinship.origin {
+        None => started.push(EndOfFamily(kinship.family.clone())),
+        Some(_) => started.push(OfFamily(kinship.family.clone())),
     }
     match start_phases(&options.within_ranges(), kinds, kinship, &mut started).await {
         Ok((Served { api, certificates, address, testing, shutdown }, origin, began_at)) => {
