@@ -22,6 +22,7 @@ mod queue_set;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -49,7 +50,7 @@ pub(crate) const FLOW_SCHEMAS: &str = "flowschemas";
 /// The resource of PriorityLevelConfigurations.
 pub(crate) const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
 
-/// The maximum age of the configuration by which requests are classified.
+/// How often the configuration is compared with what is stored, by the requests that are classified.
 const REFRESH: Duration = Duration::from_secs(1);
 
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -59,6 +60,9 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 pub trait ConfigurationSource: Send + Sync {
     /// The stored objects, FlowSchemas first.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
+
+    /// The revisions of the last changes of both; None if they are not known.
+    fn flow_revisions(&self) -> Option<[u64; 2]>;
 }
 
 /// Classifies requests. One for each server.
@@ -66,6 +70,9 @@ pub struct FlowController {
     source: Arc<dyn ConfigurationSource>,
     metrics: FlowControlMetrics,
     configuration: ArcSwap<Configuration>,
+    base: Instant,
+    /// When the configuration was compared last, in milliseconds from the base.
+    compared_at: AtomicU64,
     /// Held by the one request that refreshes the configuration.
     refreshing: Mutex<()>,
 }
@@ -74,7 +81,8 @@ struct Configuration {
     /// In the order of their precedence.
     rules: Vec<Arc<FlowRule>>,
     levels: HashMap<String, Arc<PriorityLevel>>,
-    read_at: Instant,
+    /// The revisions that it is of at least.
+    revisions: Option<[u64; 2]>,
 }
 
 /// A FlowSchema and its priority level.
@@ -105,6 +113,8 @@ impl FlowController {
             source,
             metrics,
             configuration: ArcSwap::from_pointee(configuration),
+            base: Instant::now(),
+            compared_at: AtomicU64::new(0),
             refreshing: Mutex::new(()),
         }
     }
@@ -120,12 +130,19 @@ impl FlowController {
     }
 
     fn refresh(&self) {
-        if self.configuration.load().read_at.elapsed() < REFRESH {
+        let elapsed = self.base.elapsed();
+        let compared_at = Duration::from_millis(self.compared_at.load(Ordering::Relaxed));
+        if elapsed.saturating_sub(compared_at) < REFRESH {
             return;
         }
         // Other requests continue with the current configuration meanwhile.
         let Some(_refreshing) = self.refreshing.try_lock() else { return };
+        self.compared_at.store(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let known = self.configuration.load();
+        let revisions = self.source.flow_revisions();
+        if revisions.is_some() && revisions == known.revisions {
+            return;
+        }
         self.configuration.store(Arc::new(Configuration::read(&*self.source, &known.levels, &self.metrics)));
     }
 }
@@ -136,6 +153,8 @@ impl Configuration {
         known: &HashMap<String, Arc<PriorityLevel>>,
         metrics: &FlowControlMetrics,
     ) -> Configuration {
+        // Before the objects: if they change in between, they are read again.
+        let revisions = source.flow_revisions();
         let (schemas, levels) = source.flow_configuration();
         let mut schemas: Vec<FlowSchema> = schemas.iter().filter_map(FlowSchema::read).collect();
         schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
@@ -151,7 +170,7 @@ impl Configuration {
         Configuration {
             rules: schemas.into_iter().filter_map(rule).collect(),
             levels,
-            read_at: Instant::now(),
+            revisions,
         }
     }
 }

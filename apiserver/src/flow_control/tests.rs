@@ -20,6 +20,10 @@ impl ConfigurationSource for Bootstrapped {
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
         self.0.lock().clone()
     }
+
+    fn flow_revisions(&self) -> Option<[u64; 2]> {
+        None
+    }
 }
 
 fn bootstrapped() -> Arc<Bootstrapped> {

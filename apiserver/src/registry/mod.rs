@@ -440,6 +440,11 @@ impl flow_control::ConfigurationSource for Registry {
         };
         (list(flow_control::FLOW_SCHEMAS), list(flow_control::PRIORITY_LEVELS))
     }
+
+    fn flow_revisions(&self) -> Option<[u64; 2]> {
+        let of = |resource| self.last_change(&GroupResource::new(flow_control::GROUP, resource));
+        Some([of(flow_control::FLOW_SCHEMAS)?, of(flow_control::PRIORITY_LEVELS)?])
+    }
 }
 
 #[cfg(test)]

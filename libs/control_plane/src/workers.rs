@@ -10,6 +10,10 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
+/// The niceness of the threads: a third of the processor beside busy threads of the parent, and all of it beside idle ones.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 3;
+
 /// The threads of a family's forks, which begin with the first one and end when this is dropped.
 #[derive(Default)]
 pub struct Workers(Mutex<Option<Runtime>>);
@@ -40,8 +44,20 @@ impl Workers {
         if let Some(runtime) = &*runtime {
             return Ok(runtime.handle().clone());
         }
-        let begun = Builder::new_multi_thread().thread_name("coracle-forks").enable_all().build()?;
+        let begun = Builder::new_multi_thread()
+            .thread_name("coracle-forks")
+            .on_thread_start(give_way)
+            .enable_all()
+            .build()?;
         Ok(runtime.insert(begun).handle().clone())
+    }
+}
+
+/// Lets the threads of the parent and its clients run first. Only Linux has a priority of one thread.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "forks have the priority of their parent");
     }
 }
 
@@ -97,15 +113,16 @@ mod tests {
     #[tokio::test]
     async fn the_last_one_who_needs_them_may_be_one_of_them() {
         let workers = Arc::new(Workers::default());
-        let last = workers.clone();
+        let (last, (done, is_done)) = (workers.clone(), oneshot::channel());
         let waiting = async move {
             while Arc::strong_count(&last) > 1 {
                 tokio::task::yield_now().await;
             }
             drop(last);
+            done.send(()).unwrap();
         };
-        let waiting = workers.run(async { tokio::spawn(waiting) }).await.unwrap();
+        workers.run(async { drop(tokio::spawn(waiting)) }).await.unwrap();
         drop(workers);
-        waiting.await.unwrap();
+        is_done.await.unwrap();
     }
 }
