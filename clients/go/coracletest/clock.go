@@ -1,6 +1,7 @@
 package coracletest
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -8,8 +9,7 @@ import (
 )
 
 const (
-	// settleTimeout is longer than what `coracle settle` waits.
-	settleTimeout = 20 * time.Second
+	settlePath = "/coracle/v1alpha1/settle"
 	// clockTimeout bounds an advance: a year of a busy control plane is much work.
 	clockTimeout = 10 * time.Minute
 )
@@ -19,7 +19,7 @@ const (
 // than 10 s; its log has what was under way.
 func (c *ControlPlane) Settle(t testing.TB) {
 	t.Helper()
-	if _, err := c.run(settleTimeout, "settle"); err != nil {
+	if _, err := c.call(http.MethodPost, settlePath, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 }

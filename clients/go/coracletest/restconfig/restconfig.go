@@ -45,11 +45,19 @@ func Template(t testing.TB, name string, setUp func(t testing.TB, config *rest.C
 // Fork makes a control plane for a test that begins with what was set up, and returns the configuration of its administrator.
 func (b *Base) Fork(t testing.TB, options ...coracletest.ForkOption) *rest.Config {
 	t.Helper()
-	config, err := Of(b.base.Fork(t, options...))
+	_, config := b.ForkControlPlane(t, options...)
+	return config
+}
+
+// ForkControlPlane is Fork, and returns the control plane, too: a test waits for it to settle, and turns its clock.
+func (b *Base) ForkControlPlane(t testing.TB, options ...coracletest.ForkOption) (*coracletest.ControlPlane, *rest.Config) {
+	t.Helper()
+	controlPlane := b.base.Fork(t, options...)
+	config, err := Of(controlPlane)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config
+	return controlPlane, config
 }
 
 // Of returns the configuration of the administrator of a control plane, without a rate limit: tests are bursts of requests, and

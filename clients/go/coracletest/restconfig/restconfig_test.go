@@ -40,13 +40,18 @@ func TestForksOfATemplateHaveConfigurations(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			namespaces := namespaces(t, base.Fork(t))
+			controlPlane, config := base.ForkControlPlane(t)
+			namespaces := namespaces(t, config)
 			if _, err := namespaces.Get(context.Background(), "shop", metav1.GetOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			// In the other one it would exist already.
 			if _, err := namespaces.Create(context.Background(), named("mine"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
+			}
+			controlPlane.Settle(t)
+			if problems, err := controlPlane.Problems(); err != nil || problems != "" {
+				t.Errorf("%v: %s", err, problems)
 			}
 		})
 	}
