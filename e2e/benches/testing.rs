@@ -5,6 +5,7 @@
 //! ```
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -58,12 +59,12 @@ const DEFINITIONS: usize = 10;
 const FORKS: usize = 1000;
 const AT_WORK: usize = 100;
 /// The requests to the parent whose times are compared.
-const REQUESTS: usize = 1000;
+const REQUESTS: usize = 5000;
 
 /// Measures forks of a template, in the process that makes them.
 async fn forks() -> Result<()> {
     let began = Instant::now();
-    let template = ControlPlane::builder().ephemeral().start().await?;
+    let template = Arc::new(ControlPlane::builder().ephemeral().start().await?);
     print("a control plane in a new process", began.elapsed());
     let mut others = Vec::new();
     for _ in 0..10 {
@@ -122,17 +123,17 @@ fn definition(i: usize) -> Value {
                     "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}})
 }
 
-async fn fork_for_ever(template: &ControlPlane) -> Result<Infallible> {
+async fn fork_for_ever(template: Arc<ControlPlane>) -> Result<Infallible> {
     loop {
         template.fork().await?.shutdown().await?;
     }
 }
 
 /// Measures writes to a control plane, alone and while forks of it are made and ended, one after the other.
-async fn parent_at_work(template: &ControlPlane) -> Result<()> {
-    let maps = maps(template);
+async fn parent_at_work(template: &Arc<ControlPlane>) -> Result<()> {
     for name in ["a write to the parent", "a write to the parent while forks are made"] {
-        let writing = async {
+        let maps = maps(template);
+        let writing = tokio::spawn(async move {
             let mut times = Vec::new();
             for i in 0..REQUESTS {
                 let began = Instant::now();
@@ -141,11 +142,12 @@ async fn parent_at_work(template: &ControlPlane) -> Result<()> {
                 times.push(began.elapsed());
             }
             anyhow::Ok(times)
-        };
+        });
         let mut times = match name.ends_with("made") {
-            false => writing.await?,
+            false => writing.await??,
             true => {
-                tokio::select! { times = writing => times?, forked = fork_for_ever(template) => match forked? {}, }
+                let forking = tokio::spawn(fork_for_ever(template.clone()));
+                tokio::select! { times = writing => times??, forked = forking => match forked?? {}, }
             }
         };
         times.sort_unstable();

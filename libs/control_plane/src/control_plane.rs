@@ -208,9 +208,11 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The store could not be closed: the last writes may not be on disk.
-    pub async fn shutdown(mut self) -> Result<(), StoreError> {
+    pub async fn shutdown(self) -> Result<(), StoreError> {
         self.fail_readiness();
-        self.running.started.stop().await
+        let ControlPlane { running, own_kubeconfig, family, _place, .. } = self;
+        let Running { mut started, api, testing, store, origin, .. } = running;
+        started.stop_and_drop((api, testing, store, origin, own_kubeconfig, family, _place)).await
     }
 }
 

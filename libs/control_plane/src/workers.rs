@@ -10,10 +10,6 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
-/// The niceness of the threads: a third of the processor beside busy threads of the parent, and all of it beside idle ones.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 3;
-
 /// The threads of a family's forks, which begin with the first one and end when this is dropped.
 #[derive(Default)]
 pub struct Workers(Mutex<Option<Runtime>>);
@@ -44,20 +40,8 @@ impl Workers {
         if let Some(runtime) = &*runtime {
             return Ok(runtime.handle().clone());
         }
-        let begun = Builder::new_multi_thread()
-            .thread_name("coracle-forks")
-            .on_thread_start(give_way)
-            .enable_all()
-            .build()?;
+        let begun = Builder::new_multi_thread().thread_name("coracle-forks").enable_all().build()?;
         Ok(runtime.insert(begun).handle().clone())
-    }
-}
-
-/// Lets the threads of the parent and its clients run first. Only Linux has a priority of one thread.
-fn give_way() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "forks have the priority of their parent");
     }
 }
 

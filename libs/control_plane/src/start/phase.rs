@@ -40,8 +40,21 @@ impl Started {
     /// # Errors
     /// The store could not be closed; everything else is stopped nevertheless.
     pub async fn stop(&mut self) -> Result<(), StoreError> {
+        self.stop_and_drop(()).await
+    }
+
+    /// Does the same, and drops the rest there too: that of a control plane has much memory to free, for which no caller waits.
+    ///
+    /// # Errors
+    /// As of [`stop`](Self::stop).
+    pub async fn stop_and_drop(&mut self, rest: impl Send + 'static) -> Result<(), StoreError> {
         let phases = std::mem::take(&mut self.phases);
-        match self.runtime.spawn(stop_in_reverse(phases)).await {
+        let stop = async move {
+            let outcome = stop_in_reverse(phases).await;
+            drop(rest);
+            outcome
+        };
+        match self.runtime.spawn(stop).await {
             Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
