@@ -167,11 +167,7 @@ impl Configuration {
             let metrics = metrics.rule(&schema, &level);
             Some(Arc::new(FlowRule { schema, level, metrics }))
         };
-        Configuration {
-            rules: schemas.into_iter().filter_map(rule).collect(),
-            levels,
-            revisions,
-        }
+        Configuration { rules: schemas.into_iter().filter_map(rule).collect(), levels, revisions }
     }
 }
 

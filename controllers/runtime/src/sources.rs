@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use coracle_clock::{Clock, Delay, Work};
-use futures::FutureExt;
-use tokio::sync::mpsc::UnboundedReceiver;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::{FutureExt, StreamExt};
 use tokio::task::JoinSet;
 
 use super::cache::{Cache, Cached, Change, NamespacedName, Object, Sent};
@@ -102,7 +102,7 @@ type Enqueue<K> = Box<dyn Fn(Change<dyn Object>, &Queue<K>) + Send>;
 /// The same code for all sources of a type of keys: see [`Object`].
 async fn pump<K: Key>(mut changes: UnboundedReceiver<Sent>, enqueue: Enqueue<K>, queue: Queue<K>) {
     // The keys are in the queue before the work of the change ends.
-    while let Some((change, _work)) = changes.recv().await {
+    while let Some((change, _work)) = changes.next().await {
         enqueue(change, &queue);
     }
 }

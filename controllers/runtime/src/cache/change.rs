@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use coracle_clock::Work;
 use coracle_object_meta::NamespacedName;
+use futures::StreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
 use kube::Resource;
-use tokio::sync::mpsc;
 
 use super::indexer::Sent;
 use super::object::{self, Cached, Object};
@@ -60,7 +61,7 @@ impl<K: Resource> Change<K> {
 
 /// The changes that a subscriber of a cache receives. It has followed one when it asks for the next.
 pub struct Changes<K> {
-    receiver: mpsc::UnboundedReceiver<Sent>,
+    receiver: UnboundedReceiver<Sent>,
     /// The work of what it has received last.
     following: Option<Work>,
     kind: PhantomData<fn() -> K>,
@@ -68,14 +69,14 @@ pub struct Changes<K> {
 
 impl<K: Cached> Changes<K> {
     /// The changes that an indexer of the kind sends.
-    pub(super) fn of(receiver: mpsc::UnboundedReceiver<Sent>) -> Changes<K> {
+    pub(super) fn of(receiver: UnboundedReceiver<Sent>) -> Changes<K> {
         Changes { receiver, following: None, kind: PhantomData }
     }
 
     /// The next change. None: the cache is gone.
     pub async fn recv(&mut self) -> Option<Change<K>> {
         self.following = None;
-        let (change, work) = self.receiver.recv().await?;
+        let (change, work) = self.receiver.next().await?;
         self.following = Some(work);
         Some(change.downcast())
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use coracle_clock::{Activity, Work};
 use coracle_object_meta::NamespacedName;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{mpsc, watch as signal};
+use tokio::sync::watch as signal;
 
 use super::change::Change;
 use super::follow::Event;
@@ -53,7 +54,8 @@ struct State {
     /// The revision up to which these are all objects and all of their changes; None while they are listed.
     complete: Option<u64>,
     indexes: HashMap<TypeId, Indexed>,
-    subscribers: Vec<mpsc::UnboundedSender<Sent>>,
+    /// Their channels hold nothing while nothing is sent: there are a hundred for each control plane.
+    subscribers: Vec<UnboundedSender<Sent>>,
 }
 
 /// The keys under which an index has an object.
@@ -149,12 +151,13 @@ impl Indexer {
     }
 
     /// All that is, and then each change.
-    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Sent> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub fn subscribe(&self) -> UnboundedReceiver<Sent> {
+        let (sender, receiver) = unbounded();
         let mut state = self.state();
         for object in state.objects.values() {
             // The receiver is alive: it is returned below.
-            let _ = sender.send((Change { old: None, new: Some(object.clone()) }, self.activity.begin()));
+            let _ = sender
+                .unbounded_send((Change { old: None, new: Some(object.clone()) }, self.activity.begin()));
         }
         state.subscribers.push(sender);
         receiver
@@ -284,7 +287,8 @@ impl State {
     }
 
     fn notify(&mut self, change: &Change<dyn Object>, activity: &Activity) {
-        self.subscribers.retain(|subscriber| subscriber.send((change.clone(), activity.begin())).is_ok());
+        self.subscribers
+            .retain(|subscriber| subscriber.unbounded_send((change.clone(), activity.begin())).is_ok());
     }
 }
 
