@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 const SETTLE: &str = "/coracle/v1alpha1/settle";
 const CLOCK: &str = "/coracle/v1alpha1/clock";
@@ -146,8 +147,12 @@ async fn parent_at_work(template: &Arc<ControlPlane>) -> Result<()> {
         let mut times = match name.ends_with("made") {
             false => writing.await??,
             true => {
-                let forking = tokio::spawn(fork_for_ever(template.clone()));
-                tokio::select! { times = writing => times??, forked = forking => match forked?? {}, }
+                let mut forking = JoinSet::new();
+                forking.spawn(fork_for_ever(template.clone()));
+                tokio::select! {
+                    times = writing => times??,
+                    Some(ended) = forking.join_next() => match ended?? {},
+                }
             }
         };
         times.sort_unstable();
