@@ -1,0 +1,98 @@
+//! Requests that were refused.
+
+use crate::context::{Context, Target};
+use crate::deletion;
+use crate::explanation::Cause;
+use crate::objects::Refusal;
+use crate::policies;
+use crate::reason::Reason;
+use crate::text::quoted;
+
+/// The refusals that are causes.
+const MAX_REFUSALS: usize = 5;
+
+/// The time for which a refusal about an object that exists is worth an answer.
+const LATELY_SECONDS: i64 = 3600;
+
+/// Explains that the last request about an object that exists was refused lately; None if there was none since its last write.
+pub fn of_object(ctx: &Context, target: Target) -> Option<Reason> {
+    let refusals = ctx.refusals(target.resource, target.namespace, target.name);
+    let refusal = refusals.first()?;
+    let time = crate::text::time(&refusal.time)?;
+    let written = ctx.past(target.resource, target.namespace, target.name);
+    let is_superseded = written
+        .first()
+        .and_then(|version| crate::text::time(version.time.as_deref()?))
+        .is_some_and(|written| written > time);
+    if is_superseded || ctx.now.as_second().saturating_sub(time.as_second()) > LATELY_SECONDS {
+        return None;
+    }
+    let sentence = format!(
+        "{} is as it was before the last request about it, which was refused: {}.",
+        ctx.short_of(target),
+        described(ctx, refusal)
+    );
+    Some(reason(ctx, target.resource, target.namespace, target.name, &refusals, sentence))
+}
+
+/// Explains that an object does not exist because its creation was refused.
+pub fn of_creation(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Option<Reason> {
+    let refusals = ctx.refusals(resource, namespace, name);
+    let refusal = refusals.first()?;
+    let sentence = format!(
+        "{} does not exist, and the last request about it was refused: {}.",
+        ctx.short(resource, name),
+        described(ctx, refusal)
+    );
+    Some(reason(ctx, resource, namespace, name, &refusals, sentence))
+}
+
+fn described(ctx: &Context, refusal: &Refusal) -> String {
+    format!(
+        "{} asked for {} at {}, and the answer was {} {}: {}{}",
+        deletion::describe(&refusal.writer),
+        quoted(&refusal.writer.verb),
+        ctx.moment(&refusal.time),
+        refusal.code,
+        quoted(&refusal.reason),
+        quoted(&refusal.message),
+        origin(&refusal.message).map(|origin| format!(" ({origin})")).unwrap_or_default()
+    )
+}
+
+/// The part of the API server that refused a request, by the message.
+fn origin(message: &str) -> Option<&'static str> {
+    const ORIGINS: [(&str, &str); 7] = [
+        ("admission webhook", "an admission webhook refused it"),
+        ("failed calling webhook", "an admission webhook could not be called, and its failurePolicy is Fail"),
+        ("ValidatingAdmissionPolicy", "an admission policy refused it"),
+        ("exceeded quota", "a ResourceQuota refused it"),
+        ("disruption budget", "a PodDisruptionBudget refused it"),
+        ("violates PodSecurity", "the Pod Security level of the namespace refused it"),
+        (
+            "the object has been modified",
+            "it was based on an old version: read the object again and repeat the change",
+        ),
+    ];
+    ORIGINS.iter().find(|(text, _)| message.contains(text)).map(|(_, origin)| *origin)
+}
+
+fn reason(
+    ctx: &Context,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+    refusals: &[Refusal],
+    sentence: String,
+) -> Reason {
+    let causes = refusals.iter().take(MAX_REFUSALS).map(|refusal| {
+        Cause::of(ctx.reference(resource, namespace, name))
+            .manager(deletion::describe(&refusal.writer))
+            .since(refusal.time.clone())
+            .waits_for(format!("{} {}: {}", refusal.code, quoted(&refusal.reason), quoted(&refusal.message)))
+            .remedy(origin(&refusal.message).unwrap_or_default())
+    });
+    let causes: Vec<Cause> = causes.collect();
+    let quotas = refusals.first().map(|refusal| policies::quotas_in(ctx, namespace, &refusal.message));
+    Reason::failing("refused", sentence).because(causes).because(quotas.unwrap_or_default())
+}
