@@ -45,9 +45,11 @@ pub fn protection(ctx: &Context, target: Target) -> Wait {
         true => " (a pod that has ended counts until it is deleted)",
         false => "",
     };
-    let remedy = match first.is_terminating() {
+    let deletable: Vec<&str> =
+        holding.iter().filter(|pod| !pod.is_terminating()).map(|pod| pod.name).take(3).collect();
+    let remedy = match deletable.is_empty() {
         true => String::new(),
-        false => kubectl::delete("pods", first.namespace, first.name),
+        false => kubectl::delete_all("pods", target.namespace, &deletable),
     };
     let causes = holding.iter().take(MAX_PODS).flat_map(|pod| pod_cause(ctx, *pod, target.name)).collect();
     Wait {
@@ -193,12 +195,22 @@ fn unbound(ctx: &Context, target: Target) -> Reason {
     let cause = Cause::of(ctx.reference_of(target));
     let size = text(&target.spec()["resources"]["requests"]["storage"]).unwrap_or("its size");
     let Some(class) = annotated.or_else(|| target.spec()["storageClassName"].as_str()) else {
-        let waits_for =
-            format!("an Available volume without class that fits it ({size}), or a default StorageClass");
-        let sentence = format!(
-            "{short} is pending because it names no StorageClass, no StorageClass is the default, and no volume fits it. \
-             Name a class in spec.storageClassName, mark one as default, or create a volume."
-        );
+        let default = default_class(ctx);
+        let (waits_for, sentence) = match &default {
+            Some(class) => (
+                format!("the persistentvolume-binder-controller, which gives it the default class {class}"),
+                format!(
+                    "{short} is pending because it names no StorageClass; it gets the default one, {class}, in a moment."
+                ),
+            ),
+            None => (
+                format!("an Available volume without class that fits it ({size}), or a default StorageClass"),
+                format!(
+                    "{short} is pending because it names no StorageClass, no StorageClass is the default, and no volume fits it. \
+                     Name a class in spec.storageClassName, mark one as default, or create a volume."
+                ),
+            ),
+        };
         return Reason::progressing("no StorageClass", sentence)
             .because([cause.field("spec.storageClassName").waits_for(waits_for)]);
     };
@@ -227,6 +239,17 @@ fn unbound(ctx: &Context, target: Target) -> Reason {
         return Reason::failing("StorageClass not found", sentence).because([cause.waits_for(waits_for)]);
     };
     of_class(ctx, target, &named, &found, cause)
+}
+
+/// The name of the default StorageClass.
+fn default_class(ctx: &Context) -> Option<String> {
+    const MARKS: [&str; 2] =
+        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+    let list = ctx.list("storageclasses.storage.k8s.io", None);
+    let is_default =
+        |class: &&Value| MARKS.iter().any(|mark| class["metadata"]["annotations"][*mark] == "true");
+    let name = list.iter().find(is_default).and_then(|class| text(&class["metadata"]["name"]))?;
+    Some(ctx.short("storageclasses.storage.k8s.io", name))
 }
 
 fn of_class(ctx: &Context, target: Target, named: &str, class: &Value, cause: Cause) -> Reason {

@@ -39,7 +39,7 @@ pub fn node(ctx: &Context, target: Target) -> Option<Reason> {
             "{short} is ready, and takes no new pods because it is cordoned (spec.unschedulable). To change that: {remedy}"
         );
         return Some(
-            Reason::progressing("SchedulingDisabled", sentence)
+            Reason::ready("SchedulingDisabled", sentence)
                 .because([cause.field("spec.unschedulable: true").remedy(remedy)]),
         );
     }
@@ -137,7 +137,7 @@ pub fn webhooks(ctx: &Context, target: Target) -> Option<Reason> {
     };
     let service = causes.first().map(|cause| cause.object.clone()).unwrap_or_default();
     let sentence = format!(
-        "{} has a webhook that cannot be called, {name}: {service} has no ready pod; {effect}.",
+        "{} has a webhook that cannot be called, {name}: {service} cannot be reached; {effect}.",
         ctx.short_of(target)
     );
     let reason = match fails {

@@ -7,7 +7,7 @@ use crate::context::{Context, Target, is_terminating};
 use crate::explanation::Cause;
 use crate::kubectl;
 use crate::objects::{Version, Writer};
-use crate::text::{duration, items, quoted, text, text_or_empty, time};
+use crate::text::{duration, items, quoted, text, text_or_empty, texts, time};
 
 /// Returns the version by which deletion of an object was requested: the first that has a deletion timestamp, or the deletion itself.
 ///
@@ -92,17 +92,30 @@ pub fn describe(writer: &Writer) -> String {
     }
 }
 
+/// Returns the time at which deletion of an object was requested: the deletion timestamp is later by the grace period.
+pub fn requested_at(target: Target) -> Option<String> {
+    let metadata = &target.object["metadata"];
+    let at = text(&metadata["deletionTimestamp"])?;
+    let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+    let second = time(at).and_then(|time| time.as_second().checked_sub(grace));
+    let time = second.and_then(|second| jiff::Timestamp::from_second(second).ok());
+    Some(time.map_or_else(|| at.to_owned(), |time| time.to_string()))
+}
+
 /// Explains the graceful deletion of a pod: a few words, and the cause. None if its containers have ended or it never had a node.
 pub fn grace(ctx: &Context, target: Target) -> Option<(String, Cause)> {
     let metadata = &target.object["metadata"];
     let node = text(&target.spec()["nodeName"]).filter(|_| target.resource == "pods")?;
     let until = text(&metadata["deletionTimestamp"])?;
-    if has_ended(target.status()) {
+    let period = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+    // A kubelet confirms the end by a deletion without grace period, after which only finalizers hold the pod.
+    let is_confirmed = period == 0 && texts(&metadata["finalizers"]).next().is_some();
+    if is_confirmed || has_ended(target.status()) {
         return None;
     }
-    let period = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
     let field = format!("metadata.deletionGracePeriodSeconds: {period}");
-    let cause = Cause::of(ctx.reference_of(target)).field(field).since(until);
+    let cause =
+        Cause::of(ctx.reference_of(target)).field(field).since(requested_at(target).unwrap_or_default());
     let force = format!(
         "{} --grace-period=0 --force",
         kubectl::delete(target.resource, target.namespace, target.name)
@@ -110,9 +123,9 @@ pub fn grace(ctx: &Context, target: Target) -> Option<(String, Cause)> {
     let short = ctx.short("nodes", node);
     let Some(object) = ctx.get("nodes", "", node) else {
         let waits_for = format!(
-            "its node {short} no longer exists, so that no kubelet confirms that its containers ended"
+            "{short}, on which it ran, no longer exists, so that no kubelet confirms that its containers ended"
         );
-        let remedy = format!("The pod garbage collector deletes it within a minute, or: {force}");
+        let remedy = format!("the pod garbage collector deletes it within a minute, or: {force}");
         return Some(("its node is gone".to_owned(), cause.waits_for(waits_for).remedy(remedy)));
     };
     let ready = condition(&object, "Ready");
@@ -120,24 +133,24 @@ pub fn grace(ctx: &Context, target: Target) -> Option<(String, Cause)> {
         let status = quoted(text_or_empty(&ready["status"]));
         let since = text(&ready["lastTransitionTime"]).map(|at| format!(" since {}", ctx.moment(at)));
         let waits_for = format!(
-            "the kubelet of its node {short} does not confirm that its containers ended: the node's condition Ready is {status}{}",
+            "the kubelet of {short} does not confirm that its containers ended: the node's condition Ready is {status}{}",
             since.unwrap_or_default()
         );
-        let remedy = format!("It is deleted once the node reports again, or: {force}");
+        let remedy = format!("it is deleted once the node reports again, or: {force}");
         return Some(("its node is not ready".to_owned(), cause.waits_for(waits_for).remedy(remedy)));
     }
     let left = time(until).map(|until| until.as_second().saturating_sub(ctx.now.as_second()));
     let (waits_for, remedy) = match left {
         Some(left @ 1..) => (
             format!("its containers have {} to stop, until {}", duration(period), ctx.moment(until)),
-            format!("It is deleted when they have stopped, in {} at the latest", duration(left)),
+            format!("it is deleted when they have stopped, in {} at the latest", duration(left)),
         ),
         _ => (
             format!(
                 "its grace period ended at {}, and the kubelet of {short} has not yet confirmed that its containers ended",
                 ctx.moment(until)
             ),
-            format!("If that lasts: {force}"),
+            format!("if that lasts: {force}"),
         ),
     };
     Some(("grace period".to_owned(), cause.waits_for(waits_for).remedy(remedy)))

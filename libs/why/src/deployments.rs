@@ -263,9 +263,12 @@ fn no_node(ctx: &Context, target: Target) -> Option<Reason> {
     let selects = pod["nodeSelector"].is_object() || pod["affinity"]["nodeAffinity"].is_object();
     let why = match () {
         () if total == 0 => "there is no node".to_owned(),
+        () if tainted > 0 && tainted == total => {
+            "every node has a taint that its pods do not tolerate (spec.template.spec.tolerations)".to_owned()
+        }
         () if tainted > 0 => format!(
-            "{tainted} of {} have a taint that its pods do not tolerate (spec.template.spec.tolerations)",
-            plural(total, "node")
+            "{tainted} of {total} nodes have a taint that its pods do not tolerate (spec.template.spec.tolerations), and the others \
+             do not have the labels that it asks for"
         ),
         () if selects => {
             "no node has the labels that spec.template.spec.nodeSelector or its node affinity asks for"

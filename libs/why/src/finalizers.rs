@@ -7,7 +7,7 @@ use crate::text::{quoted, texts};
 use crate::{claims, custom_resource_definitions, jobs, kubectl, namespaces, network, owners, volumes};
 
 /// The finalizers that are explained.
-const MAX_FINALIZERS: usize = 20;
+const MAX_FINALIZERS: usize = 1000;
 
 /// The thing that the controller of a finalizer waits for.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub struct Blocker {
     pub finalizer: String,
     /// Whether no controller of the control plane removes it.
     pub is_foreign: bool,
-    /// Who removes the finalizer, when, and what can be done.
+    /// The controller that removes the finalizer, its condition, and what can be done.
     pub sentence: String,
     /// The finalizer itself, then what is waited for.
     pub causes: Vec<Cause>,
@@ -91,15 +91,15 @@ fn blocker(ctx: &Context, target: Target, field: &str, name: &str) -> Blocker {
         let waits_for = format!("{remover}: no controller of the control plane removes this finalizer");
         let remedy = kubectl::remove_finalizer(target, name);
         let sentence = format!(
-            "No controller of the control plane removes it: it is removed by {remover}, or by hand: {remedy}"
+            "no controller of the control plane removes it. It goes when {remover} removes it, or: {remedy}"
         );
         let causes = vec![cause.waits_for(waits_for).remedy(remedy)];
         return Blocker { finalizer, is_foreign: true, sentence, causes };
     };
     let Wait { clause, remedy, causes } = rule(ctx, target);
-    let mut sentence = format!("The {controller} removes it {clause}.");
+    let mut sentence = format!("the {controller} removes it {clause}");
     if !remedy.is_empty() {
-        sentence += &format!(" To change that: {remedy}");
+        sentence += &format!(". To change that: {remedy}");
     }
     let cause = cause.waits_for(format!("the {controller}, which removes it {clause}")).remedy(remedy);
     Blocker { finalizer, is_foreign: false, sentence, causes: std::iter::once(cause).chain(causes).collect() }

@@ -20,11 +20,13 @@ use crate::volumes::VOLUMES;
 struct Why {
     clause: String,
     causes: Vec<Cause>,
+    /// Whether the owner of the object wants fewer of its kind, or others in its place.
+    is_intended: bool,
 }
 
 impl Why {
     fn of(clause: impl Into<String>) -> Why {
-        Why { clause: clause.into(), causes: Vec::new() }
+        Why { clause: clause.into(), causes: Vec::new(), is_intended: false }
     }
 
     fn by(self, causes: Vec<Cause>) -> Why {
@@ -61,17 +63,19 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
         true => ", by a request that deletes all objects of a list",
         false => "",
     };
-    let why = why(ctx, target, deleter.map_or(Role::ControllerManager, role), removal);
+    let why = why(ctx, target, deleter.map_or(Role::ControllerManager, role), request);
     let because = why.as_ref().map(|why| format!(", because {}", why.clause)).unwrap_or_default();
     let former = if exists {
         "was replaced: the former object of its name was deleted by"
     } else {
         "is gone: it was deleted by"
     };
+    let is_intended = why.as_ref().is_some_and(|why| why.is_intended);
+    let again = if exists || is_intended { String::new() } else { again(ctx, target) };
     let sentence = format!(
         "{short} {former} {who}{at}{by_collection}{because}.{}{}",
         delay(ctx, request, removal),
-        again(ctx, target, exists)
+        again
     );
     let cause = Cause::of(ctx.reference(resource, namespace, name))
         .field(deleter.map_or_else(String::new, |writer| format!("request: {}", quoted(&writer.verb))))
@@ -90,19 +94,18 @@ fn delay(ctx: &Context, request: &Version, removal: &Version) -> String {
         removal.time.as_deref().filter(|_| request.revision != removal.revision).map(|at| ctx.moment(at));
     let Some(at) = at else { return String::new() };
     let finalizers: Vec<&str> = texts(&removal.object["metadata"]["finalizers"]).collect();
-    let by = removal.writer.as_ref().map(|writer| format!(" by {}", describe(writer))).unwrap_or_default();
+    let by = removal.writer.as_ref().map_or_else(|| "somebody".to_owned(), describe);
     match finalizers.first() {
-        Some(finalizer) => format!(
-            " It disappeared at {at}, when its last finalizer ({}) was removed{by}.",
-            quoted(finalizer)
-        ),
-        None => format!(" It disappeared at {at}{by}."),
+        Some(finalizer) => {
+            format!(" It was removed at {at}, when {by} removed its last finalizer, {}.", quoted(finalizer))
+        }
+        None => format!(" It was removed at {at} by {by}."),
     }
 }
 
 /// Whether the owner makes such an object again.
-fn again(ctx: &Context, target: Target, exists: bool) -> String {
-    let owner = owners::controller(target.object).filter(|_| !exists);
+fn again(ctx: &Context, target: Target) -> String {
+    let owner = owners::controller(target.object);
     let living = owner.filter(|owner| match look_up(ctx, target.namespace, owner) {
         Lookup::Found(found) => !is_terminating(&found),
         _ => false,
@@ -118,13 +121,13 @@ fn again(ctx: &Context, target: Target, exists: bool) -> String {
     }
 }
 
-fn why(ctx: &Context, target: Target, role: Role, removal: &Version) -> Option<Why> {
-    let is_request =
-        removal.writer.as_ref().is_some_and(|writer| ["create", "evict"].contains(&writer.verb.as_str()));
+fn why(ctx: &Context, target: Target, role: Role, request: &Version) -> Option<Why> {
+    let is_eviction =
+        request.writer.as_ref().is_some_and(|writer| ["create", "evict"].contains(&writer.verb.as_str()));
     if let Some(why) = disrupted(ctx, target) {
         return Some(why);
     }
-    if target.resource == "pods" && is_request {
+    if target.resource == "pods" && is_eviction {
         return Some(Why::of("it was evicted"));
     }
     if let Some(why) = reclaimed(ctx, target) {
@@ -305,7 +308,7 @@ fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
         }
         _ => return expired(target),
     };
-    Some(Why::of(clause))
+    Some(Why { is_intended: true, ..Why::of(clause) })
 }
 
 fn of_replica_set(ctx: &Context, target: Target, owner: &Owner, set: &Value, desired: i64) -> String {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::claims::CLAIMS;
 use crate::context::{Context, Target};
-use crate::deletion;
+use crate::deletion::{self, Role, role};
 use crate::explanation::Cause;
 use crate::kubectl;
 use crate::objects::Version;
@@ -42,7 +42,7 @@ fn owned(ctx: &Context, target: Target) -> Option<Reason> {
         let waits_for =
             format!("the API to serve {} {} again", quoted(&owner.api_version), quoted(&owner.kind));
         let sentence = format!(
-            "{short} is still there because the garbage collector leaves it alone: its owner is a {} of {}, which the API does not \
+            "{short} is still there because the garbage collector leaves it alone: its owner is of the kind {} of {}, which the API does not \
              serve, so that nobody can tell whether {} exists. Serve that kind again (its CustomResourceDefinition or APIService), \
              or: {}",
             quoted(&owner.kind),
@@ -104,6 +104,15 @@ fn orphan(ctx: &Context, target: Target) -> Option<Reason> {
         .since(at.unwrap_or_default());
     let by = by.map_or_else(String::new, |by| format!(" by {by}"));
     let delete = kubectl::delete(target.resource, target.namespace, target.name);
+    if release.and_then(|version| version.writer.as_ref()).is_some_and(|writer| role(writer) == Role::Client)
+    {
+        let sentence = format!(
+            "{short} has no owner any more: the reference to {} was removed from it{at_text}{by}. Nothing deletes it with that \
+             owner; to delete it: {delete}",
+            owner.short()
+        );
+        return Some(Reason::progressing("owner removed", sentence).because([cause.remedy(delete)]));
+    }
     if let Lookup::Found(_) = look_up(ctx, target.namespace, &owner) {
         let sentence = format!(
             "{short} was released by {}{at_text}: its labels no longer match the selector of that owner, so that nothing deletes it \

@@ -28,6 +28,13 @@ pub fn delete(resource: &str, namespace: &str, name: &str) -> String {
     command("delete", resource, namespace, name)
 }
 
+/// Returns the command that deletes several objects of a resource.
+pub fn delete_all(resource: &str, namespace: &str, names: &[&str]) -> String {
+    let (last, first) = names.split_last().map_or(("", [].as_slice()), |(last, first)| (*last, first));
+    let first: Vec<String> = first.iter().map(|name| format!("{} ", shell(name))).collect();
+    format!("kubectl delete {} {}{}", shell(resource), first.concat(), named(namespace, last))
+}
+
 /// Returns the command that merges a patch into an object.
 pub fn merge(resource: &str, namespace: &str, name: &str, patch: &Value) -> String {
     let patch = shell(&patch.to_string());

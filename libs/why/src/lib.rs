@@ -49,6 +49,7 @@ use jiff::Timestamp;
 
 pub use explanation::{Answer, Cause, Explanation, Question};
 pub use objects::{Objects, Refusal, Resource, Version, Writer};
+use reason::Reason;
 pub use reason::State;
 pub use tree::{Tree, TreeNode, tree};
 
@@ -74,11 +75,14 @@ pub fn explain(
     let mut answers = Vec::new();
     if let Some(object) = ctx.get(resource, namespace, name) {
         let target = Target { resource, namespace, name, object: &object };
-        answers.extend(present::reason(&ctx, target).map(|reason| reason.answer(Question::Present)));
-        if !target.is_terminating() {
-            let reason = not_ready::reason(&ctx, target).or_else(|| refused::of_object(&ctx, target));
-            answers.extend(reason.map(|reason| reason.answer(Question::NotReady)));
-        }
+        let refused = refused::of_object(&ctx, target);
+        let present = present::reason(&ctx, target);
+        let (present, not_ready) = match target.is_terminating() {
+            true => (Reason::joined(present, refused), None),
+            false => (present, Reason::joined(not_ready::reason(&ctx, target), refused)),
+        };
+        answers.extend(present.map(|reason| reason.answer(Question::Present)));
+        answers.extend(not_ready.map(|reason| reason.answer(Question::NotReady)));
     } else if let Some(reason) = gone::reason(&ctx, resource, namespace, name) {
         answers.push(reason.answer(Question::Gone));
     } else {

@@ -89,9 +89,12 @@ fn remaining(ctx: &Context, object: Target) -> Vec<Cause> {
     };
     match explained.is_empty() {
         false => explained,
-        true => vec![
-            Cause::of(ctx.reference_of(object))
-                .waits_for("its deletion by the namespace controller, after the pods"),
-        ],
+        true => {
+            let order = if object.resource == "pods" { "" } else { ", which deletes the pods first" };
+            vec![
+                Cause::of(ctx.reference_of(object))
+                    .waits_for(format!("its deletion by the namespace controller{order}")),
+            ]
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::finalizers::Wait;
 use crate::kubectl;
 use crate::pods;
 use crate::reason::Reason;
-use crate::text::{enumerate, items, plural, quoted, text, text_or_empty};
+use crate::text::{enumerate, items, quoted, text, text_or_empty, texts};
 
 /// The pods of a Service that are explained.
 const MAX_PODS: usize = 3;
@@ -25,12 +25,11 @@ pub fn load_balancer(_: &Context, target: Target) -> Wait {
 
 /// The finalizer `networking.k8s.io/service-cidr-finalizer`: addresses of Services in the range.
 pub fn addresses(ctx: &Context, target: Target) -> Wait {
-    let used = ctx.list("ipaddresses.networking.k8s.io", None);
-    let used = i64::try_from(used.len()).unwrap_or(i64::MAX);
+    let ranges: Vec<String> = texts(&target.spec()["cidrs"]).take(4).map(quoted).collect();
     let clause = format!(
-        "once no Service needs an address of its range {}, or another ServiceCIDR has it; {} of Services exist",
-        enumerate(&crate::text::texts(&target.spec()["cidrs"]).map(quoted).collect::<Vec<_>>()),
-        plural(used, "IPAddresse").replace("1 IPAddresse", "1 IPAddress")
+        "once no Service needs an address of its range {} that no other ServiceCIDR has; allocated addresses: {}",
+        enumerate(&ranges),
+        ctx.list("ipaddresses.networking.k8s.io", None).len()
     );
     Wait { clause, ..Wait::default() }
 }
@@ -39,6 +38,10 @@ pub fn addresses(ctx: &Context, target: Target) -> Wait {
 pub fn service(ctx: &Context, target: Target) -> Option<Reason> {
     let spec = target.spec();
     if spec["type"] == "ExternalName" {
+        return None;
+    }
+    // Its requests are passed to that address, without pods.
+    if target.annotation("coracle.dev/service-url").is_some() {
         return None;
     }
     endpoints(ctx, target).or_else(|| pending_load_balancer(ctx, target))

@@ -119,7 +119,9 @@ pub fn foreground(ctx: &Context, target: Target) -> Wait {
             enumerate(&counted)
         ),
     };
-    Wait { clause, remedy: String::new(), causes }
+    let is_own = |cause: &&Cause| cause.object == ctx.reference_of(target);
+    let remedy = causes.iter().find(is_own).map(|cause| cause.remedy.clone()).unwrap_or_default();
+    Wait { clause, remedy, causes }
 }
 
 fn blocking_dependent(ctx: &Context, owner: Target, dependent: Target) -> Vec<Cause> {
@@ -135,15 +137,16 @@ fn blocking_dependent(ctx: &Context, owner: Target, dependent: Target) -> Vec<Ca
                 .remedy(remedy),
         ];
     }
-    let explained = ctx.explain(resource, namespace, name);
-    match dependent.is_terminating() && !explained.is_empty() {
-        true => explained,
-        false => vec![
-            Cause::of(ctx.reference_of(dependent))
-                .field("metadata.ownerReferences: blockOwnerDeletion=true")
-                .waits_for("the garbage collector, which deletes it before its owner"),
-        ],
+    let explained = match dependent.is_terminating() {
+        true => ctx.explain(resource, namespace, name),
+        false => Vec::new(),
+    };
+    if !explained.is_empty() {
+        return explained;
     }
+    let field = "metadata.ownerReferences: blockOwnerDeletion=true";
+    let waits_for = "the garbage collector, which deletes it before its owner";
+    vec![Cause::of(ctx.reference_of(dependent)).field(field).waits_for(waits_for)]
 }
 
 /// The finalizer `orphan`: dependents that still refer to the owner.

@@ -20,7 +20,7 @@ pub fn is_ready(pod: &Value) -> bool {
 pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     let phase = text(&target.status()["phase"]).unwrap_or("Pending");
     if phase == "Succeeded" || is_ready(target.object) {
-        return blocked_eviction(ctx, target);
+        return None;
     }
     if phase == "Failed" {
         return Some(failed(ctx, target));
@@ -173,9 +173,4 @@ fn unknown(ctx: &Context, target: Target, phase: &str) -> Reason {
         None => format!("{short} is not ready: the kubelet of {node} has not reported on it yet."),
     };
     Reason::progressing(quoted(phase), sentence).because([cause.waits_for(format!("the kubelet of {node}"))])
-}
-
-/// A pod that is ready, and whose eviction a disruption budget refused.
-fn blocked_eviction(ctx: &Context, target: Target) -> Option<Reason> {
-    crate::policies::refused_eviction(ctx, target)
 }

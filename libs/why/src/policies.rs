@@ -6,6 +6,7 @@ use crate::conditions::{self, condition};
 use crate::context::{Context, Target};
 use crate::deletion;
 use crate::explanation::Cause;
+use crate::objects::Refusal;
 use crate::reason::Reason;
 use crate::text::{count, quoted, text, text_or_empty};
 
@@ -55,7 +56,7 @@ pub fn quota(ctx: &Context, target: Target) -> Option<Reason> {
         crate::text::enumerate(&full)
     );
     let cause = Cause::of(ctx.reference_of(target)).field(format!("status.used: {first}"));
-    Some(Reason::progressing("used up", sentence).because([cause]))
+    Some(Reason::ready("used up", sentence).because([cause]))
 }
 
 /// Explains a disruption budget that allows no eviction.
@@ -66,10 +67,7 @@ pub fn budget(ctx: &Context, target: Target) -> Option<Reason> {
     }
     let sentence = format!("{} allows no eviction now: {}.", ctx.short_of(target), numbers(ctx, target));
     let cause = Cause::of(ctx.reference_of(target)).field("status.disruptionsAllowed: 0");
-    Some(
-        Reason::progressing("no disruptions allowed", sentence)
-            .because([cause.waits_for(numbers(ctx, target))]),
-    )
+    Some(Reason::ready("no disruptions allowed", sentence).because([cause.waits_for(numbers(ctx, target))]))
 }
 
 /// The numbers by which a budget allows no eviction.
@@ -86,17 +84,17 @@ fn numbers(ctx: &Context, budget: Target) -> String {
     if let Some(failed) = failed {
         return conditions::describe(ctx, failed);
     }
-    format!(
-        "{healthy} of {expected} pods are healthy, and {desired} have to be ({}); it allows one when {} are",
-        rule.unwrap_or_else(|| "no rule".to_owned()),
-        desired.saturating_add(1)
-    )
+    let rule = rule.unwrap_or_else(|| "no rule".to_owned());
+    let needed = desired.saturating_add(1);
+    let until = match needed > expected {
+        true => format!("an eviction needs {needed}, more than there are"),
+        false => format!("an eviction needs {needed}"),
+    };
+    format!("{healthy} of {expected} pods are healthy, and {desired} have to be ({rule}); {until}")
 }
 
-/// Explains a pod whose eviction was refused lately, because of the budgets that select it.
-pub fn refused_eviction(ctx: &Context, target: Target) -> Option<Reason> {
-    let refusals = ctx.refusals("pods", target.namespace, target.name);
-    let refusal = refusals.iter().find(|refusal| refusal.code == 429)?;
+/// Explains that the eviction of a pod was refused, by the budgets that select it.
+pub fn refused_eviction(ctx: &Context, target: Target, refusal: &Refusal) -> Reason {
     let budgets = ctx.list(BUDGETS, Some(target.namespace));
     let selecting = budgets.iter().take(MAX_BUDGETS).filter(|budget| selects(budget, target.object));
     let causes: Vec<Cause> = selecting
@@ -116,12 +114,12 @@ pub fn refused_eviction(ctx: &Context, target: Target) -> Option<Reason> {
         |cause| format!("{} allows none: {}", cause.object, cause.waits_for),
     );
     let sentence = format!(
-        "{} is ready, and its eviction was refused at {}, asked for by {}: {why}.",
+        "The eviction of {} that {} asked for was refused at {}: {why}.",
         ctx.short_of(target),
-        ctx.moment(&refusal.time),
-        deletion::describe(&refusal.writer)
+        deletion::describe(&refusal.writer),
+        ctx.moment(&refusal.time)
     );
-    Some(Reason::progressing("eviction refused", sentence).because(causes))
+    Reason::ready("eviction refused", sentence).because(causes)
 }
 
 /// Whether a budget selects a pod, by labels; expressions are taken to match.
@@ -156,5 +154,5 @@ pub fn autoscaler(ctx: &Context, target: Target) -> Option<Reason> {
         count(&target.spec()["maxReplicas"]),
         conditions::describe(ctx, limited)
     );
-    Some(Reason::progressing("at its limit", sentence).because([conditions::cause(ctx, target, limited)]))
+    Some(Reason::ready("at its limit", sentence).because([conditions::cause(ctx, target, limited)]))
 }

@@ -40,6 +40,11 @@ impl Reason {
         Reason { state: State::Progressing, ..Reason::failing(short, sentence) }
     }
 
+    /// A finding about an object that is as it should be.
+    pub fn ready(short: impl Into<String>, sentence: impl Into<String>) -> Reason {
+        Reason { state: State::Ready, ..Reason::failing(short, sentence) }
+    }
+
     pub fn terminating(short: impl Into<String>, sentence: impl Into<String>) -> Reason {
         Reason { state: State::Terminating, ..Reason::failing(short, sentence) }
     }
@@ -48,6 +53,16 @@ impl Reason {
     pub fn because(mut self, causes: impl IntoIterator<Item = Cause>) -> Reason {
         self.causes.extend(causes);
         self
+    }
+
+    /// Joins two findings about an object: the sentences and the causes of both.
+    pub fn joined(first: Option<Reason>, second: Option<Reason>) -> Option<Reason> {
+        let Some(second) = second else { return first };
+        let Some(first) = first else { return Some(second) };
+        // A command ends without a full stop.
+        let separator = if first.sentence.ends_with('.') { "" } else { ";" };
+        let sentence = format!("{}{separator} {}", first.sentence, second.sentence);
+        Some(Reason { sentence, ..first }.because(second.causes))
     }
 
     pub fn answer(self, question: Question) -> Answer {

@@ -1,7 +1,7 @@
 //! Requests that were refused.
 
 use crate::context::{Context, Target};
-use crate::deletion;
+use crate::deletion::{self, Role};
 use crate::explanation::Cause;
 use crate::objects::Refusal;
 use crate::policies;
@@ -11,12 +11,16 @@ use crate::text::quoted;
 /// The refusals that are causes.
 const MAX_REFUSALS: usize = 5;
 
+/// The refusals that are visited.
+const MAX_VISITED: usize = 100;
+
 /// The time for which a refusal about an object that exists is worth an answer.
 const LATELY_SECONDS: i64 = 3600;
 
 /// Explains that the last request about an object that exists was refused lately; None if there was none since its last write.
 pub fn of_object(ctx: &Context, target: Target) -> Option<Reason> {
     let refusals = ctx.refusals(target.resource, target.namespace, target.name);
+    let refusals: Vec<Refusal> = refusals.into_iter().take(MAX_VISITED).filter(is_telling).collect();
     let refusal = refusals.first()?;
     let time = crate::text::time(&refusal.time)?;
     let written = ctx.past(target.resource, target.namespace, target.name);
@@ -27,31 +31,33 @@ pub fn of_object(ctx: &Context, target: Target) -> Option<Reason> {
     if is_superseded || ctx.now.as_second().saturating_sub(time.as_second()) > LATELY_SECONDS {
         return None;
     }
-    let sentence = format!(
-        "{} is as it was before the last request about it, which was refused: {}.",
-        ctx.short_of(target),
-        described(ctx, refusal)
-    );
+    if target.resource == "pods" && refusal.code == 429 {
+        return Some(policies::refused_eviction(ctx, target, refusal));
+    }
+    let sentence =
+        format!("The last request about {} was refused: {}.", ctx.short_of(target), described(ctx, refusal));
     Some(reason(ctx, target.resource, target.namespace, target.name, &refusals, sentence))
+}
+
+/// Whether a refusal is not a conflict of a controller, which repeats its request by itself.
+fn is_telling(refusal: &Refusal) -> bool {
+    refusal.code != 409 || deletion::role(&refusal.writer) == Role::Client
 }
 
 /// Explains that an object does not exist because its creation was refused.
 pub fn of_creation(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Option<Reason> {
     let refusals = ctx.refusals(resource, namespace, name);
     let refusal = refusals.first()?;
-    let sentence = format!(
-        "{} does not exist, and the last request about it was refused: {}.",
-        ctx.short(resource, name),
-        described(ctx, refusal)
-    );
+    let sentence = format!("{} does not exist: {}.", ctx.short(resource, name), described(ctx, refusal));
     Some(reason(ctx, resource, namespace, name, &refusals, sentence))
 }
 
 fn described(ctx: &Context, refusal: &Refusal) -> String {
+    let verb = if refusal.writer.verb == "deletecollection" { "delete" } else { &refusal.writer.verb };
     format!(
-        "{} asked for {} at {}, and the answer was {} {}: {}{}",
+        "{} tried to {} it at {}, and the response was {} {}: {}{}",
         deletion::describe(&refusal.writer),
-        quoted(&refusal.writer.verb),
+        quoted(verb),
         ctx.moment(&refusal.time),
         refusal.code,
         quoted(&refusal.reason),

@@ -5,7 +5,7 @@ use crate::conditions::condition;
 use crate::context::{Context, Target};
 use crate::explanation::Cause;
 use crate::reason::Reason;
-use crate::text::{enumerate, items, plural, quoted, text, text_or_empty};
+use crate::text::{enumerate, items, plural, quoted, text, text_or_empty, with_stop};
 
 /// Texts in the message of the scheduler, and what can be done.
 const REMEDIES: [(&str, &str); 14] = [
@@ -72,7 +72,7 @@ pub fn reason(ctx: &Context, target: Target) -> Reason {
         .map(|cause| cause.remedy.as_str())
         .find(|remedy| !remedy.is_empty() && claims.is_empty());
     let hint = hint.map_or_else(String::new, |remedy| format!(" To change that: {remedy}."));
-    let named = claims.first().map(|claim| format!(" See {}: {}", claim.object, claim.waits_for));
+    let named = claims.first().map(|claim| format!(" See {}: {}", claim.object, with_stop(&claim.waits_for)));
     let sentence = format!("{sentence}{hint}{}", named.unwrap_or_default());
     Reason::failing("Unschedulable", sentence).because(causes).because(claims)
 }
@@ -141,6 +141,7 @@ fn parts(message: &str) -> (String, Vec<String>) {
     let parts: Vec<String> = reasons.split(", ").take(MAX_PARTS).map(quoted).collect();
     let nodes = match total {
         0 => "there is no node".to_owned(),
+        1 => "the only node cannot take it".to_owned(),
         total => format!("none of {} can take it", plural(total, "node")),
     };
     (format!("{nodes} ({})", quoted(reasons)), parts)

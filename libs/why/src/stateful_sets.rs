@@ -196,8 +196,7 @@ fn rollout(ctx: &Context, target: Target) -> Option<Reason> {
             quoted(update)
         );
         return Some(
-            Reason::progressing("OnDelete", sentence)
-                .because([cause.field("spec.updateStrategy.type: OnDelete")]),
+            Reason::ready("OnDelete", sentence).because([cause.field("spec.updateStrategy.type: OnDelete")]),
         );
     }
     if updated >= desired.saturating_sub(partition) {
@@ -211,7 +210,7 @@ fn rollout(ctx: &Context, target: Target) -> Option<Reason> {
             quoted(text_or_empty(&status["currentRevision"]))
         );
         let field = format!("spec.updateStrategy.rollingUpdate.partition: {partition}");
-        return Some(Reason::progressing("partition", sentence).because([cause.field(field)]));
+        return Some(Reason::ready("partition", sentence).because([cause.field(field)]));
     }
     let sentence = format!(
         "{short} is being updated to revision {}: {updated} of {} are of that revision. The controller replaces one pod at a time, \

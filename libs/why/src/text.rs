@@ -65,6 +65,19 @@ pub fn enumerate<S: AsRef<str>>(names: &[S]) -> String {
     }
 }
 
+/// Returns a text with a capital letter at its beginning.
+pub fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Returns a text with a full stop at its end, unless it ends with a command, of which the stop would become a part.
+pub fn with_stop(text: &str) -> String {
+    let last = text.rsplit(". ").next().unwrap_or(text);
+    let is_stopped = text.is_empty() || text.ends_with('.') || last.contains("kubectl ");
+    if is_stopped { text.to_owned() } else { format!("{text}.") }
+}
+
 /// Returns a number with a noun: `1 pod`, `3 pods`.
 pub fn plural(count: impl Into<i128>, noun: &str) -> String {
     match count.into() {
@@ -85,14 +98,20 @@ pub fn time(text: &str) -> Option<Timestamp> {
     text.parse().ok().filter(|_| text.len() < 64)
 }
 
-/// Describes a time, and how long ago it is: `10:02:00Z (3 minutes ago)`, with the date if it is another day.
-pub fn moment(now: Timestamp, at: &str) -> String {
+/// Describes a time: `10:02:00Z`, with the date if it is another day.
+pub fn clock(now: Timestamp, at: &str) -> String {
     let Some(time) = time(at) else { return cut(at, 40) };
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
-    let clock = match day(now) == day(time) {
-        true => time.strftime("%H:%M:%SZ"),
-        false => time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-    };
+    match day(now) == day(time) {
+        true => time.strftime("%H:%M:%SZ").to_string(),
+        false => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    }
+}
+
+/// Describes a time, and how long ago it is: `10:02:00Z (3 minutes ago)`, with the date if it is another day.
+pub fn moment(now: Timestamp, at: &str) -> String {
+    let clock = clock(now, at);
+    let Some(time) = time(at) else { return clock };
     let seconds = now.as_second().saturating_sub(time.as_second());
     match seconds {
         1.. => format!("{clock} ({} ago)", duration(seconds)),

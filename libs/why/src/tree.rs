@@ -1,6 +1,7 @@
 //! The tree of owners and dependents around an object.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -136,7 +137,8 @@ fn root(ctx: &Context, target: Target) -> Root {
 /// An object with its resource.
 struct Entry<'a> {
     resource: &'a str,
-    object: Value,
+    list: Rc<Vec<Value>>,
+    index: usize,
 }
 
 struct Builder<'a> {
@@ -165,7 +167,8 @@ impl<'a> Builder<'a> {
             !resource.name.starts_with("events") && (namespace.is_none() || resource.namespaced)
         };
         for resource in ctx.resources().iter().filter(is_meant) {
-            for object in ctx.list(&resource.name, namespace).iter() {
+            let list = ctx.list(&resource.name, namespace);
+            for (object, index) in list.iter().zip(0_usize..) {
                 let mut uids: Vec<&str> = items(&object["metadata"]["ownerReferences"])
                     .filter_map(|owner| text(&owner["uid"]))
                     .take(100)
@@ -178,7 +181,7 @@ impl<'a> Builder<'a> {
                 for uid in uids {
                     builder.dependents.entry(uid.to_owned()).or_default().push(builder.entries.len());
                 }
-                builder.entries.push(Entry { resource: &resource.name, object: object.clone() });
+                builder.entries.push(Entry { resource: &resource.name, list: list.clone(), index });
             }
         }
         builder
@@ -222,10 +225,10 @@ impl<'a> Builder<'a> {
                 self.omitted = self.omitted.saturating_add(indexes.len().saturating_sub(done));
                 break;
             }
-            let Some(Entry { resource, object }) = self.entries.get(*index) else { continue };
-            // The recursion needs the builder, and an entry is small beside the tree.
-            let (resource, object) = (*resource, object.clone());
-            let target = Target::listed(resource, &object);
+            let Some(Entry { resource, list, index }) = self.entries.get(*index) else { continue };
+            let (resource, list, index) = (*resource, list.clone(), *index);
+            let Some(object) = list.get(index) else { continue };
+            let target = Target::listed(resource, object);
             let own = key(target);
             let mut node = self.node(target, Some(uid));
             if path.contains(&own) {

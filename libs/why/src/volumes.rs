@@ -46,13 +46,9 @@ pub fn protection(ctx: &Context, target: Target) -> Wait {
     let clause = format!("once the volume is bound to no claim; it is bound to {claim}");
     let exists = ctx.get(CLAIMS, namespace, name);
     let is_terminating = exists.as_ref().is_some_and(crate::context::is_terminating);
-    let explained = ctx.explain(CLAIMS, namespace, name);
     if is_terminating {
-        return Wait {
-            clause: format!("{clause}, which is being deleted"),
-            remedy: String::new(),
-            causes: explained,
-        };
+        let clause = format!("{clause}, which is being deleted");
+        return Wait { clause, remedy: String::new(), causes: ctx.explain(CLAIMS, namespace, name) };
     }
     let cause = Cause::of(claim).field(format!("spec.volumeName: {}", target.name));
     let cause =

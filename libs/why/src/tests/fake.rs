@@ -64,7 +64,7 @@ fn resource_of(kind: &str) -> &'static str {
 }
 
 /// A key: resource, namespace and name.
-type Key = (String, String, String);
+pub type Key = (String, String, String);
 
 fn key(object: &Value) -> Key {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -105,6 +105,32 @@ impl Fake {
         let time = Some(format!("2026-11-27T{time}Z"));
         self.past.push((key(&object), Version { revision, time, writer: Some(writer), object, is_deletion }));
         self
+    }
+
+    /// The keys of all objects, also of those in the past.
+    pub fn keys(&self) -> Vec<Key> {
+        let past = self.past.iter().map(|(key, _)| key.clone());
+        self.objects.iter().map(|(key, _)| key.clone()).chain(past).collect()
+    }
+
+    /// Changes an object, whose key stays.
+    pub fn change(&mut self, index: usize, change: impl FnOnce(&mut Value)) {
+        change(&mut self.objects[index].1);
+    }
+
+    /// Deletes an object, of which the past knows two versions.
+    pub fn move_to_past(&mut self, index: usize) {
+        let (key, object) = self.objects.remove(index);
+        for (is_deletion, revision) in [(true, 2), (false, 1)] {
+            let (time, writer) = (Some("2026-11-27T10:04:00Z".to_owned()), Some(manager()));
+            self.past
+                .push((key.clone(), Version { revision, time, writer, object: object.clone(), is_deletion }));
+        }
+    }
+
+    /// Changes the time of all versions.
+    pub fn set_time(&mut self, time: &str) {
+        self.past.iter_mut().for_each(|(_, version)| version.time = Some(time.to_owned()));
     }
 
     /// Adds a request that was refused, about an object of a resource in the namespace `shop`.
@@ -212,6 +238,15 @@ pub fn unready(name: &str, phase: &str, status: Value) -> Value {
     pod["status"] = status;
     pod["status"]["phase"] = json!(phase);
     pod
+}
+
+/// A pod whose container ends again and again.
+pub fn crashing(name: &str) -> Value {
+    unready(
+        name,
+        "Running",
+        json!({"containerStatuses": [{"name": "app", "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}]}),
+    )
 }
 
 /// A pod without a node.

@@ -24,7 +24,7 @@ fn an_explanation_in_json_has_the_members_that_apply_and_is_read_again() {
     ]);
     let explanation = explained(&cluster, "persistentvolumeclaims data").unwrap();
     let written = serde_json::to_value(&explanation).unwrap();
-    let sentence = "persistentvolumeclaim/data was deleted at 10:03:00Z (2 minutes ago) and is still there because its finalizer \
+    let sentence = "persistentvolumeclaim/data was marked for deletion at 10:03:00Z (2 minutes ago), and is still there because its finalizer \
         kubernetes.io/pvc-protection is still set. The persistentvolumeclaim-protection-controller removes it once no pod uses the \
         claim; pod/web-0 still uses it. To change that: kubectl delete pods web-0 -n shop";
     assert_eq!(
