@@ -1,4 +1,5 @@
-//! PersistentVolumeClaims: their protection, and why one is not bound. Beside them the protection of ResourceClaims.
+//! PersistentVolumeClaims: their protection, and why one is not bound. Beside them the protection
+//! of ResourceClaims.
 
 use serde_json::Value;
 
@@ -7,6 +8,7 @@ use crate::context::{Context, Target, is_terminating};
 use crate::explanation::Cause;
 use crate::finalizers::Wait;
 use crate::kubectl;
+use crate::owners::is_owned_by;
 use crate::reason::Reason;
 use crate::text::{enumerate, items, quoted, reason_and_message, text, text_or_empty};
 
@@ -28,7 +30,8 @@ pub fn of_pod(pod: &Value) -> Vec<(String, String)> {
     named.take(100).collect()
 }
 
-/// The finalizer `kubernetes.io/pvc-protection`: pods with a node that use the claim, also those that have ended.
+/// The finalizer `kubernetes.io/pvc-protection`: pods with a node that use the claim, also those
+/// that have ended.
 pub fn protection(ctx: &Context, target: Target) -> Wait {
     let pods = ctx.list("pods", Some(target.namespace));
     let holding = pods.iter().filter(|pod| holds(pod, target)).map(|pod| Target::listed("pods", pod));
@@ -63,9 +66,16 @@ fn has_ended(pod: Target) -> bool {
     ["Succeeded", "Failed"].contains(&text_or_empty(&pod.status()["phase"]))
 }
 
+/// Whether a pod keeps a claim from being deleted: it has a node and names the claim, or made it
+/// for itself and is not shut down.
 fn holds(pod: &Value, claim: Target) -> bool {
-    let is_scheduled = text(&pod["spec"]["nodeName"]).is_some();
-    is_scheduled && of_pod(pod).iter().any(|(name, _)| name == claim.name)
+    let metadata = &pod["metadata"];
+    let is_shut_down = is_terminating(pod) && metadata["deletionGracePeriodSeconds"] == 0;
+    let is_named = |volume: &Value| volume["persistentVolumeClaim"]["claimName"] == claim.name;
+    let is_own = is_owned_by(claim.object, text_or_empty(&metadata["uid"])) && !is_shut_down;
+    text(&pod["spec"]["nodeName"]).is_some()
+        && (items(&pod["spec"]["volumes"]).any(is_named)
+            || is_own && of_pod(pod).iter().any(|(name, _)| name == claim.name))
 }
 
 fn pod_cause(ctx: &Context, pod: Target, claim: &str) -> Vec<Cause> {
@@ -309,7 +319,8 @@ fn first_consumer(ctx: &Context, target: Target, named: &str, cause: Cause) -> R
         .because(causes)
 }
 
-/// Whether a claim is owned by a former pod of a name: a StatefulSet waits until such a claim is deleted before it makes the pod anew.
+/// Whether a claim is owned by a former pod of a name: a StatefulSet waits until such a claim is
+/// deleted before it makes the pod anew.
 ///
 /// - `pod`: the name of a pod that does not exist
 pub fn is_stale(claim: &Value, pod: &str) -> bool {

@@ -33,8 +33,8 @@ pub fn cause(ctx: &Context, target: Target, condition: &Value) -> Cause {
         .waits_for(reason_and_message(condition))
 }
 
-/// The rule for objects without a rule of their own: the conditions that custom resources have by convention, and whether the
-/// controller has observed the newest generation.
+/// The rule for objects without a rule of their own: the conditions that custom resources have by
+/// convention, and whether the controller has observed the newest generation.
 pub fn any(ctx: &Context, target: Target) -> Option<Reason> {
     let bad = |condition: &&Value| {
         let name = text_or_empty(&condition["type"]);
@@ -61,7 +61,8 @@ pub fn any(ctx: &Context, target: Target) -> Option<Reason> {
     )
 }
 
-/// Describes a condition: `its condition Ready is False since 10:02:00Z (1 minute ago): Reason: message`.
+/// Describes a condition: `its condition Ready is False since 10:02:00Z (1 minute ago): Reason:
+/// message`.
 pub fn describe(ctx: &Context, condition: &Value) -> String {
     let name = quoted(text_or_empty(&condition["type"]));
     let status = quoted(text_or_empty(&condition["status"]));
@@ -71,7 +72,8 @@ pub fn describe(ctx: &Context, condition: &Value) -> String {
     format!("its condition {name} is {status}{}{why}", since.unwrap_or_default())
 }
 
-/// An object whose newest generation its controller has not observed. None if the controller does not report generations.
+/// An object whose newest generation its controller has not observed. None if the controller does
+/// not report generations.
 pub fn unobserved(ctx: &Context, target: Target) -> Option<Reason> {
     let generation = count(&target.object["metadata"]["generation"]);
     let observed =

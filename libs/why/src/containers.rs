@@ -21,7 +21,8 @@ pub struct Finding {
     pub cause: Cause,
 }
 
-/// Returns the containers that keep a pod from being ready; init containers first, and only these while they are not done.
+/// Returns the containers that keep a pod from being ready; init containers first, and only these
+/// while they are not done.
 pub fn findings(ctx: &Context, target: Target) -> Vec<Finding> {
     let init = of_list(ctx, target, "initContainerStatuses", "init container");
     match init.is_empty() {
@@ -54,7 +55,8 @@ fn finding(ctx: &Context, target: Target, list: &str, noun: &str, status: &Value
     } else if let Some(ended) = state.get("terminated") {
         let code = count(&ended["exitCode"]);
         if code == 0 {
-            // An init container that is done, or a container that ended well beside others that run.
+            // An init container that is done, or a container that ended well beside others that
+            // run.
             return None;
         }
         let message = text(&ended["message"]).map(|message| format!(": {}", quoted(message)));

@@ -203,8 +203,8 @@ impl<'a> Context<'a> {
         self.visited.borrow_mut().insert(key)
     }
 
-    /// Explains another object as a cause, with its own causes. Nothing if that object is as it should be, has been explained, or is
-    /// too far away.
+    /// Explains another object as a cause, with its own causes. Nothing if that object is as it
+    /// should be, has been explained, or is too far away.
     pub fn explain(&self, resource: &str, namespace: &str, name: &str) -> Vec<Cause> {
         self.deeper(resource, namespace, name, || {
             let object = self.get(resource, namespace, name)?;

@@ -9,7 +9,8 @@ use crate::kubectl;
 use crate::objects::{Version, Writer};
 use crate::text::{duration, items, quoted, text, text_or_empty, texts, time};
 
-/// Returns the version by which deletion of an object was requested: the first that has a deletion timestamp, or the deletion itself.
+/// Returns the version by which deletion of an object was requested: the first that has a deletion
+/// timestamp, or the deletion itself.
 ///
 /// - `versions`: newest first
 /// - `uid`: of the object; empty for the newest one of the name
@@ -92,7 +93,8 @@ pub fn describe(writer: &Writer) -> String {
     }
 }
 
-/// Returns the time at which deletion of an object was requested: the deletion timestamp is later by the grace period.
+/// Returns the time at which deletion of an object was requested: the deletion timestamp is later
+/// by the grace period.
 pub fn requested_at(target: Target) -> Option<String> {
     let metadata = &target.object["metadata"];
     let at = text(&metadata["deletionTimestamp"])?;
@@ -102,13 +104,15 @@ pub fn requested_at(target: Target) -> Option<String> {
     Some(time.map_or_else(|| at.to_owned(), |time| time.to_string()))
 }
 
-/// Explains the graceful deletion of a pod: a few words, and the cause. None if its containers have ended or it never had a node.
+/// Explains the graceful deletion of a pod: a few words, and the cause. None if its containers have
+/// ended or it never had a node.
 pub fn grace(ctx: &Context, target: Target) -> Option<(String, Cause)> {
     let metadata = &target.object["metadata"];
     let node = text(&target.spec()["nodeName"]).filter(|_| target.resource == "pods")?;
     let until = text(&metadata["deletionTimestamp"])?;
     let period = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
-    // A kubelet confirms the end by a deletion without grace period, after which only finalizers hold the pod.
+    // A kubelet confirms the end by a deletion without grace period, after which only finalizers
+    // hold the pod.
     let is_confirmed = period == 0 && texts(&metadata["finalizers"]).next().is_some();
     if is_confirmed || has_ended(target.status()) {
         return None;

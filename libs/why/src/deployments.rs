@@ -179,7 +179,8 @@ pub fn replica_set(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing(counted, sentence).because(causes))
 }
 
-/// The pods of an owner that are not ready: the names of some with a count of the others, and their causes.
+/// The pods of an owner that are not ready: the names of some with a count of the others, and their
+/// causes.
 fn unready_pods(ctx: &Context, target: Target) -> (Vec<String>, Vec<Cause>) {
     let list = ctx.list("pods", Some(target.namespace));
     let is_unready = |pod: &&Value| {

@@ -17,7 +17,8 @@ pub const MAX_MEMBER: usize = 700;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The object with its group and namespace: `pod/shop/web-0`, `statefulset.apps/shop/web`, `persistentvolume/pv-1`.
+    /// The object with its group and namespace: `pod/shop/web-0`, `statefulset.apps/shop/web`,
+    /// `persistentvolume/pv-1`.
     pub object: String,
     /// The questions that apply, with their answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

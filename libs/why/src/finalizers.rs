@@ -12,9 +12,11 @@ const MAX_FINALIZERS: usize = 1000;
 /// The thing that the controller of a finalizer waits for.
 #[derive(Debug, Default)]
 pub struct Wait {
-    /// The rest of the sentence that says when the controller removes the finalizer: `once no pod uses the claim; pod/a uses it`.
+    /// The rest of the sentence that says when the controller removes the finalizer: `once no pod
+    /// uses the claim; pod/a uses it`.
     pub clause: String,
-    /// The action that ends the wait, as a command or a sentence without a full stop; empty if there is nothing to do.
+    /// The action that ends the wait, as a command or a sentence without a full stop; empty if
+    /// there is nothing to do.
     pub remedy: String,
     /// The objects that are waited for, and their own causes.
     pub causes: Vec<Cause>,
@@ -22,8 +24,8 @@ pub struct Wait {
 
 type Rule = fn(&Context, Target) -> Wait;
 
-/// The finalizers that a controller of Kubernetes removes, the controller, and the rule that says what it waits for. A name that ends in
-/// a slash stands for all finalizers that begin with it.
+/// The finalizers that a controller of Kubernetes removes, the controller, and the rule that says
+/// what it waits for. A name that ends in a slash stands for all finalizers that begin with it.
 const RULES: [(&str, &str, Rule); 14] = [
     ("kubernetes.io/pvc-protection", "persistentvolumeclaim-protection-controller", claims::protection),
     ("kubernetes.io/pv-protection", "persistentvolume-protection-controller", volumes::protection),

@@ -34,7 +34,8 @@ impl Why {
     }
 }
 
-/// Explains why an object does not exist any more, or what became of the former object of its name. None if no deletion is known.
+/// Explains why an object does not exist any more, or what became of the former object of its name.
+/// None if no deletion is known.
 pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Option<Reason> {
     let versions = ctx.past(resource, namespace, name);
     let short = ctx.short(resource, name);

@@ -17,7 +17,8 @@ use crate::volumes::VOLUMES;
 /// The versions of an object that are searched for a former owner.
 const MAX_VERSIONS: usize = 50;
 
-/// Explains why an object without a request for its deletion is there though its owner or its claim is gone.
+/// Explains why an object without a request for its deletion is there though its owner or its claim
+/// is gone.
 pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     match target.resource {
         VOLUMES => volume(ctx, target),
@@ -51,6 +52,17 @@ fn owned(ctx: &Context, target: Target) -> Option<Reason> {
             kubectl::delete(target.resource, target.namespace, target.name)
         );
         return Some(Reason::failing("owner not served", sentence).because([cause.waits_for(waits_for)]));
+    }
+    let is_namespaced =
+        ctx.resource_of(&owner.api_version, &owner.kind).is_some_and(|resource| resource.namespaced);
+    if target.namespace.is_empty() && is_namespaced {
+        let delete = kubectl::delete(target.resource, "", target.name);
+        let sentence = format!(
+            "{short} is still there because the garbage collector leaves it alone: it is in no namespace, and its owner {} is of a \
+             kind that is in namespaces, so that the owner cannot be found. To delete it: {delete}",
+            owner.short()
+        );
+        return Some(Reason::failing("owner in a namespace", sentence).because([cause.remedy(delete)]));
     }
     let living: Vec<String> = looked_up
         .iter()

@@ -1,12 +1,15 @@
-//! Explanations of Kubernetes objects: why one is still there, why it is not ready, why it is gone; and the tree of owners around it.
+//! Explanations of Kubernetes objects: why one is still there, why it is not ready, why it is gone;
+//! and the tree of owners around it.
 //!
-//! [`explain`] and [`tree()`] read through the trait [`Objects`]; nothing here reads a cluster, a clock or a file. Each question has a
-//! module: `present.rs`, `not_ready.rs`, `gone.rs`. Two tables lead from a resource and from a finalizer to a rule:
-//! `not_ready::RULES` and `finalizers::RULES`. The rules are in a module for each area.
+//! [`explain`] and [`tree()`] read through the trait [`Objects`]; nothing here reads a cluster, a
+//! clock or a file. Each question has a module: `present.rs`, `not_ready.rs`, `gone.rs`. Two tables
+//! lead from a resource and from a finalizer to a rule: `not_ready::RULES` and `finalizers::RULES`.
+//! The rules are in a module for each area.
 //!
 //! Always true here:
-//! - An explanation ends: the depth of causes, the objects that are visited and the lengths of texts are bounded, and each object is
-//!   explained once, so that circles of owners or claims do not matter.
+//! - An explanation ends: the depth of causes, the objects that are visited and the lengths of
+//!   texts are bounded, and each object is explained once, so that circles of owners or claims do
+//!   not matter.
 //! - Objects may have any shape. A member of a wrong type counts as absent.
 
 #![warn(missing_docs)]
@@ -55,14 +58,16 @@ pub use tree::{Tree, TreeNode, tree};
 
 use context::{Context, Target};
 
-/// Explains an object: why it is still there, why it is not ready, or why it is gone, as far as these questions apply.
+/// Explains an object: why it is still there, why it is not ready, or why it is gone, as far as
+/// these questions apply.
 ///
 /// - `resource`: the plural name with its group, such as `pods` or `statefulsets.apps`
 /// - `namespace`: empty for cluster-scoped resources
 /// - `now`: the current time, by which ages and deadlines are stated
 ///
-/// Returns None if neither the object, nor its past, nor a refused request for it is known. An explanation without answers means that
-/// the object exists, is not being deleted, and nothing about it is known to be wrong.
+/// Returns None if neither the object, nor its past, nor a refused request for it is known. An
+/// explanation without answers means that the object exists, is not being deleted, and nothing
+/// about it is known to be wrong.
 pub fn explain(
     objects: &dyn Objects,
     resource: &str,

@@ -34,7 +34,8 @@ const RULES: [(&str, Rule); 21] = [
     ("mutatingwebhookconfigurations.admissionregistration.k8s.io", cluster::webhooks),
 ];
 
-/// Explains why an object is not ready or not complete; None if it is, or has nothing to be ready for.
+/// Explains why an object is not ready or not complete; None if it is, or has nothing to be ready
+/// for.
 pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     let rule = RULES.iter().find(|(resource, _)| *resource == target.resource);
     rule.map_or(conditions::any as Rule, |(_, rule)| *rule)(ctx, target)

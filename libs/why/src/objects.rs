@@ -4,7 +4,8 @@ use serde_json::Value;
 
 /// Read access to the objects that an explanation is about, to their past, and to refused requests.
 pub trait Objects {
-    /// Returns an object of a resource such as `pods` or `statefulsets.apps`; the namespace is empty for cluster-scoped resources.
+    /// Returns an object of a resource such as `pods` or `statefulsets.apps`; the namespace is
+    /// empty for cluster-scoped resources.
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value>;
 
     /// Returns all objects of a resource, in one namespace, or in all with None.
@@ -13,11 +14,12 @@ pub trait Objects {
     /// Returns the resources that are served.
     fn resources(&self) -> Vec<Resource>;
 
-    /// Returns the known past of an object by its name, newest first: its versions and its deletion.
+    /// Returns the known past of an object by its name, newest first: its versions and its
+    /// deletion.
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version>;
 
-    /// Returns the requests about an object that were refused lately, newest first: by admission, a quota, a disruption budget or a
-    /// conflict.
+    /// Returns the requests about an object that were refused lately, newest first: by admission, a
+    /// quota, a disruption budget or a conflict.
     fn refusals(&self, resource: &str, namespace: &str, name: &str) -> Vec<Refusal>;
 }
 

@@ -11,7 +11,8 @@ use crate::text::{capitalized, clock, enumerate, with_stop};
 /// The finalizers that a sentence explains; the others are causes.
 const MAX_EXPLAINED: usize = 3;
 
-/// Explains why an object is still there: its deletion has not completed, or it outlives its owner. None if neither is so.
+/// Explains why an object is still there: its deletion has not completed, or it outlives its owner.
+/// None if neither is so.
 pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     match target.is_terminating() {
         true => Some(terminating(ctx, target)),
@@ -58,7 +59,8 @@ fn terminating(ctx: &Context, target: Target) -> Reason {
     Reason::terminating(short, sentence).because(grace.map(|(_, cause)| cause)).because(blocked)
 }
 
-/// Describes the request that deleted the object: ` at 10:02:00Z (3 minutes ago) by alice with kubectl`.
+/// Describes the request that deleted the object: ` at 10:02:00Z (3 minutes ago) by alice with
+/// kubectl`.
 fn request(ctx: &Context, target: Target) -> String {
     let versions = ctx.past(target.resource, target.namespace, target.name);
     let request = deletion::request(&versions, target.uid());

@@ -17,7 +17,8 @@ const MAX_VISITED: usize = 100;
 /// The time for which a refusal about an object that exists is worth an answer.
 const LATELY_SECONDS: i64 = 3600;
 
-/// Explains that the last request about an object that exists was refused lately; None if there was none since its last write.
+/// Explains that the last request about an object that exists was refused lately; None if there was
+/// none since its last write.
 pub fn of_object(ctx: &Context, target: Target) -> Option<Reason> {
     let refusals = ctx.refusals(target.resource, target.namespace, target.name);
     let refusals: Vec<Refusal> = refusals.into_iter().take(MAX_VISITED).filter(is_telling).collect();

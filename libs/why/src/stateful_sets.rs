@@ -52,7 +52,8 @@ pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     surplus(ctx, target).or_else(|| rollout(ctx, target))
 }
 
-/// A pod that does not exist yet: its claim is in the way, its creation is refused, or an earlier one is waited for.
+/// A pod that does not exist yet: its claim is in the way, its creation is refused, or an earlier
+/// one is waited for.
 fn missing_pod(ctx: &Context, target: Target, pod: &str, counted: &str, is_parallel: bool) -> Reason {
     let short = ctx.short_of(target);
     let pod_name = ctx.short("pods", pod);
@@ -138,7 +139,8 @@ fn unready_pod(
     Reason::progressing(counted.to_owned(), sentence).because(causes)
 }
 
-/// A pod of a revision that is no longer wanted, which a StatefulSet does not replace while it is not ready.
+/// A pod of a revision that is no longer wanted, which a StatefulSet does not replace while it is
+/// not ready.
 fn stuck_rollout(target: Target, pod: &Value) -> Option<String> {
     let update = text(&target.status()["updateRevision"])?;
     let own = text(&pod["metadata"]["labels"]["controller-revision-hash"]).filter(|own| *own != update)?;
@@ -234,7 +236,8 @@ pub enum Retention {
     ScaledDown(bool),
 }
 
-/// Finds the StatefulSet that a claim was made for, by the name TEMPLATE-SET-ORDINAL, if the set or the ordinal is gone.
+/// Finds the StatefulSet that a claim was made for, by the name TEMPLATE-SET-ORDINAL, if the set or
+/// the ordinal is gone.
 pub fn origin_of_claim(ctx: &Context, claim: Target) -> Option<ClaimOrigin> {
     let (rest, digits) = claim.name.rsplit_once('-')?;
     let ordinal: i64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;

@@ -71,7 +71,8 @@ pub fn capitalized(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Returns a text with a full stop at its end, unless it ends with a command, of which the stop would become a part.
+/// Returns a text with a full stop at its end, unless it ends with a command, of which the stop
+/// would become a part.
 pub fn with_stop(text: &str) -> String {
     let last = text.rsplit(". ").next().unwrap_or(text);
     let is_stopped = text.is_empty() || text.ends_with('.') || last.contains("kubectl ");
@@ -108,7 +109,8 @@ pub fn clock(now: Timestamp, at: &str) -> String {
     }
 }
 
-/// Describes a time, and how long ago it is: `10:02:00Z (3 minutes ago)`, with the date if it is another day.
+/// Describes a time, and how long ago it is: `10:02:00Z (3 minutes ago)`, with the date if it is
+/// another day.
 pub fn moment(now: Timestamp, at: &str) -> String {
     let clock = clock(now, at);
     let Some(time) = time(at) else { return clock };

@@ -27,7 +27,8 @@ pub const MAX_DEPTH: usize = 32;
 pub struct Tree {
     /// The first owner of the chain of owners of the object, or the object itself.
     pub root: TreeNode,
-    /// The number of dependents that were left out, because there are too many of them or they are too deep.
+    /// The number of dependents that were left out, because there are too many of them or they are
+    /// too deep.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: usize,
 }
@@ -71,8 +72,9 @@ fn key(target: Target) -> Key {
 /// - `resource`: the plural name with its group, such as `pods` or `statefulsets.apps`
 /// - `namespace`: empty for cluster-scoped resources
 ///
-/// Of several owners the controller is followed. An owner that does not exist, and one that owns itself through others, is in the tree
-/// with that reason. Returns None if neither the object nor its past is known.
+/// Of several owners the controller is followed. An owner that does not exist, and one that owns
+/// itself through others, is in the tree with that reason. Returns None if neither the object nor
+/// its past is known.
 pub fn tree(objects: &dyn Objects, resource: &str, namespace: &str, name: &str) -> Option<Tree> {
     let ctx = Context::shallow(objects, Timestamp::UNIX_EPOCH);
     let requested = (resource.to_owned(), namespace.to_owned(), name.to_owned());

@@ -1,4 +1,5 @@
-//! PersistentVolumes: their protection, the deletion of their storage, and why one is not usable; VolumeAttachments and classes.
+//! PersistentVolumes: their protection, the deletion of their storage, and why one is not usable;
+//! VolumeAttachments and classes.
 
 use serde_json::{Value, json};
 
@@ -175,7 +176,8 @@ pub fn class_protection(ctx: &Context, target: Target) -> Wait {
     Wait { clause, remedy: String::new(), causes: causes.collect() }
 }
 
-/// Explains a volume that no claim can use: released, failed, or reserved for a claim that does not use it yet.
+/// Explains a volume that no claim can use: released, failed, or reserved for a claim that does not
+/// use it yet.
 pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     let short = ctx.short_of(target);
     let cause = Cause::of(ctx.reference_of(target)).field(format!("status.phase: {}", quoted(phase(target))));

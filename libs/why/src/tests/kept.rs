@@ -99,6 +99,15 @@ fn objects_that_outlive_their_owner() {
             &["the API to serve old.example.com/v1 Old again"],
         ),
         (
+            "an owner in a namespace",
+            "gadgets.example.com g",
+            cluster([owned(object("Gadget", "g", json!({})), &set), set.clone()]),
+            "present: gadget.example.com/g is still there because the garbage collector leaves it alone: \
+             it is in no namespace, and its owner replicaset/web-1 is of a kind that is in namespaces, so \
+             that the owner cannot be found. To delete it: kubectl delete gadgets.example.com g",
+            &["metadata.ownerReferences: replicaset.apps/web-1"],
+        ),
+        (
             "the claim of a deleted StatefulSet",
             "persistentvolumeclaims data-web-0",
             cluster([claim("data-web-0", "Bound")]).deleted(

@@ -21,8 +21,9 @@ use crate::{Explanation, explain};
 /// The time of all explanations.
 const NOW: &str = "2026-11-27T10:05:00Z";
 
-/// A situation: its name, the object as `RESOURCE NAME`, the cluster, the question with the sentence of its answer, and texts in its
-/// causes, in their order. The question `none` means that there is no answer.
+/// A situation: its name, the object as `RESOURCE NAME`, the cluster, the question with the
+/// sentence of its answer, and texts in its causes, in their order. The question `none` means that
+/// there is no answer.
 type Case<'a> = (&'a str, &'a str, Fake, &'a str, &'a [&'a str]);
 
 fn explained(cluster: &Fake, object: &str) -> Option<Explanation> {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::check;
-use super::fake::{claim, cluster, event, node, object, pod, terminating, unready, using, volume};
+use super::fake::{claim, cluster, event, node, object, owned, pod, terminating, unready, using, volume};
 
 #[test]
 fn protected_storage() {
@@ -60,6 +60,36 @@ fn protected_storage() {
              persistentvolumeclaim-protection-controller removes it once no pod uses the claim; none does \
              any more.",
             &[],
+        ),
+        (
+            "a claim of its own that a pod is done with",
+            "persistentvolumeclaims web-0-scratch",
+            {
+                let mut pod = terminating(pod("web-0"), &["example.com/hold"]);
+                pod["spec"]["volumes"] = json!([{"name": "scratch", "ephemeral": {}}]);
+                let claim = owned(claim("web-0-scratch", "Bound"), &pod);
+                cluster([terminating(claim, &["kubernetes.io/pvc-protection"]), pod])
+            },
+            "present: persistentvolumeclaim/web-0-scratch was marked for deletion at 10:03:00Z (2 minutes \
+             ago), and is still there because its finalizer kubernetes.io/pvc-protection is still set. \
+             The persistentvolumeclaim-protection-controller removes it once no pod uses the claim; none \
+             does any more.",
+            &[],
+        ),
+        (
+            "a claim of its own that a pod uses",
+            "persistentvolumeclaims web-0-scratch",
+            {
+                let mut pod = pod("web-0");
+                pod["spec"]["volumes"] = json!([{"name": "scratch", "ephemeral": {}}]);
+                let claim = owned(claim("web-0-scratch", "Bound"), &pod);
+                cluster([terminating(claim, &["kubernetes.io/pvc-protection"]), pod])
+            },
+            "present: persistentvolumeclaim/web-0-scratch was marked for deletion at 10:03:00Z (2 minutes \
+             ago), and is still there because its finalizer kubernetes.io/pvc-protection is still set. \
+             The persistentvolumeclaim-protection-controller removes it once no pod uses the claim; \
+             pod/web-0 still uses it. To change that: kubectl delete pods web-0 -n shop",
+            &["pod/shop/web-0: spec.volumes: scratch"],
         ),
         (
             "a volume that waits for its claim",
