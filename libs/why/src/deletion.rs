@@ -46,14 +46,17 @@ pub enum Role {
 
 /// Returns the role of a writer by its user and user agent.
 pub fn role(writer: &Writer) -> Role {
+    const MANAGER: &str = "system:kube-controller-manager";
     const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
     let Writer { user, user_agent, .. } = writer;
     let account =
         user.strip_prefix(ACCOUNTS).or_else(|| user_agent.split_once(ACCOUNTS).map(|(_, name)| name));
     let program = user_agent.split(['/', ' ']).next().unwrap_or_default();
-    let is_named = |name: &str| account == Some(name) || program == name || user_agent.contains(name);
+    // An operator of another user may have such a name.
+    let is_system = user.is_empty() || user == MANAGER || user.starts_with(ACCOUNTS);
+    let is_named = |name: &str| is_system && (account == Some(name) || user_agent.contains(name));
     match () {
-        () if is_named("generic-garbage-collector") || is_named("garbage-collector") => {
+        () if is_named("garbage-collector") || is_named("generic-garbage-collector") => {
             Role::GarbageCollector
         }
         () if is_named("namespace-controller") => Role::NamespaceController,
@@ -65,9 +68,7 @@ pub fn role(writer: &Writer) -> Role {
             .filter(|account| account.contains("controller") || account.ends_with("-collector"))
         {
             Some(account) => Role::Controller(account.to_owned()),
-            None if user == "system:kube-controller-manager" || program == "kube-controller-manager" => {
-                Role::ControllerManager
-            }
+            None if user == MANAGER || program == "kube-controller-manager" => Role::ControllerManager,
             None => Role::Client,
         },
     }

@@ -75,7 +75,7 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
     let again = if exists || is_intended { String::new() } else { again(ctx, target) };
     let sentence = format!(
         "{short} {former} {who}{at}{by_collection}{because}.{}{}",
-        delay(ctx, request, removal),
+        delay(ctx, resource, request, removal),
         again
     );
     let cause = Cause::of(ctx.reference(resource, namespace, name))
@@ -90,16 +90,19 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
 }
 
 /// The time between the request and the removal, and what ended it.
-fn delay(ctx: &Context, request: &Version, removal: &Version) -> String {
+fn delay(ctx: &Context, resource: &str, request: &Version, removal: &Version) -> String {
     let at =
         removal.time.as_deref().filter(|_| request.revision != removal.revision).map(|at| ctx.moment(at));
     let Some(at) = at else { return String::new() };
     let finalizers: Vec<&str> = texts(&removal.object["metadata"]["finalizers"]).collect();
     let by = removal.writer.as_ref().map_or_else(|| "somebody".to_owned(), describe);
+    let by_client = removal.writer.as_ref().is_none_or(|writer| role(writer) == Role::Client);
+    let is_stopped = resource == "pods" && !by_client;
     match finalizers.first() {
         Some(finalizer) => {
             format!(" It was removed at {at}, when {by} removed its last finalizer, {}.", quoted(finalizer))
         }
+        None if is_stopped => format!(" It was removed at {at}, after its containers had stopped."),
         None => format!(" It was removed at {at} by {by}."),
     }
 }

@@ -344,7 +344,7 @@ fn deleted_by_their_controllers() {
                 )
                 .version("10:04:00", alice(), terminating(pod("web-0"), &[])),
             "gone: pod/web-0 is gone: it was deleted by alice with kubectl at 10:04:00Z (60 seconds ago). \
-             It was removed at 10:04:10Z (50 seconds ago) by the kubelet of node/node-0.",
+             It was removed at 10:04:10Z (50 seconds ago), after its containers had stopped.",
             &[],
         ),
         (
@@ -363,4 +363,39 @@ fn deleted_by_their_controllers() {
             &["persistentvolumeclaim/shop/data"],
         ),
     ]);
+}
+
+#[test]
+fn writers_are_named_by_their_role() {
+    use crate::deletion::{Role, describe, role};
+    const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+    for (user, agent, want) in [
+        ("alice", "kubectl/v1.36.0 (linux/amd64)", "alice with kubectl"),
+        ("alice", "", "alice"),
+        ("", "operator.test", "an unknown user with operator.test"),
+        ("alice", "my-garbage-collector/v1", "alice with my-garbage-collector"),
+        (
+            "system:serviceaccount:shop:namespace-controller",
+            "op",
+            "system:serviceaccount:shop:namespace-controller with op",
+        ),
+        (
+            "system:kube-controller-manager",
+            "kube-controller-manager/v1.36 coracle/0.1.0",
+            "the controller manager",
+        ),
+        ("system:kube-controller-manager", "generic-garbage-collector", "the garbage collector"),
+        (
+            "system:kube-controller-manager",
+            "kube-controller-manager/v1.36/system:serviceaccount:kube-system:namespace-controller",
+            "the namespace controller",
+        ),
+        (&format!("{ACCOUNT}job-controller"), "kube-controller-manager/v1.36", "the job-controller"),
+        (&format!("{ACCOUNT}my-app"), "op/v1", "system:serviceaccount:kube-system:my-app with op"),
+        ("system:kube-scheduler", "kube-scheduler/v1.36", "the scheduler"),
+        ("system:node:node-0", "kubelet/v1.36", "the kubelet of node/node-0"),
+    ] {
+        assert_eq!(describe(&writer(user, agent, "delete")), want);
+    }
+    assert_eq!(role(&collector()), Role::GarbageCollector);
 }
