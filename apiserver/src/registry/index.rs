@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::codec::{json, protobuf};
-use crate::resource_info::SharedResourceTable;
+use crate::resource_info::{ResourceTable, SharedResourceTable};
 
 /// Stands in stored bytes where the revision goes, between the quotes.
 pub const STAMP_SITE: &str = "\"resourceVersion\":\"";
@@ -25,6 +25,11 @@ impl ObjectIndex {
     /// Reads objects as their resources say.
     pub fn new(resources: Arc<SharedResourceTable>) -> ObjectIndex {
         ObjectIndex { resources }
+    }
+
+    /// The resources that are served now.
+    pub fn resources(&self) -> Arc<ResourceTable> {
+        self.resources.load_full()
     }
 }
 

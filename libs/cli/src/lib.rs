@@ -31,7 +31,7 @@ use coracle_storage::backup::Summary;
 use background::Background;
 use cli::{Cli, Command, Controllers, Log, Serve, Up};
 use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
-use testing::{clock, diff, fork, settle};
+use testing::{clock, diff, fork, settle, why};
 
 /// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
@@ -122,6 +122,12 @@ pub fn main(kinds: Kinds) -> ExitCode {
         }
         Command::Diff { diff: flags, kubeconfig, log } => block_on(log, async {
             diff::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Why { object, kubeconfig, log } => block_on(log, async {
+            why::explain(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Tree { object, kubeconfig, log } => block_on(log, async {
+            why::tree(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })

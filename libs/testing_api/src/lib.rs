@@ -11,6 +11,8 @@
 //! | `POST forks` | makes a control plane that begins with the state of this one: [`ForkRequest`], [`Fork`] |
 //! | `GET forks` | the forks: [`ForkList`] |
 //! | `DELETE forks/NAME` | ends one |
+//! | `GET why?resource=R&namespace=N&name=N` | why an object is still there, not ready, or gone: [`Explanation`] |
+//! | `GET tree?resource=R&namespace=N&name=N` | an object with its owners and dependents: [`Tree`] |
 //! | `GET diff?fork=NAME&base=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
 //!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
@@ -30,6 +32,7 @@ mod rest;
 mod settle;
 pub mod timers;
 mod turns;
+mod why;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -49,10 +52,12 @@ pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
 use timers::CLOCK_RECORD;
 
+pub use coracle_why::{Explanation, Tree};
 pub use diff::{Diff, FieldDiff, ObjectChange, ObjectDiff};
 pub use forks::{FORK_PATHS, Fork, ForkList, ForkRequest, Forks};
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
+use why::{ObjectName, StoredObjects};
 
 /// The time after which the time of a clock that runs by itself is recorded again.
 const RECORD_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,8 +80,8 @@ struct Inner {
     client_timers: Arc<clock::ClientTimers>,
     moves: clock::Moves,
     forks: OnceLock<Arc<dyn Forks>>,
-    /// One comparison at a time.
-    diff_turn: tokio::sync::Mutex<()>,
+    /// One at a time reads many objects: a comparison, or an explanation.
+    reading_turn: tokio::sync::Mutex<()>,
 }
 
 impl Testing {
@@ -92,7 +97,7 @@ impl Testing {
     ) -> Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
-        let (forks, diff_turn) = (OnceLock::new(), tokio::sync::Mutex::default());
+        let (forks, reading_turn) = (OnceLock::new(), tokio::sync::Mutex::default());
         Testing(Arc::new(Inner {
             clock,
             manual,
@@ -102,7 +107,7 @@ impl Testing {
             client_timers,
             moves,
             forks,
-            diff_turn,
+            reading_turn,
         }))
     }
 
@@ -161,7 +166,17 @@ impl Testing {
             (&Method::POST, Some("clock")) => json(&self.move_clock(&read::body(request)?).await?),
             (&Method::POST, Some("clock/timers")) => json(&self.set_timer(&read::body(request)?)?),
             (&Method::GET, Some("diff")) => json(&self.diff(request.query).await?),
-            (_, Some("settle" | "clock" | "clock/timers" | "diff")) => Err(Error::MethodNotAllowed),
+            (&Method::GET, Some("why")) => {
+                let (object, now) = (ObjectName::read(request.query)?, self.0.clock.now());
+                json(&self.read(move |objects| objects.explain(&object, now)).await?)
+            }
+            (&Method::GET, Some("tree")) => {
+                let object = ObjectName::read(request.query)?;
+                json(&self.read(move |objects| objects.tree(&object)).await?)
+            }
+            (_, Some("settle" | "clock" | "clock/timers" | "diff" | "why" | "tree")) => {
+                Err(Error::MethodNotAllowed)
+            }
             (method, Some(path)) => match path.strip_prefix("clock/timers/") {
                 Some(id) if method == Method::DELETE => {
                     self.remove_timer(id).await?;
@@ -204,10 +219,26 @@ impl Testing {
                 return Err(read::invalid("fork, from, to", detail));
             }
         };
-        // It looks at every object: one at a time.
-        let _turn = self.0.diff_turn.lock().await;
-        let compared = tokio::task::spawn_blocking(compare).await;
-        compared.map_err(|error| Error::Internal(error.to_string()))?
+        self.in_turn(compare).await
+    }
+
+    /// Reads the objects of the store as they are now.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&StoredObjects) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let store = self.0.store.clone();
+        self.in_turn(move || read(&StoredObjects::of(store))).await
+    }
+
+    /// Does what reads many objects: one at a time, and beside the threads that serve everybody.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let _turn = self.0.reading_turn.lock().await;
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| Error::Internal(error.to_string()))?
     }
 }
 

@@ -59,7 +59,8 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
     let request = deletion::request(versions, target.uid()).unwrap_or(removal);
     let at = request.time.as_deref().map(|at| format!(" at {}", ctx.moment(at))).unwrap_or_default();
     let deleter = request.writer.as_ref();
-    let who = deleter.map_or_else(|| "somebody unknown".to_owned(), describe);
+    let who = deleter.map(describe).unwrap_or_default();
+    let by = if who.is_empty() { String::new() } else { format!(" by {who}") };
     let by_collection = match deleter.is_some_and(|writer| writer.verb == "deletecollection") {
         true => ", by a request that deletes all objects of a list",
         false => "",
@@ -67,14 +68,14 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
     let why = why(ctx, target, deleter.map_or(Role::ControllerManager, role), request);
     let because = why.as_ref().map(|why| format!(", because {}", why.clause)).unwrap_or_default();
     let former = if exists {
-        "was replaced: the former object of its name was deleted by"
+        "was replaced: the former object of its name was deleted"
     } else {
-        "is gone: it was deleted by"
+        "is gone: it was deleted"
     };
     let is_intended = why.as_ref().is_some_and(|why| why.is_intended);
     let again = if exists || is_intended { String::new() } else { again(ctx, target) };
     let sentence = format!(
-        "{short} {former} {who}{at}{by_collection}{because}.{}{}",
+        "{short} {former}{by}{at}{by_collection}{because}.{}{}",
         delay(ctx, resource, request, removal),
         again
     );
@@ -84,7 +85,7 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
         .since(request.time.clone().unwrap_or_default());
     Some(
         Reason::failing("gone", sentence)
-            .because([cause])
+            .because(deleter.map(|_| cause))
             .because(why.map(|why| why.causes).unwrap_or_default()),
     )
 }
@@ -259,6 +260,9 @@ fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
             let update = text(&found["status"]["updateRevision"]);
             let own = text(&target.object["metadata"]["labels"]["controller-revision-hash"]);
             match () {
+                () if !is_wanted && start >= end => {
+                    format!("{short} was scaled to {}", plural(desired, "replica"))
+                }
                 () if !is_wanted => format!(
                     "{short} was scaled to {}, the ordinals {start} to {}",
                     plural(desired, "replica"),

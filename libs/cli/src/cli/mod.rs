@@ -24,7 +24,7 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
-pub use testing::{ClockAction, DiffFlags, ForkFlags, SettleFlags};
+pub use testing::{ClockAction, DiffFlags, ForkFlags, ObjectFlags, SettleFlags};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -140,6 +140,26 @@ pub enum Command {
     Diff {
         #[command(flatten)]
         diff: DiffFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Explains an object of a running control plane: why it is still there, not ready, or gone.
+    Why {
+        #[command(flatten)]
+        object: ObjectFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Prints an object of a running control plane with its owners and what they own, and the state of each.
+    Tree {
+        #[command(flatten)]
+        object: ObjectFlags,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,

@@ -64,6 +64,23 @@ pub struct DiffFlags {
     pub output: String,
 }
 
+/// The object of `why` and `tree`, named as kubectl does.
+#[derive(Debug, Args)]
+pub struct ObjectFlags {
+    /// The resource and the name, such as `pod/web-0` or `statefulsets.apps/web`.
+    #[arg(value_name = "TYPE/NAME")]
+    pub object: String,
+    /// The name, where the first argument is the resource alone.
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// The namespace [default: that of the current context].
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The format: `text` or `json`.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+}
+
 fn clock_mode(text: &str) -> Result<ClockMode, &'static str> {
     match text {
         "real" => Ok(ClockMode::Real),

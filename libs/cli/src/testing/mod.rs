@@ -4,6 +4,7 @@ pub mod clock;
 pub mod diff;
 pub mod fork;
 pub mod settle;
+pub mod why;
 
 use std::path::Path;
 use std::time::Duration;
@@ -79,5 +80,5 @@ impl Endpoints {
 
 /// Whether the message of a 404 is that of an endpoint, rather than of a server that has none.
 fn is_named(message: &str) -> bool {
-    message.starts_with("fork ")
+    ["fork ", "nothing is known of "].iter().any(|beginning| message.starts_with(beginning))
 }

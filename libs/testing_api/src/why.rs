@@ -1,0 +1,190 @@
+//! The objects of a store, as explanations read them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use coracle_apimachinery::names::GroupResource;
+use coracle_apimachinery::request::options::Query;
+use coracle_apimachinery::resource_info::{ResourceInfo, ResourceTable};
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_storage::{Object, Snapshot, Store};
+use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version};
+use serde_json::Value;
+
+use crate::read::invalid;
+
+/// The most objects of a resource that an explanation reads.
+const MOST_LISTED: usize = 10_000;
+/// The most versions of an object that an explanation reads.
+const MOST_VERSIONS: usize = 1000;
+
+/// The name of an object in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectName {
+    resource: String,
+    namespace: String,
+    name: String,
+}
+
+impl ObjectName {
+    /// Reads `resource`, `namespace` and `name` of a query.
+    ///
+    /// # Errors
+    /// 422 without a resource or a name.
+    pub fn read(query: &Query) -> Result<ObjectName> {
+        let text = |member: &str| query.first(member).unwrap_or_default().to_owned();
+        let object =
+            ObjectName { resource: text("resource"), namespace: text("namespace"), name: text("name") };
+        match (object.resource.is_empty(), object.name.is_empty()) {
+            (true, _) => {
+                Err(invalid("resource", "the name of a resource, such as pods or statefulsets.apps"))
+            }
+            (_, true) => Err(invalid("name", "the name of an object")),
+            _ => Ok(object),
+        }
+    }
+}
+
+/// The objects of a store at one moment, and their history.
+pub struct StoredObjects {
+    store: Store<ObjectIndex>,
+    snapshot: Snapshot<ObjectIndex>,
+    resources: Arc<ResourceTable>,
+}
+
+impl StoredObjects {
+    /// The objects of a store as they are now.
+    pub fn of(store: Store<ObjectIndex>) -> StoredObjects {
+        let (snapshot, resources) = (store.snapshot(), store.index().resources());
+        StoredObjects { store, snapshot, resources }
+    }
+
+    /// Explains an object.
+    ///
+    /// # Errors
+    /// 404 if nothing is known of it.
+    pub fn explain(&self, object: &ObjectName, now: jiff::Timestamp) -> Result<Explanation> {
+        let (info, namespace) = self.place(object)?;
+        let resource = info.group_resource.to_string();
+        coracle_why::explain(self, &resource, namespace, &object.name, now)
+            .ok_or_else(|| unknown(&resource, namespace, &object.name))
+    }
+
+    /// Reads the tree of owners around an object.
+    ///
+    /// # Errors
+    /// 404 if it does not exist.
+    pub fn tree(&self, object: &ObjectName) -> Result<Tree> {
+        let (info, namespace) = self.place(object)?;
+        let resource = info.group_resource.to_string();
+        coracle_why::tree(self, &resource, namespace, &object.name)
+            .ok_or_else(|| unknown(&resource, namespace, &object.name))
+    }
+
+    /// The resource that a request names as kubectl does, and the namespace of its object.
+    fn place<'a>(&'a self, object: &'a ObjectName) -> Result<(&'a Arc<ResourceInfo>, &'a str)> {
+        let (name, group) = match object.resource.split_once('.') {
+            Some((name, group)) => (name.to_lowercase(), Some(group)),
+            None => (object.resource.to_lowercase(), None),
+        };
+        let is_named = |info: &&Arc<ResourceInfo>| {
+            let names = [&*info.plural, &*info.singular].into_iter();
+            let mut names = names.chain(info.short_names.iter().map(|short| &**short));
+            group.is_none_or(|group| info.group == *group)
+                && (names.any(|known| known == name) || info.kind.to_lowercase() == name)
+        };
+        // The group of the core comes first, then those of Kubernetes.
+        let place = |info: &&Arc<ResourceInfo>| (info.is_custom(), info.group.to_string());
+        let found = self.resources.iter().filter(is_named).min_by_key(place);
+        let info = found.ok_or_else(|| {
+            Error::plain(404, "NotFound", format!("nothing is known of resource {:?}", object.resource))
+        })?;
+        let namespace = match (info.namespaced, &*object.namespace) {
+            (false, _) => "",
+            (true, "") => "default",
+            (true, namespace) => namespace,
+        };
+        Ok((info, namespace))
+    }
+
+    fn info(&self, resource: &str) -> Option<&Arc<ResourceInfo>> {
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        self.resources.by_resource(&GroupResource::new(group, plural))
+    }
+}
+
+impl Objects for StoredObjects {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let info = self.info(resource)?;
+        let bucket = self.snapshot.bucket(&info.storage.bucket);
+        bucket.get(&info.storage_name(namespace, name)).map(|object| parse(object))
+    }
+
+    fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<Value> {
+        let Some(info) = self.info(resource) else { return Vec::new() };
+        let bucket = self.snapshot.bucket(&info.storage.bucket);
+        let prefix = namespace.filter(|_| info.namespaced).map(|namespace| format!("{namespace}/"));
+        bucket.prefix(&prefix.unwrap_or_default()).take(MOST_LISTED).map(|object| parse(object)).collect()
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        // Resources that show the same objects are one.
+        let mut seen = HashSet::new();
+        let mut resources = Vec::new();
+        for info in self.resources.iter().filter(|info| info.has_verb("list")) {
+            if seen.insert(&info.storage.bucket) {
+                resources.push(Resource {
+                    name: info.group_resource.to_string(),
+                    kind: info.kind.to_string(),
+                    api_version: info.api_version.clone(),
+                    namespaced: info.namespaced,
+                });
+            }
+        }
+        resources
+    }
+
+    fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {
+        let Some(info) = self.info(resource) else { return Vec::new() };
+        let (bucket, name) = (&info.storage.bucket, info.storage_name(namespace, name));
+        let oldest = self.snapshot.compact_revision(bucket).revision();
+        // What is compacted in this moment is not told.
+        let Ok(mut history) = self.store.watch(bucket, oldest) else { return Vec::new() };
+        let mut versions = Vec::new();
+        while let Ok(events) = history.try_next() {
+            if events.is_empty() {
+                break;
+            }
+            for event in events.iter().filter(|event| **event.key.name() == *name) {
+                let (object, is_deletion) = match (&event.after, &event.before) {
+                    (Some(after), _) => (parse(after), false),
+                    (None, Some(before)) => (parse(before), true),
+                    (None, None) => continue,
+                };
+                let revision = event.revision.0;
+                versions.push(Version { revision, time: None, writer: None, object, is_deletion });
+            }
+        }
+        versions.reverse();
+        versions.truncate(MOST_VERSIONS);
+        versions
+    }
+
+    fn refusals(&self, _: &str, _: &str, _: &str) -> Vec<Refusal> {
+        Vec::new()
+    }
+}
+
+/// An object as it is stored; what cannot be read has no members.
+fn parse(object: &Object<ObjectIndex>) -> Value {
+    serde_json::from_slice(object.bytes.as_ref()).unwrap_or_default()
+}
+
+fn unknown(resource: &str, namespace: &str, name: &str) -> Error {
+    let within = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
+    let message = format!(
+        "nothing is known of {resource} {name:?}{within}: it does not exist, and history has no version of it"
+    );
+    Error::plain(404, "NotFound", message)
+}
