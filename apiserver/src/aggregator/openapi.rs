@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use coracle_storage::Revision;
+use coracle_storage::{Revision, Watcher};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use http::{StatusCode, header};
@@ -23,7 +23,7 @@ use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
 use crate::codec::DecodeError;
 use crate::codec::json::for_each_member;
 use crate::names::GroupResource;
-use crate::registry::Registry;
+use crate::registry::{ObjectIndex, Registry};
 use crate::timers::{OPENAPI_BATCH, OPENAPI_REFRESH};
 use crate::webhook::HttpClient;
 
@@ -72,7 +72,7 @@ pub struct OpenApiController {
     registry: Arc<Registry>,
     apis: RemoteApis,
     documents: Arc<RemoteDocuments>,
-    /// Whose documents were fetched last.
+    /// The servers that were asked last.
     asked: Arc<[RemoteApi]>,
     /// What was fetched last, by the name of the APIService.
     known: HashMap<String, Known>,
@@ -104,6 +104,7 @@ impl OpenApiController {
                 let changed = clock.timeout(OPENAPI_REFRESH.after(INTERVAL), self.changed(revision)).await;
                 // The work goes on from the change to the end of the next fetch.
                 let pause = changed.is_ok().then(|| clock.sleep(OPENAPI_BATCH.after(SETTLE)));
+                drop(changed);
                 if let Some(pause) = pause {
                     work = Some(pause.await);
                 }
@@ -111,17 +112,20 @@ impl OpenApiController {
         })
     }
 
-    /// Waits until other servers are to be asked than those at a revision. Most APIServices have none.
-    async fn changed(&self, revision: Revision) {
+    /// Waits until the servers to ask differ from those at a revision. Most APIServices have no server of their own.
+    ///
+    /// Returns the watch that has read the change: until it is dropped, the change is followed.
+    async fn changed(&self, revision: Revision) -> Option<Watcher<ObjectIndex>> {
         let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
         // Where history does not reach back so far, something changed.
-        let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { return };
+        let mut changes = self.registry.store.watch(&bucket, revision).ok()?;
         while changes.next().await.is_ok() {
             match self.apis.load(&*self.registry) {
                 Ok(apis) if apis == self.asked => {}
-                _ => return,
+                _ => break,
             }
         }
+        Some(changes)
     }
 
     async fn fetch_all(&mut self) {

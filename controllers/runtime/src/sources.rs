@@ -104,6 +104,8 @@ async fn pump<K: Key>(mut changes: UnboundedReceiver<Sent>, enqueue: Enqueue<K>,
     // The keys are in the queue before the work of the change ends.
     while let Some((change, _work)) = changes.next().await {
         enqueue(change, &queue);
+        // A long list leaves the thread to others in between.
+        tokio::task::consume_budget().await;
     }
 }
 

@@ -81,7 +81,7 @@ struct Inner {
     moves: clock::Moves,
     forks: OnceLock<Arc<dyn Forks>>,
     /// One at a time reads many objects: a comparison, or an explanation.
-    reading_turn: tokio::sync::Mutex<()>,
+    reading_turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Testing {
@@ -97,7 +97,7 @@ impl Testing {
     ) -> Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
-        let (forks, reading_turn) = (OnceLock::new(), tokio::sync::Mutex::default());
+        let (forks, reading_turn) = (OnceLock::new(), Arc::default());
         Testing(Arc::new(Inner {
             clock,
             manual,
@@ -236,7 +236,12 @@ impl Testing {
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let _turn = self.0.reading_turn.lock().await;
+        let turn = self.0.reading_turn.clone().lock_owned().await;
+        // The turn lasts as long as the work, which goes on if the client leaves.
+        let work = move || {
+            let _turn = turn;
+            work()
+        };
         let done = tokio::task::spawn_blocking(work).await;
         done.map_err(|error| Error::Internal(error.to_string()))?
     }

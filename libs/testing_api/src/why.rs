@@ -1,5 +1,6 @@
 //! The objects of a store, as explanations read them.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -16,8 +17,12 @@ use crate::read::invalid;
 
 /// The most objects of a resource that an explanation reads.
 const MOST_LISTED: usize = 10_000;
+/// The most bytes of objects that an answer reads. Parsed they take several times as much.
+const MOST_BYTES: usize = 32 << 20;
 /// The most versions of an object that an explanation reads.
 const MOST_VERSIONS: usize = 1000;
+/// The attempts to read a history that is compacted meanwhile.
+const ATTEMPTS: usize = 3;
 
 /// The name of an object in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +56,15 @@ pub struct StoredObjects {
     store: Store<ObjectIndex>,
     snapshot: Snapshot<ObjectIndex>,
     resources: Arc<ResourceTable>,
+    /// The bytes that may still be read.
+    left: Cell<usize>,
 }
 
 impl StoredObjects {
     /// The objects of a store as they are now.
     pub fn of(store: Store<ObjectIndex>) -> StoredObjects {
         let (snapshot, resources) = (store.snapshot(), store.index().resources());
-        StoredObjects { store, snapshot, resources }
+        StoredObjects { store, snapshot, resources, left: Cell::new(MOST_BYTES) }
     }
 
     /// Explains an object.
@@ -108,6 +115,13 @@ impl StoredObjects {
         Ok((info, namespace))
     }
 
+    /// An object as it is stored, what cannot be read without members; None once too much was read.
+    fn parse(&self, object: &Object<ObjectIndex>) -> Option<Value> {
+        let bytes: &[u8] = object.bytes.as_ref();
+        self.left.set(self.left.get().checked_sub(bytes.len())?);
+        Some(serde_json::from_slice(bytes).unwrap_or_default())
+    }
+
     fn info(&self, resource: &str) -> Option<&Arc<ResourceInfo>> {
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
         self.resources.by_resource(&GroupResource::new(group, plural))
@@ -118,21 +132,24 @@ impl Objects for StoredObjects {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let info = self.info(resource)?;
         let bucket = self.snapshot.bucket(&info.storage.bucket);
-        bucket.get(&info.storage_name(namespace, name)).map(|object| parse(object))
+        bucket.get(&info.storage_name(namespace, name)).and_then(|object| self.parse(object))
     }
 
     fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<Value> {
         let Some(info) = self.info(resource) else { return Vec::new() };
         let bucket = self.snapshot.bucket(&info.storage.bucket);
         let prefix = namespace.filter(|_| info.namespaced).map(|namespace| format!("{namespace}/"));
-        bucket.prefix(&prefix.unwrap_or_default()).take(MOST_LISTED).map(|object| parse(object)).collect()
+        let objects = bucket.prefix(prefix.as_deref().unwrap_or_default()).take(MOST_LISTED);
+        objects.map_while(|object| self.parse(object)).collect()
     }
 
     fn resources(&self) -> Vec<Resource> {
+        let mut infos: Vec<_> = self.resources.iter().filter(|info| info.has_verb("list")).collect();
+        infos.sort_by_key(|info| (info.is_custom(), &info.group, &info.plural));
         // Resources that show the same objects are one.
         let mut seen = HashSet::new();
         let mut resources = Vec::new();
-        for info in self.resources.iter().filter(|info| info.has_verb("list")) {
+        for info in infos {
             if seen.insert(&info.storage.bucket) {
                 resources.push(Resource {
                     name: info.group_resource.to_string(),
@@ -148,22 +165,25 @@ impl Objects for StoredObjects {
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {
         let Some(info) = self.info(resource) else { return Vec::new() };
         let (bucket, name) = (&info.storage.bucket, info.storage_name(namespace, name));
-        let oldest = self.snapshot.compact_revision(bucket).revision();
-        // What is compacted in this moment is not told.
-        let Ok(mut history) = self.store.watch(bucket, oldest) else { return Vec::new() };
+        // Where history is compacted in this moment, its later part is told.
+        let watched = (0..ATTEMPTS).find_map(|_| {
+            let oldest = self.store.snapshot().compact_revision(bucket).revision();
+            self.store.watch(bucket, oldest).ok()
+        });
+        let Some(mut history) = watched else { return Vec::new() };
         let mut versions = Vec::new();
         while let Ok(events) = history.try_next() {
-            if events.is_empty() {
-                break;
-            }
-            for event in events.iter().filter(|event| **event.key.name() == *name) {
-                let (object, is_deletion) = match (&event.after, &event.before) {
-                    (Some(after), _) => (parse(after), false),
-                    (None, Some(before)) => (parse(before), true),
-                    (None, None) => continue,
-                };
+            let is_over = events.last().is_none_or(|last| last.revision > self.snapshot.revision());
+            let events = events.iter().filter(|event| event.revision <= self.snapshot.revision());
+            for event in events.filter(|event| **event.key.name() == *name) {
+                let Some(version) = event.after.as_ref().or(event.before.as_ref()) else { continue };
+                let Some(object) = self.parse(version) else { break };
+                let is_deletion = event.after.is_none();
                 let revision = event.revision.0;
                 versions.push(Version { revision, time: None, writer: None, object, is_deletion });
+            }
+            if is_over {
+                break;
             }
         }
         versions.reverse();
@@ -174,11 +194,6 @@ impl Objects for StoredObjects {
     fn refusals(&self, _: &str, _: &str, _: &str) -> Vec<Refusal> {
         Vec::new()
     }
-}
-
-/// An object as it is stored; what cannot be read has no members.
-fn parse(object: &Object<ObjectIndex>) -> Value {
-    serde_json::from_slice(object.bytes.as_ref()).unwrap_or_default()
 }
 
 fn unknown(resource: &str, namespace: &str, name: &str) -> Error {

@@ -152,7 +152,7 @@ fn lost(ctx: &Context, target: Target) -> Reason {
     let cause = Cause::of(ctx.reference_of(target)).field(format!("spec.volumeName: {volume}"));
     let volume_name = ctx.short("persistentvolumes", volume);
     let why = match ctx.get("persistentvolumes", "", volume) {
-        None => format!("its volume {volume_name} no longer exists, and the data with it"),
+        None => format!("its volume {volume_name} no longer exists"),
         Some(_) => format!("its volume {volume_name} is bound to another claim"),
     };
     let remedy = kubectl::delete(CLAIMS, target.namespace, target.name);
@@ -243,8 +243,8 @@ fn unbound(ctx: &Context, target: Target) -> Reason {
         };
         let waits_for = format!("{named}, which does not exist; {known}");
         let sentence = format!(
-            "{short} is pending because its class {named} does not exist ({known}). Create that StorageClass, or make the \
-             claim anew with another class."
+            "{short} is pending because its class {named} does not exist ({known}). Create that StorageClass or a \
+             volume of that class, or make the claim anew with another class."
         );
         return Reason::failing("StorageClass not found", sentence).because([cause.waits_for(waits_for)]);
     };

@@ -24,7 +24,11 @@ pub fn node(ctx: &Context, target: Target) -> Option<Reason> {
                     kubectl::named("", target.name)
                 )),
             ),
-            _ => (" Its kubelet has to report again.".to_owned(), conditions::cause(ctx, target, ready)),
+            _ => {
+                let is_silent = ready["status"] == "Unknown";
+                let hint = if is_silent { " Its kubelet has to report again." } else { "" };
+                (hint.to_owned(), conditions::cause(ctx, target, ready))
+            }
         };
         let sentence = format!("{short} is not ready: {}.{hint}", conditions::describe(ctx, ready));
         return Some(Reason::failing("NotReady", sentence).because([cause]));
@@ -65,12 +69,13 @@ pub fn api_service(ctx: &Context, target: Target) -> Option<Reason> {
             Reason::progressing("not checked", sentence).because([Cause::of(ctx.reference_of(target))]),
         );
     };
-    let group = quoted(text_or_empty(&target.spec()["group"]));
+    let spec = target.spec();
+    let group = quoted(text_or_empty(&spec["group"])) + "/" + &quoted(text_or_empty(&spec["version"]));
     let behind = service.map_or_else(String::new, |(namespace, name)| {
         format!(" It is served by {}.", ctx.reference("services", namespace, name))
     });
     let sentence = format!(
-        "{short} is not available, so that no request for the group {group} succeeds: {}.{behind}",
+        "{short} is not available, so that no request for {group} succeeds: {}.{behind}",
         conditions::describe(ctx, available)
     );
     let explained = service.map(|(namespace, name)| service_causes(ctx, namespace, name)).unwrap_or_default();

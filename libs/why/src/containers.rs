@@ -68,7 +68,7 @@ fn finding(ctx: &Context, target: Target, list: &str, noun: &str, status: &Value
         waits_for = clause.clone();
         remedy = logs(target, &name, false);
     } else if state.get("running").is_some() && status["ready"] == false {
-        let is_init = noun.starts_with("init");
+        let is_init = noun.starts_with("init") && !is_sidecar(target, &name);
         cause = cause.since(text_or_empty(&state["running"]["startedAt"]));
         kind = State::Progressing;
         short = if is_init { "init container runs".to_owned() } else { "not ready".to_owned() };
@@ -84,6 +84,12 @@ fn finding(ctx: &Context, target: Target, list: &str, noun: &str, status: &Value
         return None;
     }
     Some(Finding { state: kind, short, clause, cause: cause.waits_for(waits_for).remedy(remedy) })
+}
+
+/// Whether an init container is a sidecar, which runs beside the containers.
+fn is_sidecar(target: Target, name: &str) -> bool {
+    items(&target.spec()["initContainers"])
+        .any(|container| container["name"] == name && container["restartPolicy"] == "Always")
 }
 
 fn of_waiting(
@@ -136,8 +142,11 @@ fn of_waiting(
         }
         "CreateContainerConfigError" => (
             State::Failing,
-            format!("its {noun} {name} refers to something that does not exist{detail}"),
-            "create the ConfigMap or the Secret, or the key in it".to_owned(),
+            format!("its {noun} {name} cannot be configured{detail}"),
+            match detail.contains("not found") {
+                true => "create the ConfigMap or the Secret, or the key in it".to_owned(),
+                false => String::new(),
+            },
         ),
         _ => (State::Failing, format!("its {noun} {name} waits: {}{detail}", quoted(reason)), String::new()),
     };

@@ -21,7 +21,7 @@ pub struct Explanation {
     /// `persistentvolume/pv-1`.
     pub object: String,
     /// The questions that apply, with their answers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub answers: Vec<Answer>,
 }
 

@@ -91,7 +91,10 @@ fn blocker(ctx: &Context, target: Target, field: &str, name: &str) -> Blocker {
         let remover =
             manager.map_or_else(|| "the program that set it".to_owned(), |manager| quoted(&manager.name));
         let waits_for = format!("{remover}: no controller of the control plane removes this finalizer");
-        let remedy = kubectl::remove_finalizer(target, name);
+        let remedy = match field {
+            "spec.finalizers" => kubectl::finalize(target.name),
+            _ => kubectl::remove_finalizer(target, name),
+        };
         let sentence = format!(
             "no controller of the control plane removes it. It goes when {remover} removes it, or: {remedy}"
         );

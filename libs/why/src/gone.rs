@@ -65,7 +65,7 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
         true => ", by a request that deletes all objects of a list",
         false => "",
     };
-    let why = why(ctx, target, deleter.map_or(Role::ControllerManager, role), request);
+    let why = why(ctx, target, deleter.map(role), request);
     let because = why.as_ref().map(|why| format!(", because {}", why.clause)).unwrap_or_default();
     let former = if exists {
         "was replaced: the former object of its name was deleted"
@@ -126,7 +126,8 @@ fn again(ctx: &Context, target: Target) -> String {
     }
 }
 
-fn why(ctx: &Context, target: Target, role: Role, request: &Version) -> Option<Why> {
+/// The reason for a deletion. Without the role of its author only what the objects prove is told.
+fn why(ctx: &Context, target: Target, role: Option<Role>, request: &Version) -> Option<Why> {
     let is_eviction =
         request.writer.as_ref().is_some_and(|writer| ["create", "evict"].contains(&writer.verb.as_str()));
     if let Some(why) = disrupted(ctx, target) {
@@ -138,13 +139,24 @@ fn why(ctx: &Context, target: Target, role: Role, request: &Version) -> Option<W
     if let Some(why) = reclaimed(ctx, target) {
         return Some(why);
     }
-    if role == Role::Client {
+    if role == Some(Role::Client) {
         return None;
     }
-    namespace(ctx, target, &role)
-        .or_else(|| cascade(ctx, target, &role))
-        .or_else(|| by_owner(ctx, target))
-        .or_else(|| expired(target))
+    namespace(ctx, target, role.as_ref(), request)
+        .or_else(|| cascade(ctx, target, role.as_ref(), request))
+        .or_else(|| by_owner(ctx, target, role.is_some()))
+        .or_else(|| expired(target).filter(|_| role.is_some()))
+}
+
+/// Whether the deletion of an object was requested before another request.
+fn is_earlier(ctx: &Context, resource: &str, namespace: &str, name: &str, request: &Version) -> bool {
+    let versions = ctx.past(resource, namespace, name);
+    let uid = versions.first().map(|version| &version.object["metadata"]["uid"]);
+    versions
+        .iter()
+        .filter(|version| Some(&version.object["metadata"]["uid"]) == uid)
+        .filter(|version| version.is_deletion || is_terminating(&version.object))
+        .any(|version| version.revision <= request.revision)
 }
 
 /// A pod that was disrupted.
@@ -189,7 +201,7 @@ fn reclaimed(ctx: &Context, target: Target) -> Option<Why> {
 }
 
 /// The deletion of the namespace.
-fn namespace(ctx: &Context, target: Target, role: &Role) -> Option<Why> {
+fn namespace(ctx: &Context, target: Target, role: Option<&Role>, request: &Version) -> Option<Why> {
     if target.namespace.is_empty() {
         return None;
     }
@@ -199,8 +211,13 @@ fn namespace(ctx: &Context, target: Target, role: &Role) -> Option<Why> {
         Some(namespace) => is_terminating(namespace),
         None => has_past(),
     };
-    let is_meant = *role == Role::NamespaceController || is_deleted && *role == Role::ControllerManager;
-    is_meant.then(|| {
+    let is_it = match role {
+        Some(Role::NamespaceController) => true,
+        Some(Role::ControllerManager) => is_deleted,
+        Some(_) => false,
+        None => is_deleted && is_earlier(ctx, "namespaces", "", target.namespace, request),
+    };
+    is_it.then(|| {
         let causes = match namespace {
             Some(_) => ctx.explain("namespaces", "", target.namespace),
             None => ctx.explain_deletion("namespaces", "", target.namespace),
@@ -210,8 +227,8 @@ fn namespace(ctx: &Context, target: Target, role: &Role) -> Option<Why> {
 }
 
 /// The deletion of an owner.
-fn cascade(ctx: &Context, target: Target, role: &Role) -> Option<Why> {
-    let by_collector = *role == Role::GarbageCollector;
+fn cascade(ctx: &Context, target: Target, role: Option<&Role>, request: &Version) -> Option<Why> {
+    let by_collector = role == Some(&Role::GarbageCollector);
     let looked_up: Vec<(Owner, Lookup)> = owners(target.object)
         .map(|owner| {
             let found = look_up(ctx, target.namespace, &owner);
@@ -232,6 +249,9 @@ fn cascade(ctx: &Context, target: Target, role: &Role) -> Option<Why> {
     };
     let resource = ctx.resource_of(&owner.api_version, &owner.kind)?;
     let namespace = if resource.namespaced { target.namespace } else { "" };
+    if role.is_none() && !is_earlier(ctx, &resource.name, namespace, &owner.name, request) {
+        return None;
+    }
     let causes = match found {
         Lookup::Found(_) => ctx.explain(&resource.name, namespace, &owner.name),
         _ => ctx.explain_deletion(&resource.name, namespace, &owner.name),
@@ -245,7 +265,9 @@ fn cascade(ctx: &Context, target: Target, role: &Role) -> Option<Why> {
 }
 
 /// The decision of an owner that exists.
-fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
+///
+/// - `is_known`: whether a controller is known to have deleted the object
+fn by_owner(ctx: &Context, target: Target, is_known: bool) -> Option<Why> {
     let owner = owners::controller(target.object)?;
     let Lookup::Found(found) = look_up(ctx, target.namespace, &owner) else { return None };
     let short = owner.short();
@@ -275,11 +297,14 @@ fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
                         quoted(update.unwrap_or_default())
                     )
                 }
-                () => format!("{short} replaces it"),
+                () if is_known => format!("{short} replaces it"),
+                () => return None,
             }
         }
-        "ReplicaSet" => of_replica_set(ctx, target, &owner, &found, desired),
-        "ReplicationController" => format!("{short} was scaled to {}", plural(desired, "replica")),
+        "ReplicaSet" => of_replica_set(ctx, target, &owner, &found, is_known.then_some(desired))?,
+        "ReplicationController" if is_known => {
+            format!("{short} was scaled to {}", plural(desired, "replica"))
+        }
         "DaemonSet" => {
             let node = text_or_empty(&target.spec()["nodeName"]);
             match () {
@@ -287,6 +312,7 @@ fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
                 () if ctx.get("nodes", "", node).is_none() => {
                     format!("its {} does not exist any more", ctx.short("nodes", node))
                 }
+                () if !is_known => return None,
                 () => {
                     format!("{short} was updated, or is not meant for {} any more", ctx.short("nodes", node))
                 }
@@ -300,9 +326,10 @@ fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
             () if is_true(&found, "Complete").or_else(|| is_true(&found, "SuccessCriteriaMet")).is_some() => {
                 format!("{short} is complete, and ends its other pods")
             }
+            () if !is_known => return None,
             () => format!("{short} needs fewer pods (spec.parallelism, spec.completions)"),
         },
-        "CronJob" => {
+        "CronJob" if is_known => {
             let (limit, default, state) = match is_true(target.object, "Failed") {
                 Some(_) => ("failedJobsHistoryLimit", 1, "failed"),
                 None => ("successfulJobsHistoryLimit", 3, "successful"),
@@ -310,18 +337,25 @@ fn by_owner(ctx: &Context, target: Target) -> Option<Why> {
             let kept = found["spec"][limit].as_i64().unwrap_or(default);
             format!("{short} keeps {} ({limit})", plural(kept, &format!("{state} Job")))
         }
-        "Deployment" if target.resource == REPLICA_SETS => {
+        "Deployment" if target.resource == REPLICA_SETS && is_known => {
             let kept = found["spec"]["revisionHistoryLimit"].as_i64().unwrap_or(10);
             format!("{short} keeps {} (revisionHistoryLimit)", plural(kept, "old ReplicaSet"))
         }
-        _ => return expired(target),
+        _ => return expired(target).filter(|_| is_known),
     };
     Some(Why { is_intended: true, ..Why::of(clause) })
 }
 
-fn of_replica_set(ctx: &Context, target: Target, owner: &Owner, set: &Value, desired: i64) -> String {
+/// - `desired`: the replicas that a ReplicaSet was scaled to; None if it is not known to have deleted the pod
+fn of_replica_set(
+    ctx: &Context,
+    target: Target,
+    owner: &Owner,
+    set: &Value,
+    desired: Option<i64>,
+) -> Option<String> {
     let short = owner.short();
-    let scaled = format!("{short} was scaled to {}", plural(desired, "replica"));
+    let scaled = desired.map(|desired| format!("{short} was scaled to {}", plural(desired, "replica")));
     let Some(deployment) = owners::controller(set) else { return scaled };
     let revision = |set: &Value| {
         let revision = text(&set["metadata"]["annotations"]["deployment.kubernetes.io/revision"]);
@@ -331,11 +365,11 @@ fn of_replica_set(ctx: &Context, target: Target, owner: &Owner, set: &Value, des
     let newest =
         list.iter().filter(|one| owners::is_owned_by(one, &deployment.uid)).max_by_key(|one| revision(one));
     match newest.filter(|newest| revision(newest) > revision(set)) {
-        Some(newest) => format!(
+        Some(newest) => Some(format!(
             "{} replaced it in a rollout: pods of {} take the place of those of {short}",
             deployment.short(),
             ctx.short(REPLICA_SETS, text_or_empty(&newest["metadata"]["name"]))
-        ),
+        )),
         None => scaled,
     }
 }

@@ -116,8 +116,8 @@ fn orphan(ctx: &Context, target: Target) -> Option<Reason> {
         .since(at.unwrap_or_default());
     let by = by.map_or_else(String::new, |by| format!(" by {by}"));
     let delete = kubectl::delete(target.resource, target.namespace, target.name);
-    if release.and_then(|version| version.writer.as_ref()).is_some_and(|writer| role(writer) == Role::Client)
-    {
+    let writer = release.and_then(|version| version.writer.as_ref());
+    if writer.is_none_or(|writer| role(writer) == Role::Client) {
         let sentence = format!(
             "{short} has no owner any more: the reference to {} was removed from it{at_text}{by}. Nothing deletes it with that \
              owner; to delete it: {delete}",

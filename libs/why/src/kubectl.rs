@@ -44,17 +44,24 @@ pub fn merge(resource: &str, namespace: &str, name: &str, patch: &Value) -> Stri
 /// Returns the command that removes a finalizer, and fails if the list has changed since.
 pub fn remove_finalizer(target: Target, finalizer: &str) -> String {
     let Target { resource, namespace, name, object: value } = target;
-    let finalizers: Vec<&str> = texts(&value["metadata"]["finalizers"]).collect();
-    if finalizers.len() < 2 {
-        return merge(resource, namespace, name, &json!({"metadata": {"finalizers": null}}));
-    }
-    let index = finalizers.iter().position(|other| *other == finalizer).unwrap_or_default();
+    let mut finalizers = texts(&value["metadata"]["finalizers"]);
+    let index = finalizers.position(|other| other == finalizer).unwrap_or_default();
     let path = format!("/metadata/finalizers/{index}");
     let patch = json!([{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]);
     format!(
         "kubectl patch {} --type=json -p {}",
         self::object(resource, namespace, name),
         shell(&patch.to_string())
+    )
+}
+
+/// Returns the command that removes all finalizers of the specification of a namespace.
+pub fn finalize(name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{name}/finalize");
+    format!(
+        "kubectl get namespace {} -o json | jq '.spec.finalizers = []' | kubectl replace --raw {} -f -",
+        shell(name),
+        shell(&path)
     )
 }
 

@@ -21,7 +21,7 @@ pub fn content(ctx: &Context, target: Target) -> Wait {
     let mut objects = Vec::new();
     for resource in ctx.resources().iter().filter(|resource| resource.namespaced) {
         // Events are deleted without being waited for, and their two resources are one.
-        if resource.name.starts_with("events") {
+        if resource.is_event() {
             continue;
         }
         let list = ctx.list(&resource.name, Some(target.name));
@@ -90,11 +90,7 @@ fn remaining(ctx: &Context, object: Target) -> Vec<Cause> {
     match explained.is_empty() {
         false => explained,
         true => {
-            let order = if object.resource == "pods" { "" } else { ", which deletes the pods first" };
-            vec![
-                Cause::of(ctx.reference_of(object))
-                    .waits_for(format!("its deletion by the namespace controller{order}")),
-            ]
+            vec![Cause::of(ctx.reference_of(object)).waits_for("its deletion by the namespace controller")]
         }
     }
 }

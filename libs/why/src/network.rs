@@ -136,8 +136,8 @@ pub fn ingress(ctx: &Context, target: Target) -> Option<Reason> {
         text(&target.spec()["ingressClassName"]).or_else(|| target.annotation("kubernetes.io/ingress.class"));
     let Some(class) = class else {
         let sentence = format!(
-            "{short} has no class, and no IngressClass was the default when it was created, so that no controller serves it. Set \
-             spec.ingressClassName."
+            "{short} has no class, and no IngressClass was the default when it was created, so that a controller that \
+             serves Ingresses of its class alone passes it over. Set spec.ingressClassName."
         );
         return Some(Reason::failing("no class", sentence).because([cause.field("spec.ingressClassName")]));
     };

@@ -36,6 +36,13 @@ pub struct Resource {
     pub namespaced: bool,
 }
 
+impl Resource {
+    /// Whether its objects are Events, which own nothing and hold up nothing.
+    pub(crate) fn is_event(&self) -> bool {
+        ["events", "events.events.k8s.io"].contains(&self.name.as_str())
+    }
+}
+
 /// A version of an object, or its deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {

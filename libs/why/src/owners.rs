@@ -97,9 +97,10 @@ pub fn foreground(ctx: &Context, target: Target) -> Wait {
     let mut counts: BTreeMap<String, i64> = BTreeMap::new();
     let mut causes = Vec::new();
     let namespace = Some(target.namespace).filter(|namespace| !namespace.is_empty());
-    let resources = ctx.resources().iter().filter(|resource| {
-        !resource.name.starts_with("events") && (namespace.is_none() || resource.namespaced)
-    });
+    let resources = ctx
+        .resources()
+        .iter()
+        .filter(|resource| !resource.is_event() && (namespace.is_none() || resource.namespaced));
     for resource in resources.filter(|_| !target.uid().is_empty()) {
         let list = ctx.list(&resource.name, namespace.filter(|_| resource.namespaced));
         for dependent in list.iter().filter(|object| blocks(object)) {
@@ -154,7 +155,7 @@ pub fn orphaning(ctx: &Context, target: Target) -> Wait {
     let namespace = Some(target.namespace).filter(|namespace| !namespace.is_empty());
     let mut causes = Vec::new();
     let mut left: i64 = 0;
-    for resource in ctx.resources().iter().filter(|resource| !resource.name.starts_with("events")) {
+    for resource in ctx.resources().iter().filter(|resource| !resource.is_event()) {
         let list = ctx.list(&resource.name, namespace.filter(|_| resource.namespaced));
         for dependent in list.iter().filter(|object| is_owned_by(object, target.uid())) {
             left += 1;

@@ -56,8 +56,10 @@ fn failed(ctx: &Context, target: Target) -> Reason {
     let findings = containers::findings(ctx, target);
     if let Some(first) = findings.first().filter(|_| own.is_empty()) {
         let sentence = format!(
-            "{short} has failed: {}. A pod that has failed is not started again; see {}",
-            first.clause, first.cause.remedy
+            "{short} has failed: {}. A pod that has failed is not started again{}{}",
+            first.clause,
+            if first.cause.remedy.is_empty() { "." } else { "; see " },
+            first.cause.remedy
         );
         let short = first.short.clone();
         return Reason::failing(short, sentence).because(findings.into_iter().map(|finding| finding.cause));

@@ -124,8 +124,10 @@ pub fn refused_eviction(ctx: &Context, target: Target, refusal: &Refusal) -> Rea
 
 /// Whether a budget selects a pod, by labels; expressions are taken to match.
 fn selects(budget: &Value, pod: &Value) -> bool {
-    let labels = budget["spec"]["selector"]["matchLabels"].as_object();
-    labels.into_iter().flatten().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+    let selector = &budget["spec"]["selector"];
+    let labels = selector["matchLabels"].as_object();
+    selector.is_object()
+        && labels.into_iter().flatten().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
 }
 
 /// Explains an autoscaler that cannot scale, or is at its limit.

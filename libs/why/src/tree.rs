@@ -150,6 +150,8 @@ struct Builder<'a> {
     /// The places of the dependents by the uid of their owner.
     dependents: HashMap<String, Vec<usize>>,
     shown: HashSet<Key>,
+    /// The nodes, of which some show an object that is above.
+    nodes: usize,
     omitted: usize,
 }
 
@@ -163,10 +165,11 @@ impl<'a> Builder<'a> {
             entries: Vec::new(),
             dependents: HashMap::new(),
             shown: HashSet::new(),
+            nodes: 1,
             omitted: 0,
         };
         let is_meant = |resource: &&crate::Resource| {
-            !resource.name.starts_with("events") && (namespace.is_none() || resource.namespaced)
+            !resource.is_event() && (namespace.is_none() || resource.namespaced)
         };
         for resource in ctx.resources().iter().filter(is_meant) {
             let list = ctx.list(&resource.name, namespace);
@@ -223,7 +226,7 @@ impl<'a> Builder<'a> {
         let indexes = self.dependents.get(uid).cloned().unwrap_or_default();
         let mut nodes = Vec::new();
         for (index, done) in indexes.iter().zip(0_usize..) {
-            if depth >= MAX_DEPTH || self.shown.len() >= MAX_NODES {
+            if depth >= MAX_DEPTH || self.nodes >= MAX_NODES {
                 self.omitted = self.omitted.saturating_add(indexes.len().saturating_sub(done));
                 break;
             }
@@ -232,6 +235,7 @@ impl<'a> Builder<'a> {
             let Some(object) = list.get(index) else { continue };
             let target = Target::listed(resource, object);
             let own = key(target);
+            self.nodes = self.nodes.saturating_add(1);
             let mut node = self.node(target, Some(uid));
             if path.contains(&own) {
                 node.reason = "circle of owners: it is above".to_owned();

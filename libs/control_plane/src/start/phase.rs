@@ -43,7 +43,7 @@ impl Started {
         self.stop_and_drop(()).await
     }
 
-    /// Does the same, and drops the rest there too: that of a control plane has much memory to free, for which no caller waits.
+    /// Does the same, and drops the rest on the same threads, since that of a control plane has much memory to free.
     ///
     /// # Errors
     /// As of [`stop`](Self::stop).

@@ -107,6 +107,14 @@ impl Fake {
         self
     }
 
+    /// Forgets who wrote, and when.
+    pub fn without_writers(mut self) -> Fake {
+        for (_, version) in &mut self.past {
+            (version.writer, version.time) = (None, None);
+        }
+        self
+    }
+
     /// The keys of all objects, also of those in the past.
     pub fn keys(&self) -> Vec<Key> {
         let past = self.past.iter().map(|(key, _)| key.clone());

@@ -365,6 +365,62 @@ fn deleted_by_their_controllers() {
     ]);
 }
 
+/// Nothing is said of controllers that may not have done it.
+#[test]
+fn deleted_by_nobody_knows_whom() {
+    let set = |replicas| stateful_set("web", replicas, json!({}));
+    let replica_set = || object("ReplicaSet", "web-1", json!({"spec": {"replicas": 3}}));
+    let namespace = || object("Namespace", "shop", json!({}));
+    check(vec![
+        (
+            "a pod that its StatefulSet still wants",
+            "pods web-0",
+            cluster([set(3)]).deleted("10:04:00", alice(), owned(pod("web-0"), &set(3))).without_writers(),
+            "gone: pod/web-0 is gone: it was deleted. If it is still needed, statefulset/web makes it again.",
+            &[],
+        ),
+        (
+            "a pod that its StatefulSet does not want",
+            "pods web-2",
+            cluster([set(2)]).deleted("10:04:00", manager(), owned(pod("web-2"), &set(2))).without_writers(),
+            "gone: pod/web-2 is gone: it was deleted, because statefulset/web was scaled to 2 replicas, the \
+             ordinals 0 to 1.",
+            &[],
+        ),
+        (
+            "a pod of a ReplicaSet",
+            "pods web-1-x",
+            cluster([replica_set()])
+                .deleted("10:04:00", alice(), owned(pod("web-1-x"), &replica_set()))
+                .without_writers(),
+            "gone: pod/web-1-x is gone: it was deleted. If it is still needed, replicaset/web-1 makes another \
+             one under a new name.",
+            &[],
+        ),
+        (
+            "an object whose namespace was deleted later",
+            "widgets.example.com w",
+            cluster([])
+                .deleted("10:04:00", manager(), namespace())
+                .deleted("10:03:00", alice(), object("Widget", "w", json!({})))
+                .without_writers(),
+            "gone: widget.example.com/w is gone: it was deleted.",
+            &[],
+        ),
+        (
+            "an object whose namespace was deleted before",
+            "widgets.example.com w",
+            cluster([])
+                .deleted("10:04:00", manager(), namespace())
+                .deleted("10:03:00", manager(), object("Widget", "w", json!({})))
+                .version("10:02:00", alice(), terminating(namespace(), &[]))
+                .without_writers(),
+            "gone: widget.example.com/w is gone: it was deleted, because its namespace shop was deleted.",
+            &[],
+        ),
+    ]);
+}
+
 #[test]
 fn writers_are_named_by_their_role() {
     use crate::deletion::{Role, describe, role};

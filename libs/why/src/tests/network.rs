@@ -65,7 +65,7 @@ fn services_and_ingresses() {
             "ingresses.networking.k8s.io web",
             cluster([ingress(json!({}))]),
             "notReady: ingress/web has no class, and no IngressClass was the default when it was created, \
-             so that no controller serves it. Set spec.ingressClassName.",
+             so that a controller that serves Ingresses of its class alone passes it over. Set spec.ingressClassName.",
             &["spec.ingressClassName"],
         ),
         (
@@ -190,7 +190,7 @@ fn extensions_of_the_api() {
         "APIService",
         "v1.metrics",
         json!({
-            "spec": {"group": "metrics", "service": {"namespace": "shop", "name": "web"}},
+            "spec": {"group": "metrics", "version": "v1", "service": {"namespace": "shop", "name": "web"}},
             "status": {"conditions": [condition("Available", "False", "MissingEndpoints", "endpoints for service/web in \"shop\" have no addresses")]},
         }),
     );
@@ -239,8 +239,7 @@ fn extensions_of_the_api() {
             "an APIService",
             "apiservices.apiregistration.k8s.io v1.metrics",
             cluster([api, service(json!({"selector": {"app": "web"}}))]),
-            "notReady: apiservice/v1.metrics is not available, so that no request for the group metrics \
-             succeeds: its condition Available is False since 10:00:00Z (5 minutes ago): MissingEndpoints: \
+            "notReady: apiservice/v1.metrics is not available, so that no request for metrics/v1 succeeds: its condition Available is False since 10:00:00Z (5 minutes ago): MissingEndpoints: \
              endpoints for service/web in \"shop\" have no addresses. It is served by service/shop/web.",
             &["Available=False", "service/shop/web: service/web reaches no pod"],
         ),

@@ -161,8 +161,7 @@ fn pods_whose_containers_are_not_ready() {
                     json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "configmap \"settings\" not found"}}}),
                 ),
             ]),
-            "notReady: pod/web-0 is pending because its container app refers to something that does not \
-             exist: configmap \"settings\" not found. To find out more or to change that: create the \
+            "notReady: pod/web-0 is pending because its container app cannot be configured: configmap \"settings\" not found. To find out more or to change that: create the \
              ConfigMap or the Secret, or the key in it",
             &[],
         ),

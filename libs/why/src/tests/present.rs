@@ -36,8 +36,8 @@ fn finalizers_and_what_their_controllers_wait_for() {
             "present: widget.example.com/w was marked for deletion at 10:03:00Z (2 minutes ago), and is \
              still there because its finalizer example.com/hold is still set (by my-operator since \
              10:02:00Z). No controller of the control plane removes it. It goes when my-operator removes \
-             it, or: kubectl patch widgets.example.com w -n shop --type=merge -p \
-             '{\"metadata\":{\"finalizers\":null}}'",
+             it, or: kubectl patch widgets.example.com w -n shop --type=json -p \
+             '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"example.com/hold\"},{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'",
             &[
                 "metadata.finalizers: example.com/hold; by my-operator; since 2026-11-27T10:02:00Z; my-operator: no controller",
             ],
@@ -69,8 +69,8 @@ fn finalizers_and_what_their_controllers_wait_for() {
             "present: widget.example.com/w was marked for deletion at 10:03:00Z (2 minutes ago) by alice \
              with kubectl, and is still there because its finalizer example.com/hold is still set (by \
              my-operator since 10:02:00Z). No controller of the control plane removes it. It goes when \
-             my-operator removes it, or: kubectl patch widgets.example.com w -n shop --type=merge -p \
-             '{\"metadata\":{\"finalizers\":null}}'",
+             my-operator removes it, or: kubectl patch widgets.example.com w -n shop --type=json -p \
+             '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"example.com/hold\"},{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'",
             &[],
         ),
         (
@@ -86,8 +86,8 @@ fn finalizers_and_what_their_controllers_wait_for() {
             "present: widget.example.com/w was marked for deletion at 10:03:00Z (2 minutes ago), and is \
              still there because its finalizer example.com/hold is still set (by my-operator since \
              10:02:00Z). No controller of the control plane removes it. It goes when my-operator removes \
-             it, or: kubectl patch widgets.example.com w -n shop --type=merge -p \
-             '{\"metadata\":{\"finalizers\":null}}'; The last request about widget.example.com/w was \
+             it, or: kubectl patch widgets.example.com w -n shop --type=json -p \
+             '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"example.com/hold\"},{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'; The last request about widget.example.com/w was \
              refused: alice with kubectl tried to patch it at 10:04:00Z (60 seconds ago), and the \
              response was 403 Forbidden: admission webhook \"check.example.com\" denied the request: no \
              (an admission webhook refused it).",
@@ -232,8 +232,8 @@ fn finalizers_and_what_their_controllers_wait_for() {
             "present: service/web was marked for deletion at 10:03:00Z (2 minutes ago), and is still there \
              because its finalizer service.kubernetes.io/load-balancer-cleanup is still set. The service \
              controller of a cloud provider removes it after it has deleted the load balancer; without a \
-             cloud provider nobody does. To change that: kubectl patch services web -n shop --type=merge -p \
-             '{\"metadata\":{\"finalizers\":null}}'",
+             cloud provider nobody does. To change that: kubectl patch services web -n shop --type=json -p \
+             '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"service.kubernetes.io/load-balancer-cleanup\"},{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'",
             &[],
         ),
         (
@@ -325,8 +325,8 @@ fn pods_in_their_grace_period() {
              because its containers have 30 seconds to stop, until 10:05:20Z (in 20 seconds), and its \
              finalizer example.com/hold is still set. It is deleted when they have stopped, in 20 seconds \
              at the latest. No controller of the control plane removes it. It goes when the program that \
-             set it removes it, or: kubectl patch pods web-0 -n shop --type=merge -p \
-             '{\"metadata\":{\"finalizers\":null}}'",
+             set it removes it, or: kubectl patch pods web-0 -n shop --type=json -p \
+             '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"example.com/hold\"},{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'",
             &["deletionGracePeriodSeconds", "metadata.finalizers: example.com/hold"],
         ),
     ]);

@@ -48,8 +48,7 @@ fn claims_that_are_not_bound() {
             "persistentvolumeclaims data",
             cluster([pending_claim(), class("fast", "x", "Immediate")]),
             "notReady: persistentvolumeclaim/data is pending because its class storageclass/standard does \
-             not exist (there is fast). Create that StorageClass, or make the claim anew with another \
-             class.",
+             not exist (there is fast). Create that StorageClass or a volume of that class, or make the claim anew with another class.",
             &["storageclass/standard, which does not exist; there is fast"],
         ),
         (
@@ -156,8 +155,7 @@ fn claims_that_are_not_bound() {
             "lost",
             "persistentvolumeclaims data",
             cluster([lost()]).deleted("10:01:00", alice(), volume("pv-1", "Bound", "Retain")),
-            "notReady: persistentvolumeclaim/data is lost: its volume persistentvolume/pv-1 no longer \
-             exists, and the data with it. The claim cannot be repaired in place: delete it and make it \
+            "notReady: persistentvolumeclaim/data is lost: its volume persistentvolume/pv-1 no longer exists. The claim cannot be repaired in place: delete it and make it \
              anew (kubectl delete persistentvolumeclaims data -n shop).",
             &["spec.volumeName: pv-1", "persistentvolume/pv-1 is gone: it was deleted by alice with kubectl"],
         ),
@@ -260,8 +258,7 @@ fn pods_that_wait_for_claims() {
             "notReady: pod/web-0 is pending because the scheduler finds no node for it: the only node \
              cannot take it (pod has unbound immediate PersistentVolumeClaims). See \
              persistentvolumeclaim/shop/data: persistentvolumeclaim/data is pending because its class \
-             storageclass/standard does not exist (there is none). Create that StorageClass, or make the \
-             claim anew with another class.",
+             storageclass/standard does not exist (there is none). Create that StorageClass or a volume of that class, or make the claim anew with another class.",
             &[
                 "pod has unbound immediate PersistentVolumeClaims",
                 "persistentvolumeclaim/shop/data: persistentvolumeclaim/data is pending because its class",

@@ -139,3 +139,24 @@ fn trees_are_bounded_in_number_and_depth() {
     assert_eq!(low.root.object, format!("widget.example.com/shop/w-{}", 99 - (MAX_DEPTH - 1)));
     assert_eq!((size(&low.root), low.omitted), ((MAX_DEPTH, MAX_DEPTH), 0));
 }
+
+#[test]
+fn objects_with_many_owners_do_not_make_a_tree_larger() {
+    let root = object("Widget", "root", json!({}));
+    let owners: Vec<Value> =
+        (0..30).map(|i| owned(object("Widget", &format!("owner-{i}"), json!({})), &root)).collect();
+    let references = owners.iter().map(|owner| {
+        json!({"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+               "uid": owner["metadata"]["uid"]})
+    });
+    let references: Vec<Value> = references.collect();
+    let dependents = (0..100).map(|i| {
+        let mut dependent = object("Widget", &format!("w-{i}"), json!({}));
+        dependent["metadata"]["ownerReferences"] = json!(references);
+        dependent
+    });
+    let cluster = cluster(dependents.chain(owners).chain([root]));
+    let tree = tree(&cluster, "widgets.example.com", "shop", "root").unwrap();
+    assert_eq!(size(&tree.root).0, MAX_NODES);
+    assert!(tree.omitted > 0);
+}

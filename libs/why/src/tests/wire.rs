@@ -61,7 +61,10 @@ fn an_explanation_in_json_has_the_members_that_apply_and_is_read_again() {
 fn an_object_that_is_as_it_should_be_has_no_answers() {
     let cluster = cluster([node("node-0"), pod("web-0")]);
     let explanation = explained(&cluster, "pods web-0").unwrap();
-    assert_eq!(serde_json::to_value(&explanation).unwrap(), json!({"object": "pod/shop/web-0"}));
+    assert_eq!(
+        serde_json::to_value(&explanation).unwrap(),
+        json!({"object": "pod/shop/web-0", "answers": []})
+    );
     assert_eq!(
         explanation.to_string(),
         "pod/shop/web-0\n  It exists, it is not being deleted, and nothing is known to keep it from being ready."
