@@ -27,6 +27,8 @@ fn config_map(name: &str) -> Result<ConfigMap> {
 /// A control plane with a Deployment whose pods run, and a ConfigMap.
 async fn template() -> Result<ControlPlane> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
+    // What controllers make in each namespace comes before what the tests make.
+    control_plane.settle().await?;
     let client = control_plane.client();
     let maps = Api::<ConfigMap>::default_namespaced(client.clone());
     maps.create(&PostParams::default(), &config_map("of-the-template")?).await?;
