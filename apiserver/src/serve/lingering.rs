@@ -80,9 +80,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         let this = self.get_mut();
         if this.deadline.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
-        }
-        if !this.connection.lingers() {
-            return Poll::Ready(Ok(()));
+            // One that lingers already has a request whose body is unread.
+            if !this.connection.lingers() {
+                return Poll::Ready(Ok(()));
+            }
         }
         let linger = this.linger;
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(linger)));
