@@ -78,7 +78,7 @@ async fn a_claim_in_use_and_what_waits_for_it_explain_themselves() -> Result<()>
     let (is_success, text) = run(&cluster, &["tree", "sts/web"]).await?;
     ensure!(is_success && text.contains("web-0"), "{text}");
 
-    // Once the pod is gone for good, so is the claim, and what happened is told from history.
+    // After the pod is deleted, so is the claim, and history explains both deletions.
     client.patch(&format!("{sets}/web"), json!({"spec": {"replicas": 0}})).await?;
     client.until_gone(&format!("{CORE}/pods/web-0")).await?;
     client.until_gone(&format!("{claims}/data-web-0")).await?;
@@ -88,7 +88,7 @@ async fn a_claim_in_use_and_what_waits_for_it_explain_themselves() -> Result<()>
         &["pod/web-0 is gone", "statefulset/web was scaled to 0 replicas"],
     )
     .await?;
-    assert_said(&cluster, &["why", "pvc/data-web-0"], &["data-web-0"]).await?;
+    assert_said(&cluster, &["why", "pvc/data-web-0"], &["persistentvolumeclaim/data-web-0 is gone"]).await?;
     Ok(())
 }
 

@@ -81,7 +81,7 @@ struct Configuration {
     /// In the order of their precedence.
     rules: Vec<Arc<FlowRule>>,
     levels: HashMap<String, Arc<PriorityLevel>>,
-    /// The revisions that it is of at least.
+    /// The revisions of the last changes that it contains.
     revisions: Option<[u64; 2]>,
 }
 

@@ -80,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         let this = self.get_mut();
         if this.deadline.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
-            // One that lingers already has a request whose body is unread.
+            // One that lingers already may have a request with an unread body.
             if !this.connection.lingers() {
                 return Poll::Ready(Ok(()));
             }

@@ -119,7 +119,7 @@ impl Phase for EndOfFamily {
     }
 }
 
-/// A fork, whose family lasts until it has ended: it works on the threads of that.
+/// Keeps the family of a fork, which owns its threads, until the fork has stopped.
 pub struct OfFamily(pub Arc<Family>);
 
 impl Phase for OfFamily {

@@ -165,7 +165,7 @@ impl Objects for StoredObjects {
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {
         let Some(info) = self.info(resource) else { return Vec::new() };
         let (bucket, name) = (&info.storage.bucket, info.storage_name(namespace, name));
-        // Where history is compacted in this moment, its later part is told.
+        // If history is compacted meanwhile, the rest of it is read.
         let watched = (0..ATTEMPTS).find_map(|_| {
             let oldest = self.store.snapshot().compact_revision(bucket).revision();
             self.store.watch(bucket, oldest).ok()

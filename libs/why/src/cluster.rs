@@ -123,7 +123,7 @@ pub fn certificate_request(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("Pending", sentence).because([cause]))
 }
 
-/// Explains a webhook configuration whose service does not exist or has no ready pod.
+/// Explains a webhook configuration with a service that does not exist or has no ready pod.
 pub fn webhooks(ctx: &Context, target: Target) -> Option<Reason> {
     let broken = |webhook: &Value| {
         let service = &webhook["clientConfig"]["service"];

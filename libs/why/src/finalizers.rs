@@ -92,7 +92,7 @@ fn blocker(ctx: &Context, target: Target, field: &str, name: &str) -> Blocker {
             manager.map_or_else(|| "the program that set it".to_owned(), |manager| quoted(&manager.name));
         let waits_for = format!("{remover}: no controller of the control plane removes this finalizer");
         let remedy = match field {
-            "spec.finalizers" => kubectl::finalize(target.name),
+            "spec.finalizers" => kubectl::finalize(target.name, name),
             _ => kubectl::remove_finalizer(target, name),
         };
         let sentence = format!(

@@ -126,7 +126,7 @@ fn again(ctx: &Context, target: Target) -> String {
     }
 }
 
-/// The reason for a deletion. Without the role of its author only what the objects prove is told.
+/// The reason for a deletion. Without the role of its author, only a reason that the objects prove.
 fn why(ctx: &Context, target: Target, role: Option<Role>, request: &Version) -> Option<Why> {
     let is_eviction =
         request.writer.as_ref().is_some_and(|writer| ["create", "evict"].contains(&writer.verb.as_str()));
@@ -374,7 +374,7 @@ fn of_replica_set(
     }
 }
 
-/// A Job whose time to live has ended.
+/// A Job with an expired time to live.
 fn expired(target: Target) -> Option<Why> {
     let seconds = target.spec()["ttlSecondsAfterFinished"].as_i64().filter(|_| target.resource == JOBS)?;
     let finished = is_true(target.object, "Complete").or_else(|| is_true(target.object, "Failed"))?;

@@ -186,7 +186,7 @@ fn claim(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("retained", sentence).because([cause]).because(deletion))
 }
 
-/// A volume whose claim was deleted and that its reclaim policy keeps.
+/// A volume that its reclaim policy keeps after the deletion of its claim.
 fn volume(ctx: &Context, target: Target) -> Option<Reason> {
     let phase = text(&target.status()["phase"])?;
     let policy = text(&target.spec()["persistentVolumeReclaimPolicy"]).unwrap_or("Retain");

@@ -55,12 +55,14 @@ pub fn remove_finalizer(target: Target, finalizer: &str) -> String {
     )
 }
 
-/// Returns the command that removes all finalizers of the specification of a namespace.
-pub fn finalize(name: &str) -> String {
+/// Returns the command that removes one finalizer of the specification of a namespace. The others, such as `kubernetes`, stay.
+pub fn finalize(name: &str, finalizer: &str) -> String {
     let path = format!("/api/v1/namespaces/{name}/finalize");
+    let filter = format!(".spec.finalizers -= {}", json!([finalizer]));
     format!(
-        "kubectl get namespace {} -o json | jq '.spec.finalizers = []' | kubectl replace --raw {} -f -",
+        "kubectl get namespace {} -o json | jq {} | kubectl replace --raw {} -f -",
         shell(name),
+        shell(&filter),
         shell(&path)
     )
 }

@@ -28,7 +28,7 @@ impl Owner {
         group_of_version(&self.api_version)
     }
 
-    /// The full name of the owner, whose namespace is that of the dependent.
+    /// The full name of the owner, in the namespace of the dependent.
     pub fn reference(&self, ctx: &Context, namespace: &str) -> String {
         let is_cluster_scoped =
             ctx.resource_of(&self.api_version, &self.kind).is_some_and(|owner| !owner.namespaced);

@@ -223,7 +223,7 @@ fn rollout(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("updating", sentence).because([cause.field("status.updatedReplicas")]))
 }
 
-/// The origin of a claim whose pod is no longer wanted.
+/// The origin of a claim of a pod that is no longer wanted.
 pub struct ClaimOrigin {
     pub set: String,
     pub ordinal: i64,

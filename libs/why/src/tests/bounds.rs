@@ -73,7 +73,7 @@ fn circles_end() {
     }
 }
 
-/// A cluster whose lists are long and whose objects have no members.
+/// A cluster with long lists of objects without members.
 struct Endless {
     lists: Cell<usize>,
 }

@@ -121,7 +121,7 @@ impl Fake {
         self.objects.iter().map(|(key, _)| key.clone()).chain(past).collect()
     }
 
-    /// Changes an object, whose key stays.
+    /// Changes an object and keeps its key.
     pub fn change(&mut self, index: usize, change: impl FnOnce(&mut Value)) {
         change(&mut self.objects[index].1);
     }
@@ -248,7 +248,7 @@ pub fn unready(name: &str, phase: &str, status: Value) -> Value {
     pod
 }
 
-/// A pod whose container ends again and again.
+/// A pod with a container that ends again and again.
 pub fn crashing(name: &str) -> Value {
     unready(
         name,
@@ -309,7 +309,7 @@ pub fn volume(name: &str, phase: &str, policy: &str) -> Value {
     )
 }
 
-/// A StatefulSet whose pods have a claim `data-NAME-ORDINAL`.
+/// A StatefulSet with claims `data-NAME-ORDINAL`.
 pub fn stateful_set(name: &str, replicas: i64, status: Value) -> Value {
     object(
         "StatefulSet",

@@ -331,3 +331,12 @@ fn pods_in_their_grace_period() {
         ),
     ]);
 }
+
+#[test]
+fn one_finalizer_of_a_namespace_is_removed_and_the_others_stay() {
+    assert_eq!(
+        crate::kubectl::finalize("shop", "example.com/hold"),
+        "kubectl get namespace shop -o json | jq '.spec.finalizers -= [\"example.com/hold\"]' | kubectl replace --raw \
+         /api/v1/namespaces/shop/finalize -f -"
+    );
+}
