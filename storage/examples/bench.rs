@@ -27,6 +27,7 @@ struct Plain;
 impl Index for Plain {
     type Meta = ();
     type Frame = bytes::Bytes;
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<()>, Unreadable> {
         let mark = b"\"resourceVersion\":\"";

@@ -176,7 +176,7 @@ mod tests {
         let indexed = index::read(&Marked, &key("a"), stored.as_bytes()).unwrap();
         let id = EntryId::first(Revision(revision));
         let object = Object::new(key("a"), Revision(1), id, stored.as_bytes(), indexed);
-        Arc::new(Event::new(key("a"), id, Some(Arc::new(object)), None))
+        Arc::new(Event::new(key("a"), id, Some(Arc::new(object)), None, None))
     }
 
     fn excess(timeline: &mut Timeline<Marked>) -> Vec<u64> {

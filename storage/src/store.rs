@@ -252,6 +252,18 @@ impl<I: Index> Store<I> {
     /// See [`StoreError`]. An expectation that does not hold is not an error but
     /// [`CommitOutcome::Conflict`].
     pub async fn commit(&self, writes: Vec<Write>) -> Result<CommitOutcome<I>, StoreError> {
+        self.commit_by(writes, None).await
+    }
+
+    /// The same, with an author, whom the events name.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn commit_by(
+        &self,
+        writes: Vec<Write>,
+        author: Option<I::Author>,
+    ) -> Result<CommitOutcome<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let writes = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
         let mut keys = HashSet::with_capacity(writes.len());
@@ -259,7 +271,7 @@ impl<I: Index> Store<I> {
             return Err(StoreError::Twice { key: twice.key.clone() });
         }
         let permit = self.0.wait_in_queue(&writes).await?;
-        self.0.send(Message::Commit(PendingTransaction { writes, reply, permit }))?;
+        self.0.send(Message::Commit(PendingTransaction { writes, author, reply, permit }))?;
         answer.await.map_err(|_| self.0.closed_error())?
     }
 

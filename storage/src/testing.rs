@@ -27,6 +27,7 @@ impl Index for Marked {
     /// The text before the mark.
     type Meta = String;
     type Frame = String;
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<String>, Unreadable> {
         let text = std::str::from_utf8(stored).map_err(|e| Unreadable(e.to_string()))?;

@@ -287,7 +287,13 @@ impl<I: Index> State<I> {
 
     /// Takes one change from the log, which is newer than all before it, or of the same transaction. While the log is loaded
     /// the live objects at the compact revision come first, in any order.
-    pub fn apply(&mut self, key: Key, id: EntryId, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
+    pub fn apply(
+        &mut self,
+        key: Key,
+        id: EntryId,
+        after: Option<Arc<Object<I>>>,
+        author: Option<I::Author>,
+    ) -> Arc<Event<I>> {
         self.quarantine.entries.remove(&key);
         let bucket = self.bucket_mut(key.bucket());
         let before = match &after {
@@ -296,7 +302,7 @@ impl<I: Index> State<I> {
         };
         let cost = |object: &Option<Arc<Object<I>>>| object.as_ref().map_or(0, |object| object.cost());
         let (freed, taken) = (cost(&before), cost(&after));
-        let event = Arc::new(Event::new(key, id, before, after));
+        let event = Arc::new(Event::new(key, id, before, after, author));
         bucket.events.insert(id, event.clone());
         self.bytes = (self.bytes + taken).saturating_sub(freed);
         self.advance(id.revision);

@@ -28,6 +28,7 @@ impl Index for Suffixed {
     /// The number of the step that wrote the value.
     type Meta = u64;
     type Frame = ();
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<u64>, Unreadable> {
         let step = stored.split(|byte| *byte == b' ').next().unwrap_or_default();

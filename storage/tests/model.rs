@@ -29,6 +29,7 @@ struct Prefixed;
 impl Index for Prefixed {
     type Meta = usize;
     type Frame = ();
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<usize>, Unreadable> {
         Ok(Indexed { meta: stored.len(), stamp: 0 })

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::codec::{json, protobuf};
+use crate::registry::Author;
 use crate::resource_info::{ResourceTable, SharedResourceTable};
 
 /// Stands in stored bytes where the revision goes, between the quotes.
@@ -101,6 +102,7 @@ struct MetadataHead<'a> {
 impl Index for ObjectIndex {
     type Meta = Meta;
     type Frame = Bytes;
+    type Author = Author;
 
     fn index(&self, key: &Key, stored: &[u8]) -> Result<Indexed<Meta>, Unreadable> {
         let unreadable = |e: serde_json::Error| Unreadable(e.to_string());

@@ -29,6 +29,7 @@ use super::{Body, respond};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
 use crate::audit::AuditContext;
+use crate::error::Status;
 use crate::flow_control::{Flow, Rejection};
 use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
@@ -64,6 +65,8 @@ pub struct RequestContext {
     pub latency: Arc<LatencyTrackers>,
     /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
+    /// The refusal of a request that would have changed a resource.
+    pub refusal: OnceLock<Status>,
 }
 
 /// A request whose head is parsed.
@@ -170,6 +173,7 @@ impl<B> ReceivedRequest<B> {
             server_span: OnceLock::new(),
             latency: Arc::default(),
             flow_headers: OnceLock::new(),
+            refusal: OnceLock::new(),
         };
         ReceivedRequest { context: Arc::new(context), body }
     }
@@ -213,6 +217,12 @@ impl RequestContext {
     /// The response that says why there is none of the request's own, in the format that the client accepts.
     pub fn respond_to(&self, refusal: &RequestRefusal) -> Response<Body> {
         let status = |error| respond::error(error, Accept::of_errors(&self.parts.headers, &self.query));
+        if let RequestRefusal::Error(error) | RequestRefusal::Denied(error) = refusal
+            && self.resource().is_some_and(|request| request.verb.has_body())
+        {
+            // A request is refused once.
+            drop(self.refusal.set(error.status()));
+        }
         match refusal {
             RequestRefusal::Error(error) => status(error),
             RequestRefusal::Denied(error) => respond::unsniffed(status(error)),

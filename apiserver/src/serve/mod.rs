@@ -50,6 +50,7 @@ mod observed;
 mod order;
 mod proxy;
 mod rarely;
+mod refusals;
 mod respond;
 mod route;
 mod router;
@@ -75,6 +76,7 @@ pub use extensions::{
 };
 pub use goaway::GoawayChance;
 pub use proxy::Upstream;
+pub use refusals::{Refusal, Refusals};
 pub use traffic::{Observation, Traffic, Writer};
 pub use upgrade::ServeUpgraded;
 

@@ -49,7 +49,7 @@ fn stack<'a, B: Incoming + 'a>(
         .map_request(ReceivedRequest::<B>::new)
         // Around everything that it causes.
         .layer(filter(CountWork {
-            activity: registry.clock().activity(),
+            clock: registry.clock(),
             is_own: *is_own,
             traffic: &shared.extensions.traffic,
         }))

@@ -19,10 +19,17 @@ use super::metrics::Metrics;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::supervise::Supervisor;
 
+/// Makes the client of a controller, by its name.
+type MakeClient = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
+
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
 pub struct Context<S> {
-    /// The client of reads, and of writes of kinds without a cache, which nothing waits for.
+    /// The client of reads, and of writes of kinds without a cache, which nothing waits for. That of one controller, if
+    /// [`with_clients`](Self::with_clients) makes these.
     pub unrecorded: Client,
+    /// The client of the caches and of discovery.
+    shared: Client,
+    clients: Option<MakeClient>,
     /// The time.
     pub clock: Clock,
     /// The metrics of all controllers.
@@ -46,6 +53,8 @@ impl<S> Clone for Context<S> {
     fn clone(&self) -> Context<S> {
         Context {
             unrecorded: self.unrecorded.clone(),
+            shared: self.shared.clone(),
+            clients: self.clients.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: self.settings.clone(),
@@ -76,7 +85,9 @@ impl<S> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
         Context {
-            unrecorded: client,
+            unrecorded: client.clone(),
+            shared: client,
+            clients: None,
             clock,
             metrics,
             settings: Arc::new(settings),
@@ -112,9 +123,19 @@ impl<S> Context<S> {
         self
     }
 
+    /// The same context, which makes a client for each controller, so that its user agent names the controller.
+    pub fn with_clients(
+        mut self,
+        make: impl Fn(&'static str) -> Client + Send + Sync + 'static,
+    ) -> Context<S> {
+        self.clients = Some(Arc::new(make));
+        self
+    }
+
     /// The context of one controller: the same caches, of which it needs those that it asks for.
-    pub fn of_controller(&self) -> Context<S> {
-        Context { needed: Arc::default(), ..self.clone() }
+    pub fn of_controller(&self, name: &'static str) -> Context<S> {
+        let unrecorded = self.clients.as_ref().map_or_else(|| self.shared.clone(), |make| make(name));
+        Context { unrecorded, needed: Arc::default(), ..self.clone() }
     }
 
     /// Waits until the caches that were asked of this context so far are synced.
@@ -127,6 +148,8 @@ impl<S> Context<S> {
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
             unrecorded: self.unrecorded.clone(),
+            shared: self.shared.clone(),
+            clients: self.clients.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: Arc::new(settings),
@@ -159,7 +182,7 @@ impl<S> Context<S> {
     pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
         let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
         let (demand, mut demanded) = Demand::new();
-        let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
+        let (watching, client, clock) = (indexer.clone(), self.shared.clone(), self.clock.clone());
         let resource = ApiResource::erase::<K>(&());
         let (name, supervisor) = (format!("cache of {} on demand", resource.plural), self.supervisor());
         let keeping_fresh = async move {
@@ -197,7 +220,7 @@ impl<S> Context<S> {
         let Caches { by_kind, tasks } = &mut *caches;
         let known = by_kind.entry((kind, scope)).or_insert_with(|| {
             let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
-            let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
+            let (watching, client, clock) = (indexer.clone(), self.shared.clone(), self.clock.clone());
             let (name, supervisor) = (format!("cache of {}", resource.plural), self.supervisor());
             let watched = (resource, scope);
             self.cached.add((kind, scope), &indexer);
@@ -216,13 +239,13 @@ impl<S> Context<S> {
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(
-                self.unrecorded.clone(),
+                self.shared.clone(),
                 self.has_prompt_discovery,
                 self.clock.activity().clone(),
             ));
             // Not the context: the caches end with the last one.
             // Nor does whoever asks first need these caches.
-            let others = self.of_controller();
+            let others = Context { needed: Arc::default(), ..self.clone() };
             let (definitions, services) = (others.cache(), others.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());
             let start =

@@ -129,6 +129,9 @@ pub fn main(kinds: Kinds) -> ExitCode {
         Command::Tree { object, kubeconfig, log } => block_on(log, async {
             why::tree(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
         }),
+        Command::Log { flags, kubeconfig, log } => block_on(log, async {
+            testing::log::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
+        }),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
         }

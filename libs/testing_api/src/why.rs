@@ -8,11 +8,13 @@ use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::resource_info::{ResourceInfo, ResourceTable};
 use coracle_apimachinery::{Error, Result};
-use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::registry::{AuthorRequest, ObjectIndex};
+use coracle_apiserver::serve::{self, Traffic};
 use coracle_storage::{Object, Snapshot, Store};
-use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version};
+use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version, Writer};
 use serde_json::Value;
 
+use crate::history::events;
 use crate::read::invalid;
 
 /// The most objects of a resource that an explanation reads.
@@ -21,15 +23,16 @@ const MOST_LISTED: usize = 10_000;
 const MOST_BYTES: usize = 32 << 20;
 /// The most versions of an object that an explanation reads.
 const MOST_VERSIONS: usize = 1000;
-/// The attempts to read a history that is compacted meanwhile.
-const ATTEMPTS: usize = 3;
 
 /// The name of an object in a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName {
-    resource: String,
-    namespace: String,
-    name: String,
+    /// As kubectl names it; empty for any.
+    pub resource: String,
+    /// Empty for the default one of an object, and for all of several objects.
+    pub namespace: String,
+    /// Empty for several objects.
+    pub name: String,
 }
 
 impl ObjectName {
@@ -38,9 +41,7 @@ impl ObjectName {
     /// # Errors
     /// 422 without a resource or a name.
     pub fn read(query: &Query) -> Result<ObjectName> {
-        let text = |member: &str| query.first(member).unwrap_or_default().to_owned();
-        let object =
-            ObjectName { resource: text("resource"), namespace: text("namespace"), name: text("name") };
+        let object = ObjectName::of(query);
         match (object.resource.is_empty(), object.name.is_empty()) {
             (true, _) => {
                 Err(invalid("resource", "the name of a resource, such as pods or statefulsets.apps"))
@@ -49,12 +50,19 @@ impl ObjectName {
             _ => Ok(object),
         }
     }
+
+    /// Reads the same, and any of them may be absent.
+    pub fn of(query: &Query) -> ObjectName {
+        let text = |member: &str| query.first(member).unwrap_or_default().to_owned();
+        ObjectName { resource: text("resource"), namespace: text("namespace"), name: text("name") }
+    }
 }
 
 /// The objects of a store at one moment, and their history.
 pub struct StoredObjects {
-    store: Store<ObjectIndex>,
-    snapshot: Snapshot<ObjectIndex>,
+    pub(crate) store: Store<ObjectIndex>,
+    pub(crate) snapshot: Snapshot<ObjectIndex>,
+    pub(crate) traffic: Arc<Traffic>,
     resources: Arc<ResourceTable>,
     /// The bytes that may still be read.
     left: Cell<usize>,
@@ -62,9 +70,11 @@ pub struct StoredObjects {
 
 impl StoredObjects {
     /// The objects of a store as they are now.
-    pub fn of(store: Store<ObjectIndex>) -> StoredObjects {
+    ///
+    /// - `traffic`: the requests that were refused
+    pub fn of(store: Store<ObjectIndex>, traffic: Arc<Traffic>) -> StoredObjects {
         let (snapshot, resources) = (store.snapshot(), store.index().resources());
-        StoredObjects { store, snapshot, resources, left: Cell::new(MOST_BYTES) }
+        StoredObjects { store, snapshot, traffic, resources, left: Cell::new(MOST_BYTES) }
     }
 
     /// Explains an object.
@@ -90,7 +100,7 @@ impl StoredObjects {
     }
 
     /// The resource that a request names as kubectl does, and the namespace of its object.
-    fn place<'a>(&'a self, object: &'a ObjectName) -> Result<(&'a Arc<ResourceInfo>, &'a str)> {
+    pub(crate) fn place<'a>(&'a self, object: &'a ObjectName) -> Result<(&'a Arc<ResourceInfo>, &'a str)> {
         let (name, group) = match object.resource.split_once('.') {
             Some((name, group)) => (name.to_lowercase(), Some(group)),
             None => (object.resource.to_lowercase(), None),
@@ -117,9 +127,8 @@ impl StoredObjects {
 
     /// An object as it is stored, what cannot be read without members; None once too much was read.
     fn parse(&self, object: &Object<ObjectIndex>) -> Option<Value> {
-        let bytes: &[u8] = object.bytes.as_ref();
-        self.left.set(self.left.get().checked_sub(bytes.len())?);
-        Some(serde_json::from_slice(bytes).unwrap_or_default())
+        self.left.set(self.left.get().checked_sub(object.bytes.len())?);
+        Some(parsed(object))
     }
 
     fn info(&self, resource: &str) -> Option<&Arc<ResourceInfo>> {
@@ -165,35 +174,57 @@ impl Objects for StoredObjects {
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {
         let Some(info) = self.info(resource) else { return Vec::new() };
         let (bucket, name) = (&info.storage.bucket, info.storage_name(namespace, name));
-        // If history is compacted meanwhile, the rest of it is read.
-        let watched = (0..ATTEMPTS).find_map(|_| {
-            let oldest = self.store.snapshot().compact_revision(bucket).revision();
-            self.store.watch(bucket, oldest).ok()
-        });
-        let Some(mut history) = watched else { return Vec::new() };
         let mut versions = Vec::new();
-        while let Ok(events) = history.try_next() {
-            let is_over = events.last().is_none_or(|last| last.revision > self.snapshot.revision());
-            let events = events.iter().filter(|event| event.revision <= self.snapshot.revision());
-            for event in events.filter(|event| **event.key.name() == *name) {
-                let Some(version) = event.after.as_ref().or(event.before.as_ref()) else { continue };
-                let Some(object) = self.parse(version) else { break };
-                let is_deletion = event.after.is_none();
-                let revision = event.revision.0;
-                versions.push(Version { revision, time: None, writer: None, object, is_deletion });
+        for event in events(&self.store, bucket, self.snapshot.revision()) {
+            let Some(version) = event.after.as_ref().or(event.before.as_ref()) else { continue };
+            if **event.key.name() != *name {
+                continue;
             }
-            if is_over {
-                break;
-            }
+            let Some(object) = self.parse(version) else { break };
+            versions.push(Version {
+                revision: event.revision.0,
+                time: event.author.as_ref().map(|author| author.time.to_string()),
+                writer: event.author.as_ref().map(|author| writer(&author.request)),
+                object,
+                is_deletion: event.after.is_none(),
+            });
         }
         versions.reverse();
         versions.truncate(MOST_VERSIONS);
         versions
     }
 
-    fn refusals(&self, _: &str, _: &str, _: &str) -> Vec<Refusal> {
-        Vec::new()
+    fn refusals(&self, resource: &str, namespace: &str, name: &str) -> Vec<Refusal> {
+        let Some(info) = self.info(resource) else { return Vec::new() };
+        let GroupResource { group, resource } = &info.group_resource;
+        let is_about = |refusal: &serve::Refusal| {
+            (&*refusal.name, &*refusal.namespace) == (name, namespace)
+                && (&refusal.group, &refusal.resource) == (group, resource)
+        };
+        let refusals = self.traffic.refusals().select(is_about).into_iter();
+        let described = refusals.map(|refusal| Refusal {
+            time: refusal.time.to_string(),
+            writer: writer(&refusal.request),
+            code: refusal.code,
+            reason: refusal.reason,
+            message: refusal.message,
+        });
+        described.collect()
     }
+}
+
+/// The author of a request, as explanations describe it.
+fn writer(request: &AuthorRequest) -> Writer {
+    Writer {
+        user: request.user.to_string(),
+        user_agent: request.user_agent.to_string(),
+        verb: request.verb.as_str().to_owned(),
+    }
+}
+
+/// Parses an object as it is stored; what cannot be read has no members.
+pub(crate) fn parsed(object: &Object<ObjectIndex>) -> Value {
+    serde_json::from_slice(object.bytes.as_ref()).unwrap_or_default()
 }
 
 fn unknown(resource: &str, namespace: &str, name: &str) -> Error {

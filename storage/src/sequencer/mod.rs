@@ -34,10 +34,10 @@ pub(crate) use self::pending::{PendingTransaction, PendingWrite};
 pub(crate) use self::shared_thread::{SharedThread, Wake};
 use self::{
     apply::{Applied, Source, apply, forget},
-    pending::{Own, Reply},
+    pending::{Known, Own, Reply},
 };
 use crate::{
-    CommitOutcome, CompactRevision, Event, Index, Indexed, Key, Options, Revision, StoreError,
+    CommitOutcome, CompactRevision, Event, Index, Key, Options, Revision, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
     log::{
@@ -131,7 +131,7 @@ impl<I: Index> Sequencer<I> {
                 Record::Unreadable(entry) => entry.id,
             };
             let is_history = id.revision > bounds.compact_revision.revision();
-            match apply(&mut state, &index, record, None, source)? {
+            match apply(&mut state, &index, record, Known::nothing(), source)? {
                 Applied::Event(event) if is_history => timeline.push(event),
                 Applied::Event(event) => forget(&mut state, &mut superseded, &event),
                 // What it deleted was forgotten before.
@@ -372,10 +372,13 @@ impl<I: Index> Sequencer<I> {
             (unsorted, outcomes) = appended.into_iter().unzip();
             (*group, batch) = unsorted.into_iter().unzip();
         }
-        let own = group.iter_mut().zip(&outcomes).filter_map(|(pending, outcome)| {
-            commit_revision(outcome).map(|revision| (revision, &mut pending.writes))
+        let own = group
+            .iter_mut()
+            .zip(&outcomes)
+            .filter_map(|(pending, outcome)| commit_revision(outcome).map(|revision| (revision, pending)));
+        let own = own.flat_map(|(revision, PendingTransaction { writes, author, .. })| {
+            writes.iter_mut().map(move |write| write.take(revision, author.clone()))
         });
-        let own = own.flat_map(|(revision, writes)| writes.iter_mut().map(move |write| write.take(revision)));
         let newest = outcomes.iter().filter_map(Outcome::visible_at).max();
         let events = self.follow(newest.unwrap_or(self.state.revision()), own)?;
         self.publish();
@@ -410,11 +413,8 @@ impl<I: Index> Sequencer<I> {
     fn follow<'a>(
         &mut self,
         until: Revision,
-        own: impl Iterator<Item = Own<'a, I::Meta>>,
-    ) -> Result<Vec<Arc<Event<I>>>, StoreError>
-    where
-        I::Meta: 'a,
-    {
+        own: impl Iterator<Item = Own<'a, I>>,
+    ) -> Result<Vec<Arc<Event<I>>>, StoreError> {
         let mut own = own.peekable();
         let mut events = Vec::new();
         let records = match self.log.tail(until) {
@@ -425,7 +425,8 @@ impl<I: Index> Sequencer<I> {
         for record in records {
             let known = own.next_if(|own| own.is_for(&record));
             let is_ours = known.is_some();
-            let (bucket, event) = self.take(record, known.and_then(|own| own.indexed), seen)?;
+            let (bucket, event) =
+                self.take(record, known.map_or_else(Known::nothing, |own| own.known), seen)?;
             match event {
                 Some(event) => {
                     self.unpublished += 1;
@@ -454,12 +455,7 @@ impl<I: Index> Sequencer<I> {
     }
 
     /// Brings a record that is newer than `seen` into the view. Returns its bucket, and its event if it has one.
-    fn take(
-        &mut self,
-        record: Record,
-        known: Option<Indexed<I::Meta>>,
-        seen: Revision,
-    ) -> Result<Taken<I>, StoreError> {
+    fn take(&mut self, record: Record, known: Known<I>, seen: Revision) -> Result<Taken<I>, StoreError> {
         let (id, key) = match &record {
             Record::Entry(Entry { id, key, .. }) | Record::Unreadable(UnreadableEntry { id, key, .. }) => {
                 (id, key)

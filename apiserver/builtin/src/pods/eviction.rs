@@ -12,7 +12,7 @@ use coracle_apimachinery::selector::LabelSelector;
 use coracle_apimachinery::{Error, Result, conditions, pods};
 use coracle_apiserver::registry::check_preconditions;
 use coracle_apiserver::registry::deletion::rfc3339;
-use coracle_apiserver::registry::{Outcome, Registry, Target, parse};
+use coracle_apiserver::registry::{Origin, Outcome, Registry, Target, parse};
 use coracle_apiserver::serve::ActionRequest;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -55,7 +55,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
         if permit != Permit::Firm && asked.resource_version.is_none() {
             delete.resource_version = Some(pod.resource_version().to_owned());
         }
-        let deleted = match mark_evicted(registry, target, &mut delete).await {
+        let deleted = match mark_evicted(registry, target, &mut delete, caller.origin()).await {
             Ok(()) => registry.delete_evicted(target, &delete, caller).await,
             Err(error) => Err(error),
         };
@@ -80,10 +80,15 @@ async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool
 }
 
 /// Says on the pod why it goes, under the conditions under which it may go.
-async fn mark_evicted(registry: &Registry, target: &Target, delete: &mut DeleteOptions) -> Result<()> {
+async fn mark_evicted(
+    registry: &Registry,
+    target: &Target,
+    delete: &mut DeleteOptions,
+    origin: Origin<'_>,
+) -> Result<()> {
     let now = rfc3339(registry.now());
     registry
-        .rewrite(target, delete.dry_run, |pod| {
+        .rewrite_for(origin, target, delete.dry_run, |pod| {
             check_preconditions(&target.info, pod, delete)?;
             let mut marked = pod.clone();
             conditions::set(

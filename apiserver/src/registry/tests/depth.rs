@@ -78,6 +78,8 @@ async fn deeper_objects_that_are_stored_already_keep_their_finalizers() {
     let caller = Caller {
         user: &server.user,
         user_agent: "test",
+        verb: crate::request::info::Verb::Update,
+        subresource: "",
         warnings: &warnings,
         audit: &AuditContext::default(),
     };

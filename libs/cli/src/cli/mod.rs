@@ -24,7 +24,7 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
-pub use testing::{ClockAction, DiffFlags, ForkFlags, ObjectFlags, SettleFlags};
+pub use testing::{ClockAction, DiffFlags, ForkFlags, LogFlags, ObjectFlags, SettleFlags};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -160,6 +160,19 @@ pub enum Command {
     Tree {
         #[command(flatten)]
         object: ObjectFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Prints the versions of objects of a running control plane, with who wrote them, and the requests that were refused.
+    ///
+    /// They are as old as the history that the control plane keeps in memory. Who wrote a version is known until it restarts.
+    #[group(skip)]
+    Log {
+        #[command(flatten)]
+        flags: LogFlags,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,

@@ -81,6 +81,35 @@ pub struct ObjectFlags {
     pub output: String,
 }
 
+/// The flags of `log`.
+#[derive(Debug, Args)]
+pub struct LogFlags {
+    /// The resource and the name, such as `pod/web-0`, or the resource alone [default: all resources but leases].
+    #[arg(value_name = "TYPE/NAME")]
+    pub object: Option<String>,
+    /// The name, where the first argument is the resource alone.
+    #[arg(value_name = "NAME", requires = "object")]
+    pub name: Option<String>,
+    /// The namespace [default: of one object that of the current context, else all].
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Prints the fields that each version changed.
+    #[arg(long)]
+    pub diff: bool,
+    /// Prints what is not older, such as 5m.
+    #[arg(long, value_name = "DURATION")]
+    pub since: Option<String>,
+    /// Prints what clients of a user agent did, with `*` for any characters.
+    #[arg(long, value_name = "PATTERN")]
+    pub user_agent: Option<String>,
+    /// The most entries that are printed, the newest ones, up to 1000.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = within(range::LOG_ENTRIES))]
+    pub limit: usize,
+    /// The format: `text` or `json`.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+}
+
 fn clock_mode(text: &str) -> Result<ClockMode, &'static str> {
     match text {
         "real" => Ok(ClockMode::Real),

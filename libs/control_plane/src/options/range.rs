@@ -60,6 +60,8 @@ pub const FORKS: Range<usize> = Range::new(1, 100_000).or_zero();
 pub const REVISION: Range<u64> = Range::new(1, 1 << 62);
 /// The timers that `coracle clock` prints.
 pub const TIMERS: Range<usize> = Range::new(1, 1000).or_zero();
+/// The entries of the log that a request returns at most.
+pub const LOG_ENTRIES: Range<usize> = Range::new(1, 1000);
 /// The time to live of Events; zero keeps them.
 pub const EVENT_TTL: Range<Duration> = seconds(1, 3650 * DAY).or_zero();
 /// The period of HorizontalPodAutoscalers.

@@ -187,8 +187,9 @@ async fn start_phases(
     };
     let served = serving::start(parts, started);
     let starting = clock.activity().begin();
+    let own = served.api.for_own();
     let controllers = Controllers {
-        client: client(&served.api.for_own(), CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+        client: Arc::new(move |agent| client(&own, CONTROLLER_MANAGER, agent)),
         clock,
         metrics,
         readiness: readiness.clone(),
