@@ -10,7 +10,7 @@ pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 /// The greatest raw size of a block: one that is nearly full, and then the largest entry.
 pub(crate) const MAX_RAW: usize = 64 << 20;
 /// The length of a head.
-pub(crate) const HEAD_BYTES: usize = 72;
+pub(crate) const HEAD_BYTES: usize = 68;
 
 const _: () = assert!(BLOCK_BYTES + MAX_ENTRY < MAX_RAW);
 
@@ -194,7 +194,16 @@ mod tests {
         let times = (Timestamp::MIN, Timestamp::MAX);
         let (first_revision, last_revision) = (7, u64::MAX);
         let checksum = 0xdead_beef;
-        Head { is_last: true, entries: 3, stored: 40, raw: 90, first_revision, last_revision, times, checksum }
+        Head {
+            is_last: true,
+            entries: 3,
+            stored: 40,
+            raw: 90,
+            first_revision,
+            last_revision,
+            times,
+            checksum,
+        }
     }
 
     #[test]

@@ -263,7 +263,8 @@ impl Entry {
         const FIXED: usize = 256;
         let texts: usize = match self {
             Entry::Version(version) => {
-                let author = version.author.as_ref().map(|a| a.user.len() + a.user_agent.len() + a.verb.len());
+                let author =
+                    version.author.as_ref().map(|a| a.user.len() + a.user_agent.len() + a.verb.len());
                 version.bucket.len() + version.key.len() + author.unwrap_or_default()
             }
             Entry::Request(request) => request.texts().iter().map(|text| text.len()).sum(),

@@ -81,8 +81,8 @@ pub enum Error {
     },
     /// The file is not as it was written, or never was a correct record.
     #[error(
-        "{} is damaged: {reason} in the part that begins at byte {at}; only the bytes before it can \
-         be read (head -c {at})",
+        "{} is damaged at byte {at}: {reason}; to keep the entries before it, copy its first {at} bytes \
+         (head -c {at} FILE > NEW)",
         path.display()
     )]
     Damaged {

@@ -10,7 +10,7 @@
 //! length of the header u32 | CRC-32 of the header u32 | header: JSON of a `Header`
 //! blocks
 //!
-//! block:  head of 72 bytes | zstd data
+//! block:  head of 68 bytes | zstd data
 //! head:   "BLCK" | flags u32 (1: the last block) | entries u32
 //!         | length of the data u32 | length of the data once decompressed u32
 //!         | least and greatest revision of the versions u64, u64 (all ones and 0 without versions)

@@ -236,7 +236,10 @@ impl Drop for Thread {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the interval bounds the loss of a killed process, by the machine's time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the interval bounds the loss of a killed process, by the machine's time"
+)]
 fn now() -> Instant {
     Instant::now()
 }

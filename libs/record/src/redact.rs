@@ -140,7 +140,8 @@ fn redact_values(value: &mut Value, text: &str) {
         Value::Object(members) => {
             for (name, member) in members {
                 let directives = ["delete", "merge", "replace"];
-                let is_directive = name == "$patch" && member.as_str().is_some_and(|s| directives.contains(&s));
+                let is_directive =
+                    name == "$patch" && member.as_str().is_some_and(|s| directives.contains(&s));
                 if !is_directive {
                     replace(member, text);
                 }

@@ -239,3 +239,7 @@ fn write_failed(error: &io::Error) -> StopReason {
     let text: String = error.to_string().chars().take(MAX_ERROR).collect();
     StopReason::WriteFailed { error: text.into() }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;
