@@ -1,4 +1,4 @@
-//! What every controller works with.
+//! The shared dependencies of all controllers.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ use super::metrics::Metrics;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::supervise::Supervisor;
 
-/// What every controller works with. Cloning is cheap; the caches end with the last clone.
+/// The shared dependencies of all controllers: clients, clock, caches, metrics. Cloning is cheap;
+/// the caches end with the last clone.
 pub struct Context<S> {
     /// The client of reads, and of writes of kinds without a cache, which nothing waits for.
     pub unrecorded: Client,
@@ -27,11 +28,11 @@ pub struct Context<S> {
     pub clock: Clock,
     /// The metrics of all controllers.
     pub metrics: Metrics,
-    /// What the controllers are configured with. The runtime does not read it.
+    /// The configuration of the controllers. The runtime does not read it.
     pub settings: Arc<S>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
-    /// The caches that were asked of this context: those that its controller needs.
+    /// The caches requested through this context, which its controller needs.
     needed: Arc<Mutex<Vec<Arc<Indexer>>>>,
     resources: Arc<OnceLock<Arc<Discovery>>>,
     has_prompt_discovery: bool,
@@ -69,9 +70,9 @@ struct Caches {
 }
 
 impl<S> Context<S> {
-    /// A context without any caches yet.
+    /// Creates a context without any caches.
     ///
-    /// - `settings`: what the controllers are configured with
+    /// - `settings`: the configuration of the controllers
     pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: S) -> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
@@ -97,8 +98,9 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, of a server whose discovery has each definition of custom resources before watches report that it is established:
-    /// whoever waits for the controllers does not wait until discovery was looked at once more.
+    /// Returns the same context for a server whose discovery has a custom resource before watches
+    /// report its definition as established. Nothing that waits for the controllers then waits for
+    /// another refresh of discovery.
     pub fn with_prompt_discovery(mut self) -> Context<S> {
         self.has_prompt_discovery = true;
         self
@@ -112,12 +114,13 @@ impl<S> Context<S> {
         self
     }
 
-    /// The context of one controller: the same caches, of which it needs those that it asks for.
+    /// Returns the context of one controller. It shares the caches and records those that its
+    /// controller requests.
     pub fn of_controller(&self) -> Context<S> {
         Context { needed: Arc::default(), ..self.clone() }
     }
 
-    /// Waits until the caches that were asked of this context so far are synced.
+    /// Waits until all caches requested through this context so far are synced.
     pub(super) async fn synced(&self) {
         let needed = self.needed.lock().clone();
         join_all(needed.into_iter().map(Indexer::synced)).await;
@@ -141,12 +144,14 @@ impl<S> Context<S> {
         }
     }
 
-    /// The cache of a kind, started by the first call. The controller that asks for it starts when it is synced.
+    /// Returns the cache of a kind, started by the first call. The requesting controller starts
+    /// once it is synced.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
         self.cache_within(ListScope::default())
     }
 
-    /// The cache of some objects of a kind, for controllers that need few of many: what is kept and read is no more than that.
+    /// Returns the cache of some objects of a kind, for controllers that need few of many: no
+    /// others are watched, decoded or stored.
     pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
         let resource = ApiResource::erase::<K>(&());
         let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
@@ -154,8 +159,9 @@ impl<S> Context<S> {
         Arc::new(Cache::of(indexer))
     }
 
-    /// The cache of a kind that is watched only while somebody demands it, for controllers that wait for objects now and then: a watch
-    /// of all that is written is not for free. Nobody waits until it is synced. It keeps what it held when it was watched last.
+    /// Returns the cache of a kind that is watched only while there is demand, for controllers that
+    /// wait for such objects occasionally: a watch of all writes of a kind has a cost. No
+    /// controller waits until it is synced. Between watches it keeps its last content.
     pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
         let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
         let (demand, mut demanded) = Demand::new();
@@ -163,7 +169,7 @@ impl<S> Context<S> {
         let resource = ApiResource::erase::<K>(&());
         let (name, supervisor) = (format!("cache of {} on demand", resource.plural), self.supervisor());
         let keeping_fresh = async move {
-            // It ends with the last one who may demand it.
+            // The loop ends when the last `Demand` is dropped.
             while demanded.wait_for(|is_demanded| *is_demanded).await.is_ok() {
                 let start = || {
                     let watched = (resource.clone(), ListScope::default());
@@ -186,7 +192,7 @@ impl<S> Context<S> {
         (Arc::new(Cache::of(indexer)), demand)
     }
 
-    /// What a cache holds.
+    /// Returns the store of a cache, and starts its watch at the first call.
     fn indexer(
         &self,
         (kind, scope): (TypeId, ListScope),
@@ -220,8 +226,8 @@ impl<S> Context<S> {
                 self.has_prompt_discovery,
                 self.clock.activity().clone(),
             ));
-            // Not the context: the caches end with the last one.
-            // Nor does whoever asks first need these caches.
+            // The task must not own the context, since the caches end with the last one. The
+            // controller that requests discovery first does not need these caches either.
             let others = self.of_controller();
             let (definitions, services) = (others.cache(), others.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());
