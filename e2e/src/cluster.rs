@@ -1,4 +1,5 @@
-//! A control plane for one test: a process, started as users start it, and killed at the end of the test.
+//! A control plane for one test: a process, started as users start it, and killed at the end of the
+//! test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::binary;
 use crate::http::{self, Endpoint};
 use crate::json_client::JsonClient;
 
-/// How long a start or stop may take before the test fails; far longer than it should.
+/// Timeout for a start or stop, after which the test fails; far longer than it should take.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control plane with its data in memory, on any free port, without further flags.
@@ -52,7 +53,8 @@ impl Builder {
         self
     }
 
-    /// Keeps the data on disk, in a directory that is removed together with the control plane: the cost of the defaults.
+    /// Keeps the data on disk, in a directory that is removed together with the control plane, to
+    /// measure the cost of the defaults.
     pub fn durable(mut self) -> Builder {
         self.durable = true;
         self
@@ -76,8 +78,8 @@ impl Builder {
         self
     }
 
-    /// Has the start wait until the default namespace has its default ServiceAccount, which pods need. A controller makes it soon
-    /// after the server serves.
+    /// Makes the start wait until the default namespace has its default ServiceAccount, which pods
+    /// need. A controller creates it shortly after the server starts to serve.
     pub fn with_service_account(mut self) -> Builder {
         self.waits_for_service_account = true;
         self
@@ -118,7 +120,7 @@ impl Builder {
         Ok(serves)
     }
 
-    /// The process, and what is notified when it serves.
+    /// Spawns the process; returns it with the notification that it serves.
     fn spawn(self) -> Result<(Cluster, oneshot::Receiver<()>)> {
         let directory = TempDir::with_prefix("coracle-e2e-")?;
         let kubeconfig = directory.path().join("kubeconfig");
@@ -136,7 +138,7 @@ impl Builder {
     }
 }
 
-/// How a control plane is ended.
+/// The way in which a control plane is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
     /// SIGTERM: data are flushed, and the exit code is 0.
@@ -233,10 +235,10 @@ impl Cluster {
         self.status("VmHWM:")
     }
 
-    /// Begins [`most_resident`](Self::most_resident) anew, at what is resident now.
+    /// Resets [`most_resident`](Self::most_resident) to the current resident size.
     ///
     /// # Errors
-    /// The process has ended, or the system has no such switch.
+    /// The process has ended, or the system does not support it.
     pub fn reset_most_resident(&self) -> Result<()> {
         let id = self.id().context("it has ended")?;
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("clear_refs")

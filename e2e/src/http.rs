@@ -26,7 +26,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// How long the beginning of a response may take, and then its end.
+/// Timeout for the beginning of a response, and then for its end.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An API server: its address, and the credentials of the user.

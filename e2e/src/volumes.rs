@@ -1,9 +1,10 @@
-//! Scenarios of volumes: a control plane with volumes in directories, claims and pods that use them, checks of what is on the
-//! disk, and a restart of the server after each step.
+//! Volume scenarios: a control plane with volumes in directories, claims and pods that use them,
+//! checks of the files on disk, and a restart of the server after each step.
 //!
-//! A scenario is a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for each driver: uninterrupted, and with
-//! the server stopped and killed, in turn, after each step. A scenario ends with a check that no object is stuck and that
-//! only the directories of existing volumes and those that it names remain.
+//! A scenario is a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for
+//! each driver: uninterrupted, and with the server stopped and killed, in turn, after each step. A
+//! scenario ends with a check that no object is stuck and that only the directories of existing
+//! volumes and those that it names remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -71,7 +72,8 @@ impl Driver {
         }
     }
 
-    /// The finalizer by which it keeps a volume until its directory is deleted (KEP-2644).
+    /// Returns the finalizer by which the driver keeps a volume until its directory is deleted
+    /// (KEP-2644).
     pub fn finalizer(self) -> &'static str {
         match self {
             Driver::HostPath => IN_TREE_PROTECTION,
@@ -189,13 +191,14 @@ impl BoundClaim {
     }
 }
 
-/// A control plane with its own data directory, and the way in which it is interrupted.
+/// A control plane with its own data directory, and its kind of interruptions.
 pub struct Scenario {
     /// The driver of the volumes.
     pub driver: Driver,
     /// The namespace of claims and pods.
     pub namespace: &'static str,
-    /// How the server is ended after the next step; None for an uninterrupted scenario.
+    /// The way in which the server is terminated after the next step; None for an uninterrupted
+    /// scenario.
     interruption: Option<Termination>,
     /// The value of `--controllers`.
     controllers: String,
@@ -390,7 +393,8 @@ impl Scenario {
         until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
     }
 
-    /// The same of an event that is recorded once: a server that is interrupted at that moment loses it.
+    /// Waits for an event that is recorded only once: a server that is interrupted at that moment
+    /// loses it.
     pub async fn until_event_once(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         match self.interruption {
             None => self.until_event(name, reason, message).await,
@@ -659,8 +663,8 @@ pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Makes tests of scenarios: a module for each, and in it a test for each driver and interruption: these five, or those listed in
-/// `by { NAME: DRIVER, INTERRUPTION; }`.
+/// Makes tests of scenarios: a module for each with a test for each driver and interruption: these
+/// five, or those listed in `by { NAME: DRIVER, INTERRUPTION; }`.
 #[macro_export]
 macro_rules! scenario {
     (by $ways:tt $($scenario:ident),* $(,)?) => { $(

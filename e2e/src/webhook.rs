@@ -1,4 +1,5 @@
-//! A webhook server of a test: HTTPS with a certificate of its own, which behaves by the path of the request.
+//! A webhook server for tests: HTTPS with a certificate of its own, whose behavior depends on the
+//! path of the request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook does with the review that was sent; it returns the response's members beside `uid`.
+/// The handler of a review; it returns the response's members other than `uid`.
 pub type Handler = Arc<dyn Fn(&str, &Value) -> Value + Send + Sync>;
 
 /// A webhook server. It ends with the test.
@@ -52,7 +53,7 @@ impl WebhookServer {
         format!("https://{}{path}", self.address)
     }
 
-    /// How many connections were accepted.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -63,11 +64,11 @@ impl WebhookServer {
     }
 }
 
-/// Serves HTTPS on any free port, with a self-signed certificate for these names, and counts the connections. Returns the address,
-/// and the certificate's PEM text in base64.
+/// Serves HTTPS on any free port, with a self-signed certificate for these names, and counts the
+/// connections. Returns the address, and the certificate's PEM text in base64.
 ///
 /// # Errors
-/// There is no certificate or port.
+/// The certificate cannot be created, or no port is available.
 pub async fn serve<F, R>(
     names: &[&str],
     connections: Arc<AtomicUsize>,

@@ -1,6 +1,6 @@
-//! Workloads as the tests create them: one container, labels by the name, a grace period of a second.
+//! Workloads for the tests: one container, labels by the name, a grace period of a second.
 //!
-//! What a test is about it sets in the returned object.
+//! A test sets the fields that it is about in the returned object.
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,8 @@ pub fn daemon_set(name: &str) -> Value {
     }})
 }
 
-/// A Job whose pods run until they are deleted, unless the annotations of the template say otherwise.
+/// A Job whose pods run until they are deleted, unless the annotations of the template specify
+/// otherwise.
 pub fn job(name: &str, annotations: Value) -> Value {
     let mut template = template(name, annotations);
     let exit_after = &mut template["metadata"]["annotations"]["sim.coracle.dev/exit-after"];
@@ -90,7 +91,7 @@ pub fn is_rolled_out(set: &Value) -> bool {
             .all(|count| status[count] == *wanted)
 }
 
-/// Whether a pod is ready and stays.
+/// Returns whether a pod is ready and not terminating.
 pub fn is_ready(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_null()
         && crate::json_client::condition(pod, "Ready") == Some("True")

@@ -1,7 +1,8 @@
-//! All attacks at once, and what other clients observe meanwhile.
+//! All attacks at once, and the service of other clients in the meantime.
 //!
-//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` runs longer,
-//! and prints the figures of `docs/limits.md`; `ATTACK=NAME` selects the attacks with NAME in their name.
+//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks
+//! -- --nocapture` runs longer, and prints the figures of `docs/limits.md`; `ATTACK=NAME` selects
+//! the attacks with NAME in their name.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const TOKENS: &str = "nobody-token,nobody,1\ndeveloper-token,developer,2\nvictim
 const DEFAULT_SECONDS: u64 = 10;
 /// The maximum resident memory of a server under attack, in megabytes.
 const MAX_RESIDENT: f64 = 300.0;
-/// How long the requests of others may take beside attacks, but for one in a hundred.
+/// The largest duration of 99 % of the requests of other clients during attacks, in milliseconds.
 const MAX_MILLIS: f64 = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
 /// The objects in the lists and watches of the attacks.
 const OBJECTS: usize = 100;
@@ -64,7 +65,8 @@ fn config_map(name: String, size: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(size)}})
 }
 
-/// What a well-behaved client observed: the durations of its requests in milliseconds, and the codes other than 200.
+/// The observations of a well-behaved client: the durations of its requests in milliseconds, and
+/// the codes other than 200.
 #[derive(Debug, Default)]
 struct Observations {
     millis: Vec<f64>,
@@ -183,7 +185,8 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     Ok(())
 }
 
-/// How many files this process may open, after raising that to the most that the system allows.
+/// Returns the number of files that this process may open, after raising the limit as far as the
+/// system allows.
 fn max_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

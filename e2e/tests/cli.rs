@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long anything may take that is not measured.
+/// Timeout of everything that is not measured.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn coracle(directory: &Path, arguments: &[&str]) -> Command {
@@ -271,7 +271,7 @@ async fn run_ends_with_its_command() -> Result<()> {
 #[tokio::test]
 async fn run_accepts_the_flags_of_serve() -> Result<()> {
     let directory = TempDir::new()?;
-    // Bound and released, so that it is free: nobody else uses this address.
+    // Bound and released, so that it is free: no other process uses this address.
     let address = TcpListener::bind("127.0.0.2:0")?.local_addr()?.to_string();
     let script = r#"cd / && grep server: "$KUBECONFIG" && echo "in $KUBECONFIG""#;
     let flags = [
@@ -328,7 +328,8 @@ async fn help_is_shown_to_whoever_asks_for_nothing() -> Result<()> {
     Ok(())
 }
 
-/// With their own names, two control planes are two contexts beside those of others; the last one started is current.
+/// With their own names, two control planes are two contexts in addition to existing ones; the last
+/// one started is current.
 #[tokio::test]
 async fn serve_merges_into_a_kubeconfig() -> Result<()> {
     const THEIRS: &str = "apiVersion: v1\nkind: Config\ncurrent-context: prod\nusers:\n- name: prod\n  user:\n    token: secret\n";
@@ -388,7 +389,7 @@ async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     Ok(())
 }
 
-/// How long a server takes to stop, of which a client has requested something.
+/// Returns the time in which a server stops while a client has an open request.
 async fn time_of_stop(data: &Path, path: &str) -> Result<Duration> {
     let cluster = cluster().data_dir(data).start().await?;
     let mut connection = cluster.endpoint().await?.connect().await?;

@@ -1,4 +1,4 @@
-//! The Grafana dashboard in `docs/grafana` shows metrics that there are.
+//! The Grafana dashboard in `docs/grafana` uses only existing metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,8 @@ fn samples(text: &str) -> Metrics {
     metrics
 }
 
-/// What a dashboard's expressions and variables want that there is not, a line each.
+/// Returns the metrics and labels in a dashboard's expressions and variables that do not exist, one
+/// line each.
 fn unknown(dashboard: &Value, metrics: &Metrics) -> Result<Vec<String>> {
     let mut unknown = Vec::new();
     let mut check = |title: &str, expression: &str| {
@@ -117,7 +118,8 @@ async fn send(to: &mut Connection, method: &str, path: &str, object: &Value) -> 
     Ok(())
 }
 
-/// Uses what the dashboard shows: a webhook that cannot be reached, a controller, a watch with an event.
+/// Causes the activity that the dashboard shows: a webhook that cannot be reached, a controller, a
+/// watch with an event.
 async fn load(endpoint: &Endpoint) -> Result<()> {
     const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
     let mut connection = endpoint.connect().await?;

@@ -1,5 +1,5 @@
-//! Deployments on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Deployment`), what they cost at rest, and rollouts
-//! that a restart interrupts.
+//! Deployments on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Deployment`),
+//! their cost at rest, and rollouts that a restart interrupts.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 const CONTROLLERS: &str = "/api/v1/namespaces/default/replicationcontrollers";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// How long no request may be sent at rest.
+/// The period at rest in which no request may be sent.
 const REST: Duration = Duration::from_secs(5);
 
 /// Workloads in every state of rest: complete, paused, without ready pods, past their deadline.
@@ -79,7 +79,7 @@ async fn a_rollout_continues_after_a_restart() -> Result<()> {
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     let want = [("1", 0), ("2", 0), ("3", REPLICAS)];
     assert_eq!(found, want.map(|(revision, replicas)| (json!(revision).to_string(), json!(replicas))));
-    // Those that terminate leave.
+    // Waits until the terminating pods are deleted.
     let pods = client.until_items(PODS, REPLICAS).await?;
     assert!(pods.iter().all(|pod| pod["spec"]["containers"][0]["image"] == "image:3"));
     Ok(())

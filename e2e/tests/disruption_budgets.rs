@@ -8,7 +8,7 @@ use coracle_e2e::workloads::{apps, is_ready, name, pods, replicated, template};
 use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
 
-/// What an eviction that a budget forbids is answered with.
+/// The status code of an eviction that a budget forbids.
 const TOO_MANY_REQUESTS: u16 = 429;
 
 async fn start() -> Result<(Cluster, JsonClient)> {
@@ -65,7 +65,7 @@ async fn any_ready_pod(client: &mut JsonClient, namespace: &str) -> Result<Strin
 async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     const ALLOWED: u16 = 201;
     let (_cluster, mut client) = start().await?;
-    // Pods, or replicas of a set of which all, or one, can be ready.
+    // The number of pods, or of replicas of a set of which all, or one, can be ready.
     for (case, count, is_set, is_exclusive, spec, want) in [
         ("no budget", 1, false, false, json!(null), ALLOWED),
         ("too few pods", 2, false, false, json!({"minAvailable": 2}), TOO_MANY_REQUESTS),
@@ -128,7 +128,7 @@ async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     let allowed = client.until(&web, allows(1)).await?;
     assert_eq!(condition_reason(&allowed, "DisruptionAllowed"), Some("SufficientPods"));
     assert_eq!(evict(&mut client, &namespace, "web-0").await?, 201);
-    // What is written into the status stays until the controller counts again.
+    // A value written into the status stays until the controller counts again.
     let disrupted = json!({"status": {"disruptedPods": {"web-1": "2999-01-01T00:00:00Z"}}});
     let written = client.patch(&format!("{web}/status"), disrupted).await?;
     assert_eq!(written["status"]["disruptedPods"]["web-1"], "2999-01-01T00:00:00Z");

@@ -1,4 +1,4 @@
-//! The programs of envtest, started, used and stopped as controller-runtime's envtest does it.
+//! The programs of envtest, started, used and stopped as by controller-runtime's envtest.
 
 use std::fs;
 use std::net::TcpListener;
@@ -25,9 +25,9 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long envtest waits for a program to start, and to stop.
+/// envtest's timeout for the start and the stop of a program.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How often it polls.
+/// envtest's poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A folder of envtest's programs.
@@ -96,7 +96,7 @@ async fn get(endpoint: &Endpoint, path: &str) -> Result<HttpResponse> {
     endpoint.connect().await?.call("GET", path, &[], None).await
 }
 
-/// An authority as envtest makes it.
+/// A certificate authority as created by envtest.
 struct Authority {
     pem: String,
     key_pem: String,
@@ -183,7 +183,8 @@ impl Certificates {
         ]
     }
 
-    /// What `AddUser` returns; without a user an anonymous client.
+    /// Returns the result of `AddUser`, or the configuration of an anonymous client if there is no
+    /// user.
     async fn config(&self, port: u16, user: Option<(&str, &[&str])>) -> Result<Config> {
         let mut credentials = json!({});
         if let Some((name, groups)) = user {
@@ -269,7 +270,7 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
     admin.request::<Value>(request).await?;
     assert_eq!(get(&endpoint, secrets).await?.status, 200);
 
-    // A certificate of another authority is nobody's.
+    // A certificate of another authority is not trusted.
     let stranger = Certificates { clients: Authority::new()?, ..certificates };
     let config = stranger.config(port, Some(ADMIN)).await?;
     assert_eq!(get(&Endpoint::new(&config)?, secrets).await?.status, 401);
@@ -306,7 +307,8 @@ fn post(path: &str, body: &Value) -> Result<hyper::Request<Vec<u8>>> {
     Ok(request.body(body.to_string().into_bytes())?)
 }
 
-/// A namespace that its controller alone could empty, and what controllers would make or delete in it.
+/// A namespace that only its controller could empty, and objects that controllers would create or
+/// delete in it.
 #[tokio::test]
 async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
     const SELECTED: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller";
@@ -354,7 +356,7 @@ async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
     Ok(())
 }
 
-/// Requests one after the other, of which each is delayed.
+/// Sends requests one after the other, each of which is delayed.
 #[tokio::test]
 async fn responses_are_delayed_by_the_latency() -> Result<()> {
     const REQUESTS: u32 = 20;

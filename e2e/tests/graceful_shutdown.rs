@@ -1,4 +1,4 @@
-//! A stop is graceful, and a restart costs clients nothing but time.
+//! A stop is graceful, and a restart only delays clients.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// The last object that is created: who sees it has seen all.
+/// The name of the last object that is created: a client that observes it has observed all.
 const LAST: &str = "last";
 
 fn config_map(name: &str) -> Bytes {
@@ -136,7 +136,7 @@ async fn the_shutdown_delay_ends_by_itself() -> Result<()> {
 async fn requests_under_way_finish_and_connections_end() -> Result<()> {
     let cluster = cluster().flag("--controllers", "").start().await?;
     let endpoint = cluster.endpoint().await?;
-    // A request whose body is not complete yet.
+    // A request with an incomplete body.
     let body = config_map("halved");
     let (first, rest) = body.split_at(body.len() / 2);
     let mut halved = endpoint.tls(b"http/1.1").await?;
@@ -152,7 +152,7 @@ async fn requests_under_way_finish_and_connections_end() -> Result<()> {
     let first_watch = over_http1.open("GET", &watch, &[], None).await?;
     let mut over_http2 = Http2::connect(&endpoint).await?;
     let second_watch = over_http2.get(&watch).await?;
-    // Idle, and in the middle of its handshake: neither holds up the stop.
+    // An idle connection, and one in its handshake: neither delays the stop.
     let idle = Http2::connect(&endpoint).await?;
     let _silent = endpoint.socket().await?;
 
@@ -195,7 +195,7 @@ async fn connections_end_by_chance_but_no_request_does() -> Result<()> {
         served += 1;
     }
     println!("a GOAWAY after {served} requests");
-    // HTTP/1.1 knows no GOAWAY.
+    // HTTP/1.1 has no GOAWAY.
     assert_eq!(create(&endpoint, LAST).await?, 201);
     let mut text = Vec::new();
     while !String::from_utf8_lossy(&text).contains(r#""name":"last""#) {
@@ -215,7 +215,8 @@ struct Acknowledged {
     at: Instant,
 }
 
-/// Creates objects one after the other until it shall stop. A create whose outcome is unknown is repeated.
+/// Creates objects one after the other until it is stopped. A create with an unknown outcome is
+/// repeated.
 async fn write(
     writer: usize,
     endpoint: Endpoint,
@@ -260,14 +261,15 @@ enum Protocol {
     Http2,
 }
 
-/// What watches have shown: the name of each object that was created, and how often a watch ended.
+/// The observations of watches: the name of each object that was created, and the number of ends of
+/// a watch.
 #[derive(Debug, Default)]
 struct Seen {
     names: Vec<String>,
     ends: usize,
 }
 
-/// Begins a watch, as soon as there is a server that does not shut down.
+/// Opens a watch, as soon as there is a server that is not shutting down.
 async fn open(endpoint: &Endpoint, protocol: Protocol, path: &str) -> Result<Response<Incoming>> {
     let began = Instant::now();
     loop {
@@ -336,7 +338,7 @@ async fn follow_as_operator(client: kube::Client) -> Result<Seen> {
                 }
             }
             Ok(event) => bail!("{event:?}"),
-            // There is no server for a moment.
+            // The server is not available for a moment.
             Err(watcher::Error::WatchStartFailed(_)) => seen.ends += 1,
             Err(error) => bail!("{error}"),
         }
@@ -414,7 +416,7 @@ async fn a_restart_loses_nothing_and_repeats_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Asserts that each object was seen once, over watches of which at least one ended.
+/// Asserts that each object was observed once, over watches of which at least one ended.
 fn assert_seen(seen: Seen, written: &BTreeSet<String>, what: &str) {
     let names: BTreeSet<String> = seen.names.iter().cloned().collect();
     assert_eq!(&names, written, "{what}");

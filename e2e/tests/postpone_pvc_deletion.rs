@@ -1,8 +1,8 @@
-//! Postpone deletion of a claim in use: the scenarios of the design, each uninterrupted and with restarts of the server, and its
-//! parts one by one.
+//! Postponed deletion of a claim in use: the scenarios of the design, each uninterrupted and with
+//! restarts of the server, and its parts one by one.
 //!
-//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does: a pod that has finished keeps its claims
-//! until it is deleted.
+//! If Kubernetes 1.36 differs from the design, the tests expect the behavior of Kubernetes: a pod
+//! that has finished keeps its claims until it is deleted.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::cluster::Termination;
@@ -423,7 +423,8 @@ async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     .await
 }
 
-/// Whatever the options of a deletion are, it is postponed, and not rejected as in the alternative that the design dismisses.
+/// With any options a deletion is postponed, and not rejected as in the alternative that the design
+/// dismisses.
 async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;

@@ -10,7 +10,7 @@ use coracle_e2e::recordings::score::{Gaps, Score, floor};
 use coracle_e2e::recordings::{self, Recording};
 use tokio::sync::Mutex;
 
-/// How many recordings are played at the same time.
+/// The number of recordings that are played at the same time.
 const JOBS: usize = 8;
 
 /// One area at a time: in some recordings a client has to see a state that a controller is about to change, and gets no time for that

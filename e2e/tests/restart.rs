@@ -52,7 +52,7 @@ async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     Ok((middle, 3))
 }
 
-/// What a client can observe of these changes.
+/// The observations of a client after these changes.
 #[derive(Debug, PartialEq)]
 struct Observation {
     objects: BTreeMap<String, Value>,

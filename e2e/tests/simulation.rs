@@ -1,4 +1,5 @@
-//! What is simulated beyond running pods: usage, logs that are followed, claims of devices; and the controllers that are off by default.
+//! The simulation beyond running pods: usage, logs that are followed, claims of devices; and the
+//! controllers that are off by default.
 
 use std::process::Stdio;
 
@@ -214,7 +215,7 @@ async fn logs_are_followed_until_the_pod_is_deleted() -> Result<()> {
     expect(None).await?;
     ensure!(timeout(DEADLINE, following.wait()).await??.success());
 
-    // A container that ends, and begins anew, has a log of its own each time.
+    // A container that ends and is restarted has a log of its own each time.
     let restarting =
         idle_pod("job", json!({"sim.coracle.dev/exit-after": "1s", "sim.coracle.dev/log": "done"}));
     create(&pods, restarting).await?;

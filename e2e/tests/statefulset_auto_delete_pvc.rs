@@ -1,13 +1,16 @@
-//! KEP-1847, automatic deletion of claims with their set or pod: each line of its test plan, for sets of all four policies side by
-//! side with data on their volumes, uninterrupted and with restarts of the server; and the ways of deletion, changes of policy,
-//! claims of other origins and owners, and the feature gate.
+//! KEP-1847, automatic deletion of claims with their set or pod: each line of its test plan, for
+//! sets of all four policies at the same time with data on their volumes, uninterrupted and with
+//! restarts of the server; and the ways of deletion, changes of policy, claims of other origins and
+//! owners, and the feature gate.
 //!
-//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does:
-//! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description says; line 3 of its test plan does not.
-//! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion waits for the claims, too.
+//! If Kubernetes 1.36 differs from the design, the tests expect the behavior of Kubernetes:
+//! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description states; line
+//!   3 of its test plan does not.
+//! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion
+//!   waits for the claims, too.
 //! - A claim that outlives its pod is not collected when its set is scaled down afterwards.
-//! - Turning the gate off keeps existing references and their effects. The gate is the controller's: the API has the field anyway,
-//!   as with a controller of an earlier version.
+//! - Turning the gate off keeps existing references and their effects. The gate is the
+//!   controller's: the API has the field anyway, as with a controller of an earlier version.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::scenario;
@@ -387,7 +390,8 @@ async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Resul
     scenario.assert_remaining(&[]).await
 }
 
-/// A parallel set removes the owner reference from the claim of a pod that it wants again, also while that pod is terminating.
+/// A parallel set removes the owner reference from the claim of a pod that is desired again, also
+/// while that pod is terminating.
 async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<()> {
     let slow = |set: &mut Value| {
         set["spec"]["podManagementPolicy"] = json!("Parallel");
@@ -557,7 +561,8 @@ async fn terminating_claims_when_their_pods_come_back(scenario: &mut Scenario) -
     scenario.assert_remaining(&[]).await
 }
 
-/// Waits until sets report why they do not create the pods of an ordinal, and then lets the deletion of their claims proceed.
+/// Waits until sets report why they do not create the pods of an ordinal, and then lets the
+/// deletion of their claims proceed.
 async fn until_refused(
     scenario: &mut Scenario,
     sets: &TestSets,

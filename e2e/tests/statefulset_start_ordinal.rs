@@ -1,9 +1,10 @@
-//! KEP-3335, StatefulSet slice: sets that are scaled and moved, their claims and data, the user scenarios of the design and its feature
-//! gate, each uninterrupted and with restarts of the server. The first two scenarios move a set, slice by slice and with its data,
-//! to another namespace and to another cluster; `e2e/examples` describes the first one.
+//! KEP-3335, StatefulSet slice: sets that are scaled and migrated, their claims and data, the user
+//! scenarios of the design and its feature gate, each uninterrupted and with restarts of the
+//! server. The first two scenarios migrate a set, slice by slice and with its data, to another
+//! namespace and to another cluster; `e2e/examples` describes the first one.
 //!
-//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does: the partition of a rolling update counts
-//! from the first ordinal, and is not an ordinal itself.
+//! If Kubernetes 1.36 differs from the design, the tests expect the behavior of Kubernetes: the
+//! partition of a rolling update counts from the first ordinal, and is not an ordinal itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -127,7 +128,7 @@ async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-/// A patch that keeps a volume after its claim.
+/// Returns a patch that keeps a volume after its claim is deleted.
 fn kept() -> Value {
     json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
 }

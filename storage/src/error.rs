@@ -1,4 +1,5 @@
-//! Why a call failed. Nothing here names an HTTP code. Losing a compare-and-swap is not among them: it is a value.
+//! The errors of calls to a store. They do not refer to HTTP status codes. A lost compare-and-swap
+//! is a value and not an error.
 
 use std::sync::Arc;
 
@@ -28,13 +29,13 @@ pub enum RevisionError {
     Future(#[from] Future),
 }
 
-/// Why a read cannot be made linearizable.
+/// The reasons for which a read cannot be linearizable.
 #[derive(Debug, thiserror::Error)]
 pub enum LinearizeError {
-    /// The log does not say what was committed.
+    /// The log cannot report the revision that was committed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The store does not show what was committed.
+    /// The store does not show the revision that was committed.
     #[error(transparent)]
     Future(#[from] Future),
     /// The log did not respond in time.
@@ -42,16 +43,16 @@ pub enum LinearizeError {
     Timeout,
 }
 
-/// Why a write is neither done nor in conflict. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by
-/// trying again, when there is space.
+/// The reasons for which a write is neither committed nor in conflict. A retry can succeed only
+/// after [`StoreError::Full`] and [`StoreError::NoSpace`], once there is space.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The index cannot read what was to be written.
+    /// The index cannot read the value that was to be written.
     #[error("{key}: unreadable value: {reason}")]
     Unreadable {
         /// The key of the write.
         key: Key,
-        /// What the index reports.
+        /// The reason that the index reported.
         reason: Unreadable,
     },
     /// The write stores more than [`Limits::request_bytes`](crate::Limits).

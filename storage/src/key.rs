@@ -1,4 +1,4 @@
-//! What an object is found by.
+//! The keys of objects.
 
 use std::{fmt, sync::Arc};
 

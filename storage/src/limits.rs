@@ -1,6 +1,6 @@
-//! How much a store takes.
+//! The limits of a store.
 
-/// The limits on what is stored.
+/// The limits on stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes that one write may store under its key, as [`Index::request_bytes`](crate::Index::request_bytes)

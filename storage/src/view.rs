@@ -1,8 +1,8 @@
-//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision
-//! published.
+//! The view: every live object and the recent events, in persistent maps, with one immutable state
+//! for each published revision.
 //!
-//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An
-//! exact older state is not kept but rebuilt, by undoing the events after it.
+//! The sequencer owns the newest [`State`] and changes it; readers hold published states for as
+//! long as they like. An exact older state is not kept but rebuilt, by undoing the events after it.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -26,10 +26,10 @@ pub struct BucketSnapshot<I: Index> {
 
 pub(crate) struct State<I: Index> {
     revision: Revision,
-    /// The compact revision of buckets of which nothing was forgotten since the store was opened.
+    /// The compact revision of buckets without dropped events since the store was opened.
     compact_revision: CompactRevision,
     buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
-    /// What all live objects take.
+    /// The memory of all live objects, in bytes.
     bytes: u64,
     quarantine: Quarantine,
 }
@@ -39,7 +39,7 @@ pub(crate) struct State<I: Index> {
 struct Quarantine {
     /// The newest entry of each key, as long as it is an unreadable one.
     entries: OrdMap<Key, Arc<UnreadableEntry>>,
-    /// All that were found since the store was opened.
+    /// The number of entries found since the store was opened.
     total: u64,
 }
 
@@ -87,13 +87,14 @@ impl<I: Index> Snapshot<I> {
         self.0.compact_revision(bucket)
     }
 
-    /// The keys of which another writer stored an unreadable version, in order, each with that entry. Of such a key this
-    /// snapshot has the last version that was readable, if there was one, and the store refuses to write it.
+    /// Iterates over the keys with an unreadable version by another writer, in order, each with
+    /// that entry. This snapshot has the last readable version of such a key, if there was one, and
+    /// the store refuses to write it.
     pub fn quarantined(&self) -> impl Iterator<Item = &UnreadableEntry> {
         self.0.quarantine.entries.values().map(|entry| &**entry)
     }
 
-    /// How many unreadable entries were found since the store was opened.
+    /// Returns the number of unreadable entries found since the store was opened.
     pub fn quarantined_total(&self) -> u64 {
         self.0.quarantine.total
     }
@@ -136,8 +137,9 @@ impl<I: Index> BucketSnapshot<I> {
         self.prefix_from(Bound::Included(prefix), prefix)
     }
 
-    /// Those of them from a name on that starts with the prefix. No object is looked at to find the last, unless the prefix ends
-    /// with something else than ASCII.
+    /// Iterates over the objects whose names start with the prefix, from a name on that starts with
+    /// it as well. The end is found without reading objects, unless the prefix ends with a
+    /// non-ASCII character.
     pub fn prefix_from<'a>(
         &'a self,
         from: Bound<&str>,
@@ -150,13 +152,15 @@ impl<I: Index> BucketSnapshot<I> {
         objects.take_while(move |object| is_bounded || object.key.name().starts_with(prefix))
     }
 
-    /// The number of objects after a name whose names start with `prefix`, as that name does.
+    /// Returns the number of objects after `name` whose names start with `prefix`. `name` must
+    /// start with `prefix`.
     pub fn count_after(&self, name: &str, prefix: &str) -> usize {
         self.prefix_from(Bound::Excluded(name), prefix).count()
     }
 }
 
-/// What comes after all that starts with a prefix.
+/// Returns the first name after all names that start with a prefix; None if the prefix does not end
+/// with an ASCII character that has a successor.
 fn prefix_end(prefix: &str) -> Option<String> {
     let (last, rest) = prefix.as_bytes().split_last()?;
     let next = last.checked_add(1).filter(u8::is_ascii)?;
@@ -175,7 +179,7 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// An empty state in the place of another one, of which all objects are listed again.
+    /// Creates an empty state that replaces another one, for a list of all objects.
     pub fn following(other: &State<I>) -> State<I> {
         let quarantine = Quarantine { entries: OrdMap::new(), total: other.quarantine.total };
         State { quarantine, ..State::new(CompactRevision::default()) }
@@ -189,7 +193,7 @@ impl<I: Index> State<I> {
     /// All changes that history has, oldest first.
     pub fn events(&self) -> Vec<Arc<Event<I>>> {
         let events = self.buckets.values().flat_map(|bucket| bucket.events.values());
-        // Beside what they are sorted by, since they are all over the memory.
+        // The sort keys are copied next to each other, since the events are spread over memory.
         let mut events: Vec<_> = events.map(|event| (event.entry_id(), event.clone())).collect();
         events.sort_unstable_by_key(|(id, _)| *id);
         events.into_iter().map(|(_, event)| event).collect()
@@ -236,7 +240,8 @@ impl<I: Index> State<I> {
     ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
         let bucket = self.buckets.get(bucket);
         bucket.map_or(self.compact_revision, |b| b.compact_revision).admit(after)?;
-        // Mostly there are none: to look at the newest costs less than to begin a range.
+        // Most buckets have no later event: reading the newest event costs less than starting a
+        // range.
         let is_later = |b: &&Arc<Bucket<I>>| b.events.get_max().is_some_and(|(id, _)| id.revision > after);
         let later = (Bound::Excluded(EntryId::end(after)), Bound::Unbounded);
         let events = bucket.filter(is_later).into_iter().flat_map(move |b| b.events.range(later));
@@ -309,7 +314,7 @@ impl<I: Index> State<I> {
         event
     }
 
-    /// Takes an unreadable entry from the log. The last readable version of its key stays.
+    /// Adds an unreadable entry from the log. The last readable version of its key stays.
     pub fn quarantine(&mut self, entry: UnreadableEntry) {
         self.advance(entry.id.revision);
         self.quarantine.entries.insert(entry.key.clone(), Arc::new(entry));

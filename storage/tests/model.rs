@@ -1,7 +1,7 @@
 //! Random histories, compared step by step with a plain map and a plain list of events.
 //!
-//! Writes of every kind, conflicts, compaction, reopening, exact older states and watches, over each log.
-//! `PROPTEST_CASES` says how many histories to try.
+//! They contain writes of every kind, conflicts, compaction, reopening, exact older states and
+//! watches, over each log. `PROPTEST_CASES` is the number of histories.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
@@ -36,7 +36,7 @@ impl Index for Prefixed {
     }
 }
 
-/// What is done next. Numbers are taken modulo what there is.
+/// The next step of a history. Its numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<(usize, usize, Expected, Option<u16>)>),
@@ -91,7 +91,8 @@ struct Version {
     bytes: String,
 }
 
-/// What must be: the state after each revision, all events with their revisions, and nothing clever.
+/// The expected result: the state after each revision and all events with their revisions, in the
+/// simplest form.
 struct Model {
     states: Vec<Live>,
     events: Vec<(u64, Change)>,

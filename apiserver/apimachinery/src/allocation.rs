@@ -1,10 +1,10 @@
-//! The allocators of cluster IPs and node ports, and what a kind does with them.
+//! The allocators of cluster IPs and node ports, and the interface through which a kind uses them.
 //!
-//! Pure: the caller passes the addresses and ports that are in use and a source of randomness; it prevents concurrent
-//! allocations until the result is stored.
+//! Pure: the caller passes the addresses and ports in use and a source of randomness, and prevents
+//! concurrent allocations until the result is stored.
 //!
-//! The cluster has one IP family. Dynamic allocations start in the upper part of a range, so that static ones collide
-//! less (KEP-3070, KEP-3668).
+//! The cluster has one IP family. Dynamic allocations start in the upper part of a range, so that
+//! they collide less with static ones (KEP-3070, KEP-3668).
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -16,13 +16,14 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::validation::ip::Cidr;
 
-/// How objects of a kind, which is Services, get addresses and node ports.
+/// The allocation of addresses and node ports for objects of a kind (Services).
 pub trait Allocate: Send + Sync {
-    /// Allocates what a new or changed object needs, and writes it into the object. Called before the strategy's
-    /// `prepare_*` hooks and the rules, which require the allocated fields; its errors replace those of the rules.
+    /// Allocates the addresses and ports that a new or changed object needs, and writes them into
+    /// the object. Called before the strategy's `prepare_*` hooks and the rules, which require the
+    /// allocated fields; its errors replace those of the rules.
     ///
     /// # Errors
-    /// 422 for requested values that cannot be allocated, 500 where the real server returns it.
+    /// 422 for requested values that cannot be allocated, 500 where kube-apiserver returns it.
     fn allocate(
         &self,
         object: &mut Value,
@@ -64,7 +65,8 @@ pub struct Allocators<'a> {
 }
 
 impl<'a> Allocators<'a> {
-    /// Allocators for a range of cluster IPs and the node ports; the lists are those that are in use already.
+    /// Creates allocators for a range of cluster IPs and the node ports; the lists are those in use
+    /// already.
     pub fn new(
         range: Cidr,
         addresses: impl FnOnce() -> BTreeSet<IpAddr> + 'a,

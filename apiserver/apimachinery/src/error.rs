@@ -1,7 +1,8 @@
-//! Why a request failed, and the `metav1.Status` that says so to the client.
+//! The errors of requests, and the `metav1.Status` by which the client gets them.
 //!
-//! One enum for the crate. Clients and people match on the texts, so each variant has the real server's; causes that only
-//! the operator may know (a broken disk, a bug) are logged, and the response is a plain internal error.
+//! One enum for the crate. Clients and people match on the texts, so each variant has
+//! kube-apiserver's; causes that only the operator may see (a broken disk, a bug) are logged, and
+//! the response is a plain internal error.
 
 use std::borrow::Cow;
 
@@ -21,7 +22,7 @@ pub enum Error {
     NotFound {
         /// The plural, with its group.
         resource: GroupResource,
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The path names no resource or version that is served.
@@ -55,7 +56,7 @@ pub enum Error {
         what: GroupResource,
         /// The object's name.
         name: String,
-        /// Which expectation failed, as a sentence without a full stop.
+        /// The failed expectation, as a sentence without a full stop.
         detail: String,
     },
     /// The object violates the validation rules of its kind.
@@ -64,7 +65,7 @@ pub enum Error {
         kind: GroupKind,
         /// The object's name; empty if it has none.
         name: String,
-        /// Every violation, in the order in which they are reported.
+        /// The violations, in the order in which they are reported.
         errors: Errors,
     },
     /// The operations of a patch cannot be applied; as in the real server the response has no details.
@@ -97,7 +98,7 @@ pub enum Error {
     NotAcceptable(String),
     /// 415 with this message: a body in an unknown format.
     UnsupportedMediaType(String),
-    /// 413; the text says what is too large, without the prefix.
+    /// 413; the text names the part that is too large, without the prefix.
     TooLarge(String),
     /// A revision or continue token older than the compact revision. With `fresh_continue` a client may continue the list at a
     /// newer revision, which makes it inconsistent.
@@ -123,7 +124,7 @@ pub enum Error {
         /// The store's newest revision.
         current: u64,
     },
-    /// 504; the text says what took too long, without the prefix.
+    /// 504; the text names the operation that took too long, without the prefix.
     Timeout(String),
     /// 503 with this message.
     ServiceUnavailable(String),

@@ -1,8 +1,10 @@
-//! Generates `apiserver/apimachinery/src/schema/descriptions.json`, the descriptions of types and fields for the OpenAPI documents, from
-//! the sources of the `k8s-openapi` crate, in the version that the workspace is locked to.
+//! Generates `apiserver/apimachinery/src/schema/descriptions.json`, the descriptions of types and
+//! fields for the OpenAPI documents, from the sources of the `k8s-openapi` crate, in the version
+//! that the workspace is locked to.
 //!
-//! The crate's `schemars` feature would give them too, but triples the size of the program and doubles the time to compile
-//! that crate; its sources hold the same texts in generated, regular code.
+//! The crate's `schemars` feature would provide them too, but triples the size of the program and
+//! doubles the time to compile that crate; its sources contain the same texts in generated, regular
+//! code.
 //!
 //! `REGENERATE=1 cargo test -p coracle-apimachinery --test descriptions` writes the file anew.
 
@@ -18,7 +20,7 @@ const VERSION: &str = "v1_36";
 /// Type name, then JSON name of a field ("" for the type itself), then text.
 type Descriptions = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The file is what the crate's sources say. Skipped where they are not at hand.
+/// Compares the file with the crate's sources. Skipped if they are not available.
 #[test]
 fn the_descriptions_are_fresh() -> Result<(), Box<dyn Error>> {
     let sources = match k8s_openapi() {
@@ -41,7 +43,7 @@ fn the_descriptions_are_fresh() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where cargo keeps the sources of the crate: in its registry, vendored, or patched.
+/// Returns the directory of the crate's sources: in cargo's registry, vendored, or patched.
 fn k8s_openapi() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version=1", "--offline", "--filter-platform", "host-tuple"])

@@ -1,5 +1,6 @@
-//! The spec of claims: of PersistentVolumeClaims, of a StatefulSet's templates, and of a pod's ephemeral volumes. A Pod's
-//! ephemeral claim template and the claim that is created from it have the same rules.
+//! The spec of claims: of PersistentVolumeClaims, of a StatefulSet's templates, and of a pod's
+//! ephemeral volumes. A Pod's ephemeral claim template has the same rules as the claim created from
+//! it.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::labels::{self, SelectorOptions};
@@ -21,7 +22,7 @@ pub fn default_claim_spec(spec: &mut Value) {
     }
 }
 
-/// What an existing claim may keep.
+/// The invalid values that an existing claim may keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimOptions {
     /// The options for the label selector.
@@ -46,7 +47,7 @@ impl ClaimOptions {
     }
 }
 
-/// Validates a claim template inside a pod: labels, annotations and spec, and nothing else.
+/// Validates a claim template inside a pod, which may only have labels, annotations and a spec.
 pub fn validate_claim_template(template: &Field<'_>, errors: &mut Errors) {
     metadata::validate_template(&template.get("metadata"), errors);
     validate_claim_spec(&template.get("spec"), ClaimOptions::default(), errors);

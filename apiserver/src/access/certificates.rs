@@ -37,7 +37,7 @@ pub struct Certificates {
     issued: Pair,
     /// Our authority's certificate.
     authority_pem: String,
-    /// Authorities of client certificates that are trusted besides our own.
+    /// The certificate authorities of client certificates that are trusted besides our own.
     client_cas: Vec<CertificateDer<'static>>,
     admin: Pair,
     authority: Arc<CertificateAuthority>,
@@ -54,11 +54,11 @@ impl Certificates {
         Certificates::with(authority, &server, leaf, admin, None, clock)
     }
 
-    /// Those of a fork: it presents the same serving certificate and trusts the same clients, but signs by an authority of its own, which
-    /// the original does not trust.
+    /// Creates the certificates of a fork: it presents the same serving certificate and trusts the
+    /// same clients, but signs with an authority of its own, which the original does not trust.
     ///
     /// # Errors
-    /// The authority cannot be made.
+    /// The authority cannot be created.
     pub fn fork(&self, clock: &Clock) -> Result<Certificates, CertificateError> {
         let authority = CertificateAuthority::new(SystemTime::from(clock.now()))?;
         Ok(Certificates {
@@ -114,10 +114,10 @@ impl Certificates {
         Ok(Certificates { ca_pem, server, own_server, issued, authority_pem, client_cas, admin, authority })
     }
 
-    /// Presents the certificate chain in a PEM file, with the key in another one, instead of a certificate of our own
-    /// authority. Clients trust the certificates of this chain, and nothing else of the file: it may hold the key
-    /// too. If both files are missing, the certificate of our authority is
-    /// written there first.
+    /// Presents the certificate chain in a PEM file, with the key in another one, instead of a
+    /// certificate of our own authority. Clients trust only the certificates of this chain; the
+    /// file may also contain the key. If both files are missing, the certificate of our authority
+    /// is written there first.
     ///
     /// # Errors
     /// A file cannot be read or written, or the certificate and the key do not belong together.
@@ -152,10 +152,10 @@ impl Certificates {
         Ok(self)
     }
 
-    /// Trusts client certificates of the authorities in a PEM file too (`--client-ca-file`).
+    /// Also trusts client certificates of the authorities in a PEM file (`--client-ca-file`).
     ///
     /// # Errors
-    /// The file cannot be read, or holds no certificate.
+    /// The file cannot be read, or contains no certificate.
     pub fn with_client_ca_file(mut self, path: &Path) -> Result<Certificates, CertificateError> {
         self.client_cas = certificates_of(path, &read(path)?)?;
         Ok(self)
@@ -221,7 +221,7 @@ fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static
     }
 }
 
-/// Certificates as PEM text, and nothing else.
+/// Encodes certificates as PEM.
 fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
     certificates.iter().map(|certificate| coracle_pki::pem::encode("CERTIFICATE", certificate)).collect()
 }
@@ -249,7 +249,7 @@ mod tests {
         Certificates::in_folder(folder, &names, &at(now))
     }
 
-    /// Which of authority, server and administrator are the same in both.
+    /// Returns whether authority, server and administrator are the same in both.
     fn same(a: &Certificates, b: &Certificates) -> (bool, bool, bool) {
         let admin = a.admin.certificate_pem == b.admin.certificate_pem;
         (a.ca_pem == b.ca_pem, a.server.certificate() == b.server.certificate(), admin)

@@ -195,7 +195,7 @@ mod tests {
     use crate::access::certificates::{Certificates, Pair};
     use crate::access::ec_key::sec1_pem;
 
-    /// How the server identifies a client after a handshake.
+    /// Returns the identity of a client that the server determines after a handshake.
     fn identify_after_handshake(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
         let tls = server.tls().expect("TLS");
         let (_, shown) = handshake(&tls, server.ca_pem(), client);
@@ -204,7 +204,7 @@ mod tests {
 
     type Chain = Vec<CertificateDer<'static>>;
 
-    /// Accepts any server certificate that its authority signed, whatever its validity.
+    /// Accepts any server certificate that its authority signed, regardless of its validity period.
     #[derive(Debug)]
     struct AnyTime(Arc<rustls::client::WebPkiServerVerifier>);
 

@@ -14,7 +14,7 @@ use crate::object_meta::ObjectMeta;
 use crate::request::Warnings;
 use crate::request::options::{DeleteOptions, WriteOptions};
 
-/// What a request does to an object, as plugins and webhook rules distinguish it.
+/// The operation of a request, as distinguished by plugins and webhook rules.
 ///
 /// Source: `k8s.io/apiserver/pkg/admission`, `Operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl OperationOptions<'_> {
 
 /// One request as admission sees it.
 pub struct AdmissionAttributes<'a> {
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
     /// The resource of the request, without the subresource.
     pub resource: &'a GroupResource,
@@ -73,7 +73,7 @@ pub struct AdmissionAttributes<'a> {
     pub old_object: Option<&'a Value>,
     /// The options of the request.
     pub options: OperationOptions<'a>,
-    /// Who sent the request; after impersonation the impersonated user.
+    /// The user who sent the request; after impersonation the impersonated user.
     pub user: &'a UserInfo,
     /// Texts for `Warning` headers.
     pub warnings: &'a Warnings,
@@ -130,13 +130,14 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// The 403 by which a plugin rejects the request, about the resource and the shown name.
+    /// Returns the 403 error by which a plugin rejects the request, about the resource and the
+    /// shown name.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(self.resource, self.shown_name(), detail)
     }
 
-    /// Takes over what a webhook or a policy has made of the object. Managed fields that nobody can read remain as they were,
-    /// with a warning.
+    /// Replaces the object by the result of a webhook or a policy. Managed fields that cannot be
+    /// decoded remain unchanged, with a warning.
     pub fn replace_object(&mut self, mut object: Value) {
         let managed_fields = object.meta("managedFields").unwrap_or(&Value::Null);
         if let Err(error) = entry::parse(managed_fields) {

@@ -13,10 +13,10 @@ use crate::telemetry::metrics::{counters, histograms};
 const WEBHOOK_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 const CONDITION_SECONDS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 const POLICY_SECONDS: &[f64] = &[0.0000005, 0.001, 0.01, 0.1, 1.0];
-/// What a larger status code is counted as.
+/// The value that larger status codes are counted as.
 const MAX_CODE: u16 = 600;
 
-/// How the call of a webhook ended.
+/// The outcome of a webhook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookOutcome {
     /// It allowed the request.
@@ -38,7 +38,7 @@ pub struct WebhookLabels<'a> {
     pub name: &'a str,
     /// `admit` for mutating webhooks, `validating` for the others.
     pub step: &'static str,
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
 }
 
@@ -53,7 +53,7 @@ pub struct PolicyLabels<'a> {
     pub error_type: &'static str,
 }
 
-/// What is counted and measured of webhooks and policies.
+/// The metrics of admission webhooks and policies.
 pub struct AdmissionMetrics {
     webhook_seconds: HistogramVec,
     webhook_requests: IntCounterVec,
@@ -69,7 +69,7 @@ pub struct AdmissionMetrics {
 }
 
 impl Default for AdmissionMetrics {
-    /// Metrics that nobody reads.
+    /// Creates metrics in a registry that is not exported.
     fn default() -> AdmissionMetrics {
         AdmissionMetrics::new(&Registry::new())
     }
@@ -188,7 +188,7 @@ impl AdmissionMetrics {
 
     /// Records a check by a ValidatingAdmissionPolicy.
     ///
-    /// - `action`: what was done about it: `allow`, `deny`, `audit` or `warn`.
+    /// - `action`: the resulting action: `allow`, `deny`, `audit` or `warn`.
     pub fn validating_policy(&self, labels: PolicyLabels<'_>, took: Duration, action: &str) {
         let labels = [labels.policy, labels.binding, labels.error_type, action];
         self.validating_checks.with_label_values(&labels).inc();

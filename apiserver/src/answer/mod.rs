@@ -1,7 +1,8 @@
-//! Answer: from objects to the bytes of a response, in the form the client asked for.
+//! Encoding of objects as the bytes of a response, in the requested form.
 //!
-//! The plain JSON form of a stored object is kept as bytes and copied, and so is its metadata. Every other form (another version,
-//! protobuf, YAML, Table) is made on demand, per object, by the codec and the renderers.
+//! The plain JSON form of a stored object is kept as bytes and copied, and so is its metadata.
+//! Every other form (another version, protobuf, YAML, Table) is made on demand, per object, by the
+//! codec and the renderers.
 
 mod list;
 mod partial;
@@ -28,7 +29,7 @@ use crate::resource_info::{Conversion, ResourceInfo, Shown};
 use crate::schema::{TypeRef, schema};
 use crate::{Error, Result};
 
-/// What a response is to hold.
+/// The content of a response.
 pub enum Content {
     /// All of it at once.
     Whole(Bytes),
@@ -38,16 +39,17 @@ pub enum Content {
     Rendered(RenderedList),
 }
 
-/// Lists of less bytes are made at once, with a Content-Length.
+/// The size of a list, in bytes, from which it is sent in chunks. Smaller lists have a
+/// Content-Length.
 pub const IN_CHUNKS_FROM: usize = 64 * 1024;
 
-/// How one request's objects are to be shown.
+/// The form of the objects in one response.
 #[derive(Clone, Copy)]
 pub struct Form {
-    /// What was negotiated.
+    /// The negotiated representation.
     pub accept: Accept,
     include: IncludeObject,
-    /// What ages in tables count from.
+    /// The time that ages in tables are relative to.
     now: Timestamp,
 }
 
@@ -72,10 +74,11 @@ impl Form {
         self.accept.format == Format::Json && self.accept.transform == Transform::None && !self.accept.pretty
     }
 
-    /// What a write or read answers with.
+    /// Encodes the result of a write or read.
     ///
     /// # Errors
-    /// Those of the conversion to the version of the request, and 406 for a form that it cannot have.
+    /// The errors of the conversion to the version of the request, and 406 if the form is not
+    /// available for it.
     pub async fn payload(&self, info: &Arc<ResourceInfo>, payload: Payload) -> Result<Content> {
         let whole = match payload {
             Payload::Stored(stored) => self.stored(info, &stored).await?,
@@ -137,7 +140,7 @@ impl Form {
             return Ok(Content::List(PlainList::new(info, page, &list_metadata(info, metadata))));
         }
         let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();
-        // What others convert is converted as a whole.
+        // Objects that a webhook converts are converted as a whole list.
         if size >= IN_CHUNKS_FROM
             && (info.is_storage_version() || matches!(info.conversion, Conversion::Local(_)))
             && let Some(renderer) = rendered::renderer(*self, info, metadata.clone())
@@ -186,7 +189,7 @@ impl Form {
         TableOptions { version, include_object: self.include, no_headers, now: self.now }
     }
 
-    /// A Status, or anything else of `v1` that is known by its kind.
+    /// Encodes a Status, or any other object of `v1`, by its kind.
     pub fn status(&self, status: &Value) -> Bytes {
         match schema().kind("", "v1", "Status") {
             Some(id) => self.encode(status, &id.into()),

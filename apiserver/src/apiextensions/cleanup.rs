@@ -1,4 +1,4 @@
-//! The end of a definition: its objects are deleted first.
+//! The deletion of a definition: its objects are deleted first.
 
 use coracle_storage::{Expect, Key};
 use futures::{StreamExt, stream};
@@ -11,7 +11,7 @@ use crate::registry::deletion::rfc3339;
 use crate::registry::parse;
 use crate::{Error, Result, conditions};
 
-/// How many objects are deleted at once.
+/// The number of objects that are deleted concurrently.
 const AT_ONCE: usize = 64;
 
 impl CustomResources {
@@ -38,7 +38,7 @@ impl CustomResources {
         self.registry.store.snapshot().bucket(bucket).len()
     }
 
-    /// Says how far it is.
+    /// Updates the condition `Terminating` with the progress.
     async fn terminating(&self, name: &str, is_true: bool, reason: &str, message: &str) -> Result<()> {
         let now = rfc3339(self.registry.now());
         self.change(name, |definition| {
@@ -71,7 +71,7 @@ impl CustomResources {
         outcomes.into_iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() != 404)).collect()
     }
 
-    /// Takes the finalizer from a definition, which goes if nothing else holds it.
+    /// Removes the finalizer of a definition, which is deleted if it has no others.
     async fn release(&mut self, name: &str) -> Result<()> {
         let key = Key::new(self.bucket.clone(), name.to_owned());
         let Some(stored) = self.registry.store.get(&key) else { return Ok(()) };

@@ -1,9 +1,10 @@
 //! Conversion webhooks: the strategy `Webhook` of a definition.
 //!
-//! A list is converted in one call. The webhook may change everything but the metadata, of which only labels and annotations
-//! are taken over.
+//! A list is converted in one call. The webhook may change everything but the metadata, of which
+//! only labels and annotations are taken from its response.
 //!
-//! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, which has the texts.
+//! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, including the
+//! messages.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::sync::Weak;
@@ -21,19 +22,20 @@ use crate::schema::schema;
 use crate::webhook::{CallError, ClientConfig, ConversionFailure, Post, TransportError, excerpt};
 use crate::{Error, Result, codec};
 
-/// How long a conversion may take.
+/// Timeout of a conversion.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many bytes a response may have beyond four times those of the request.
+/// The largest size of a response, in bytes, beyond four times the size of the request.
 const MAX_GROWTH: usize = 8 << 20;
 /// The bytes of a text of the webhook, such as why it failed, that the client sees.
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// Converts objects by a webhook.
 pub(super) struct WebhookConverter {
-    /// Where services are looked up. The registry owns the resources, and they this.
+    /// The registry through which services are resolved. Weak, since the registry owns the
+    /// resources and they own this.
     registry: Weak<Registry>,
     config: ClientConfig,
-    /// The version of ConversionReview; None if the definition lists none that the server knows.
+    /// The version of ConversionReview; None if the definition lists no supported one.
     review_version: Option<&'static str>,
 }
 
@@ -82,9 +84,9 @@ impl WebhookConverter {
     }
 }
 
-/// Why there are no converted objects.
+/// The failure of a conversion.
 struct Failure {
-    /// As what it is counted.
+    /// The label by which it is counted.
     kind: ConversionFailure,
     text: String,
 }
@@ -190,7 +192,7 @@ impl Converter for WebhookConverter {
     }
 }
 
-/// What is wrong with a converted object.
+/// An error in a converted object.
 #[derive(Debug, PartialEq)]
 enum Mistake {
     Type(String),
@@ -198,7 +200,7 @@ enum Mistake {
     Metadata(String),
 }
 
-/// Checks a converted object, and gives it its metadata back.
+/// Checks a converted object, and restores its metadata.
 fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mistake> {
     let text =
         |value: &Value, name: &str| excerpt(value[name].as_str().unwrap_or_default(), MAX_MESSAGE).to_owned();

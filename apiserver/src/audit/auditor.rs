@@ -18,7 +18,7 @@ use super::policy::{Level, Policy, PolicyError, Stage};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
 
-/// How a server audits; nothing by default.
+/// The audit options of a server; no auditing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditOptions {
     /// The policy (`--audit-policy-file`). Without one, nothing is audited.
@@ -43,7 +43,8 @@ pub enum AuditError {
     },
 }
 
-/// So many bytes of responses that are made chunk by chunk are held at once, however slowly their clients read.
+/// The largest total size, in bytes, of chunked responses that are kept for their events, however
+/// slowly their clients read.
 const MAX_HELD: usize = 64 << 20;
 
 /// Audits requests.
@@ -57,10 +58,11 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// The auditor of a server; None if it has no policy or no log. The metrics are there in any case.
+    /// Creates the auditor of a server; None if it has no policy or no log. The metrics exist in
+    /// any case.
     ///
     /// # Errors
-    /// See [`AuditError`]. A policy that is wrong is refused even where there is no log.
+    /// See [`AuditError`]. An invalid policy is rejected even if there is no log.
     pub fn new(
         options: &AuditOptions,
         registry: &Registry,
@@ -81,8 +83,8 @@ impl Auditor {
 
     /// Begins the audit of a request, if the policy audits it.
     ///
-    /// - `user`: who authenticated; None if authentication failed.
-    /// - `event`: makes the event, without its level and user.
+    /// - `user`: the authenticated user; None if authentication failed.
+    /// - `event`: creates the event, without its level and user.
     pub fn begin(
         &self,
         audit: &AuditContext,
@@ -154,7 +156,8 @@ impl Auditor {
     }
 }
 
-/// The addresses of a client: those that proxies report, then the other end of the connection.
+/// Returns the addresses of a client: those reported by proxies, then the remote address of the
+/// connection.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/net`, `SourceIPs`.
 pub fn source_ips(headers: &HeaderMap, remote: Option<IpAddr>) -> Vec<String> {

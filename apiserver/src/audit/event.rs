@@ -18,7 +18,7 @@ use crate::schema::{TypeRef, schema};
 const MAX_USER_AGENT: usize = 1024;
 /// An event of more bytes is written without the objects. kube-apiserver's default for backends that truncate.
 const MAX_EVENT: usize = 10 << 20;
-/// Says that objects are left out of an event.
+/// The annotation of an event from which objects were omitted.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 /// The object that a request is about, as far as it is known.
@@ -42,7 +42,7 @@ pub struct ObjectReference {
     pub subresource: String,
 }
 
-/// What is recorded about a request.
+/// The recorded properties of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Event {
     /// The level at which it is recorded.
@@ -53,9 +53,9 @@ pub struct Event {
     pub request_uri: String,
     /// The verb, as in RBAC rules.
     pub verb: String,
-    /// Who authenticated; none if authentication failed.
+    /// The authenticated user; empty if authentication failed.
     pub user: UserInfo,
-    /// Who is impersonated.
+    /// The impersonated user.
     pub impersonated_user: Option<UserInfo>,
     /// The verb by which a constrained impersonation was authorized.
     pub impersonation_constraint: Option<String>,

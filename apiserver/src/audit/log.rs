@@ -1,7 +1,7 @@
-//! The log: lines of events, written to a file or to standard output by a thread of its own.
+//! The audit log: lines of events, written to a file or to standard output by a thread of its own.
 //!
-//! What waits to be written is bounded: a disk that is full, or does not answer, costs events, which are counted, but stalls no
-//! request.
+//! The queue of lines is bounded: if a disk is full or does not respond, events are lost and
+//! counted, but no request is stalled.
 #![expect(clippy::disallowed_methods, reason = "a request waits for the log for a bounded time")]
 
 use std::io::{self, Write};
@@ -23,7 +23,8 @@ use super::rotation::{RotatingFile, Rotation};
 const MAX_EVENTS: usize = 10_000;
 /// The most bytes of events that wait to be written.
 const MAX_BYTES: usize = 64 << 20;
-/// How long a response waits for its event to be written. After that no response waits until writing goes on.
+/// The longest time a response waits for its event to be written. After a timeout no response waits
+/// until writing continues.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Failures to write are logged once in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -81,7 +82,7 @@ impl Format {
     }
 }
 
-/// Where events are written, and how.
+/// The destination and rotation of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// The file; `-` is standard output.
@@ -94,7 +95,7 @@ pub struct LogOptions {
     pub rotation: Rotation,
 }
 
-/// The log. When it is dropped, what waits is still written, as long as the process lives.
+/// The audit log. When it is dropped, queued lines are still written, as long as the process lives.
 pub struct AuditLog {
     sender: SyncSender<Entry>,
     shared: Arc<Shared>,
@@ -116,7 +117,7 @@ enum Entry {
     Flush(oneshot::Sender<bool>),
 }
 
-/// Where the thread writes.
+/// The destination of the thread's output.
 enum Sink {
     File(RotatingFile),
     Stdout,
@@ -167,7 +168,8 @@ impl AuditLog {
         Ok(AuditLog { sender, shared, mode, format })
     }
 
-    /// Appends a line, without its line feed. Never waits: a line for which there is no place is lost and counted.
+    /// Appends a line, without its line feed. Never waits: a line that exceeds the queue is lost
+    /// and counted.
     pub fn append(&self, mut line: Vec<u8>) -> Written {
         line.push(b'\n');
         let size = line.len();
@@ -183,7 +185,8 @@ impl AuditLog {
         Written(Some(outcome))
     }
 
-    /// Waits until a line is written, but for a second at most. False if it is lost, or not written in time.
+    /// Waits until a line is written, at most a second. Returns false if it is lost, or not written
+    /// in time.
     pub async fn wait(&self, written: Written) -> bool {
         let Some(outcome) = written.0 else { return false };
         if self.shared.is_stalled.load(Ordering::Relaxed) {
@@ -198,7 +201,7 @@ impl AuditLog {
         }
     }
 
-    /// Waits until all that was appended so far is written, but for a second at most.
+    /// Waits until all lines appended so far are written, at most a second.
     pub async fn flush(&self) {
         let (flushed, outcome) = oneshot::channel();
         if self.sender.try_send(Entry::Flush(flushed)).is_ok() {
@@ -207,7 +210,7 @@ impl AuditLog {
     }
 }
 
-/// What the thread of the log has.
+/// The state of the log's thread.
 struct Writer {
     sink: Sink,
     shared: Arc<Shared>,
@@ -229,7 +232,7 @@ impl Writer {
             if let Err(error) = outcome {
                 self.failed(&error);
             }
-            // Whoever does not wait has dropped the other end.
+            // The receiver was dropped if no response waits.
             _ = done.send(is_written);
         }
     }
@@ -289,7 +292,7 @@ mod tests {
     async fn a_disk_that_does_not_answer_stalls_nobody_for_long() {
         let (release, released) = mpsc::channel::<()>();
         let (log, registry) = log(move |_| {
-            // Until the test lets it go.
+            // Blocks until the test continues it.
             _ = released.recv();
             Ok(())
         });

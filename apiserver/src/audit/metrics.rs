@@ -5,7 +5,7 @@ use prometheus::{IntCounter, IntCounterVec, Registry};
 use super::policy::Level;
 use crate::telemetry::metrics::counters;
 
-/// What is counted of audit events.
+/// The metrics of audit events.
 #[derive(Clone)]
 pub struct AuditMetrics {
     events: IntCounter,

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// A megabyte of `--audit-log-maxsize`.
 const MEGABYTE: u64 = 1 << 20;
-/// The size of a file if none is given, in megabytes.
+/// The default size of a file, in megabytes.
 const DEFAULT_SIZE: u64 = 100;
 /// The time in the name of a backup.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S.%3f";
@@ -24,11 +24,11 @@ const COMPRESSED: &str = ".gz";
 /// When files are rotated, and which backups are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// The size in megabytes from which on a new file is begun; 0 for 100.
+    /// The size in megabytes at which a new file is started; 0 for 100.
     pub max_size: u64,
-    /// How many backups are kept; 0 for all.
+    /// The number of backups that are kept; 0 for all.
     pub max_backups: usize,
-    /// How many days backups are kept; 0 for ever.
+    /// The number of days for which backups are kept; 0 for ever.
     pub max_age: u32,
     /// Whether backups are compressed.
     pub compress: bool,
@@ -70,10 +70,10 @@ impl RotatingFile {
         Ok(RotatingFile { path, rotation, clock, open })
     }
 
-    /// Appends a line, which ends with a line feed.
+    /// Appends a line, which must end with a line feed.
     ///
     /// # Errors
-    /// The line is not, or not completely, in the file. The next one is tried anew.
+    /// The line is not, or not completely, in the file. The next line can be appended nevertheless.
     pub fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let size = line.len() as u64;
         let max = MEGABYTE.saturating_mul(if self.rotation.max_size == 0 {
@@ -120,7 +120,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// What stands before and after the time in the name of a backup.
+    /// Returns the parts before and after the time in the name of a backup.
     fn affixes(&self) -> (String, String) {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (stem, extension) = name.split_at(name.rfind('.').unwrap_or(name.len()));

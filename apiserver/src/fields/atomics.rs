@@ -1,4 +1,5 @@
-//! What an applied configuration may not have where whole values would be lost: lists, maps and structs that are replaced as one.
+//! Validation that an applied configuration has no atomic lists, maps and structs, which would
+//! replace whole values.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch`, `smd.go`.
 

@@ -1,10 +1,11 @@
 //! Sets of fields: a tree of path elements, each of which may itself be a member.
 //!
-//! A path element is stored as `FieldsV1` writes it: `f:name` a member, `k:{"name":"a"}` an item with keys, `v:"a"` an
-//! item of a set, `i:0` an item by its index. So equal elements are equal strings, and a set and its JSON are the same
-//! tree: `{}` is a member without children, `.` marks a node with children that is itself a member.
+//! A path element is stored as in `FieldsV1`: `f:name` is a member, `k:{"name":"a"}` an item with
+//! keys, `v:"a"` an item of a set, `i:0` an item by its index. So equal elements are equal strings,
+//! and a set and its JSON are the same tree: `{}` is a member without children, `.` marks a node
+//! with children that is itself a member.
 //!
-//! A node that is no member and has no children is never stored.
+//! A node that is neither a member nor has children is never stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -67,12 +68,12 @@ impl FieldPathSet {
         self.owned
     }
 
-    /// What is inside of an element.
+    /// Returns the subset below an element.
     pub fn child(&self, element: &str) -> Option<&FieldPathSet> {
         self.children.get(element)
     }
 
-    /// The elements with what is inside of them.
+    /// Iterates over the elements with their subsets.
     pub fn children(&self) -> impl Iterator<Item = (&str, &FieldPathSet)> {
         self.children.iter().map(|(element, part)| (element.as_str(), part))
     }
@@ -82,12 +83,12 @@ impl FieldPathSet {
         !self.children.is_empty()
     }
 
-    /// The elements with what is inside of them, to change it. None may be emptied.
+    /// Iterates over the elements with mutable access to their subsets. None may be emptied.
     pub fn children_mut(&mut self) -> impl Iterator<Item = (&str, &mut FieldPathSet)> {
         self.children.iter_mut().map(|(element, part)| (element.as_str(), part))
     }
 
-    /// Makes the node a member in place of everything inside of it.
+    /// Makes the node a member and removes everything below it.
     pub fn collapse(&mut self) {
         *self = FieldPathSet { owned: true, children: BTreeMap::new() };
     }
@@ -177,7 +178,7 @@ impl FieldPathSet {
     /// A node that is not an object, or an element that does not parse.
     pub fn parse(fields: &Value) -> Result<FieldPathSet, Malformed> {
         let mut set = FieldPathSet::parse_node(fields)?;
-        // The object as a whole is owned by nobody.
+        // The object as a whole has no owner.
         set.owned = false;
         Ok(set)
     }

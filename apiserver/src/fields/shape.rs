@@ -1,9 +1,10 @@
-//! The shape of a position in an object: what can be owned inside of it.
+//! The shape of a position in an object: the parts below it that can be owned.
 //!
-//! Each position in an object has a [`Shape`]. Those of built-in types come from the schema table, those of custom resources
-//! from their structural schemas; a value without a type has the shape of its JSON. A struct of the table stands for a Go
-//! struct: a member that Go always prints is present with its zero value or null even if it was not set, so that setting it
-//! changes it rather than adds it.
+//! Each position in an object has a [`Shape`]. Those of built-in types come from the schema table,
+//! those of custom resources from their structural schemas; a value without a type has the shape of
+//! its JSON. A struct of the table corresponds to a Go struct: a member that Go always prints is
+//! present with its zero value or null even if it was not set, so that setting it changes it rather
+//! than adds it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -43,7 +44,7 @@ pub(super) enum Shape<'s> {
     Leaf,
     Struct(&'s Struct),
     Map(FieldType<'s>),
-    /// An object of a custom resource, each member of which has a type of its own.
+    /// An object of a custom resource, whose members have types of their own.
     Object(FieldType<'s>),
     /// Items with keys, or identified by their values if there are no keys.
     Items {
@@ -88,7 +89,8 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// Whether it is a list or an object that is owned as a whole by its type. What has no type is not.
+    /// Returns whether it is a list or an object that is owned as a whole by its type. A value
+    /// without a type is not.
     pub fn is_atomic(self) -> bool {
         match self {
             FieldType::Member(FieldSchema { ty: Type::List(_) | Type::ListMessage(_), list, .. }) => {
@@ -139,7 +141,7 @@ impl<'s> FieldType<'s> {
                 };
             }
             FieldType::Member(field) if schema().is_atomic(field) => return Shape::Leaf,
-            // The member states itself whether it is atomic, whatever its type.
+            // The member states itself whether it is atomic, independent of its type.
             FieldType::Member(FieldSchema { ty: Type::Struct(id), .. }) => {
                 return Shape::Struct(schema().get(*id));
             }
@@ -147,7 +149,8 @@ impl<'s> FieldType<'s> {
             FieldType::Struct(id) => return Shape::of_struct(id),
             FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
                 return match self.structural_shape(structural) {
-                    // Null is any value: what is left of an object all of whose members are removed.
+                    // Null counts as any value: it remains of an object after all its members are
+                    // removed.
                     Shape::Object(_)
                         if ![old, new].into_iter().flatten().all(|v| v.is_object() || v.is_null()) =>
                     {
@@ -172,7 +175,7 @@ impl<'s> FieldType<'s> {
 /// A position: its type and its depth in the object.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'s> {
-    /// What the value is.
+    /// The type of the value.
     pub field_type: FieldType<'s>,
     depth: usize,
 }
@@ -183,7 +186,7 @@ impl<'s> Position<'s> {
         Position { field_type: FieldType::whole(kind), depth: 0 }
     }
 
-    /// The structure; the values matter only where there is no type.
+    /// Returns the structure; the values matter only if there is no type.
     pub fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         if self.depth >= MAX_OWNED_DEPTH { Shape::Leaf } else { self.field_type.shape(old, new) }
     }
@@ -193,7 +196,8 @@ impl<'s> Position<'s> {
         Position { field_type, depth: self.depth + 1 }
     }
 
-    /// Whether a value can be an item at this position of a list whose items have these keys, or are their own.
+    /// Returns whether a value can be an item of a list at this position. `keys` are the keys of
+    /// its items; if it is empty, the items identify themselves.
     pub fn is_item(self, keys: &[Text], value: &Value) -> bool {
         match keys {
             [] => !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)),
@@ -280,13 +284,13 @@ static TEXT: Value = Value::String(String::new());
 static NUMBER: LazyLock<Value> = LazyLock::new(|| 0.into());
 static QUANTITY: LazyLock<Value> = LazyLock::new(|| "0".into());
 
-/// The members of an object; none where there is none.
+/// Returns the members of an object; none if the value is not an object.
 pub(super) fn members(value: Option<&Value>) -> &Map<String, Value> {
     static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     value.and_then(Value::as_object).unwrap_or(&NONE)
 }
 
-/// The items of a list; none where there is none.
+/// Returns the items of a list; none if the value is not a list.
 pub(super) fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -1,6 +1,7 @@
-//! Whether an applied configuration has the types of its kind.
+//! The type check of an applied configuration.
 //!
-//! The messages are those of structured-merge-diff's typed values, which print values as Go's `fmt` does.
+//! The messages are those of structured-merge-diff's typed values, which print values as Go's `fmt`
+//! does.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -19,14 +20,14 @@ use crate::schema::{FieldSchema, List, Struct, Structural, StructuralType, Type,
 pub enum Duplicates {
     /// In objects that are stored: other writes allow them.
     Allowed,
-    /// In what is applied.
+    /// For an applied configuration.
     Refused,
 }
 
 /// Checks an object against its type.
 ///
 /// # Errors
-/// The real server's message, with one line for each violation if there are several.
+/// kube-apiserver's message, with one line for each violation if there are several.
 pub fn check(object: &Value, kind: &TypeRef, duplicates: Duplicates) -> Result<(), String> {
     let mut checker = Checker { duplicates, path: String::new(), errors: Vec::new() };
     checker.check(Position::whole(kind), object);
@@ -42,12 +43,12 @@ const MAX_ERRORS: usize = 100;
 
 struct Checker {
     duplicates: Duplicates,
-    /// Where the walk is, as errors print it.
+    /// The path of the current value, in the format of errors.
     path: String,
     errors: Vec<String>,
 }
 
-/// What a value may be.
+/// The permitted kinds of a value.
 enum Atom<'s> {
     Scalar(Scalar),
     /// An object: the type of a member, if it may have it.

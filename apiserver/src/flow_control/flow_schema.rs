@@ -20,7 +20,7 @@ pub struct FlowSchema {
     rules: Vec<Rule>,
 }
 
-/// What distinguishes flows.
+/// The property by which flows are distinguished.
 #[derive(Clone, Copy)]
 enum Distinguisher {
     ByUser,

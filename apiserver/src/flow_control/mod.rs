@@ -1,18 +1,20 @@
-//! API Priority and Fairness: which requests execute now, which wait, and which are rejected with 429.
+//! API Priority and Fairness: decides which requests execute now, wait, or are rejected with 429.
 //!
-//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) determines its priority level,
-//! and the schema's distinguisher separates the flows of a level by user or by namespace. A priority level has a
-//! number of *seats*; a request occupies one while it executes. When all are in use, requests wait in the queue of
-//! their flow, and the next seat is given to the flow with the fewest seats, so that a flow with many requests delays
-//! only itself. Exempt levels have no limit.
+//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) determines
+//! its priority level, and the schema's distinguisher separates the flows of a level by user or by
+//! namespace. A priority level has a number of *seats*; a request occupies one while it executes.
+//! When all are in use, requests wait in the queue of their flow, and the next seat is assigned to
+//! the flow with the fewest seats, so that a flow with many requests delays only itself. Exempt
+//! levels have no limit.
 //!
-//! The configuration is that of the stored FlowSchemas and PriorityLevelConfigurations; a change takes effect within a
-//! second.
+//! The configuration is that of the stored FlowSchemas and PriorityLevelConfigurations; a change
+//! takes effect within a second.
 //!
-//! Not implemented, in contrast to upstream: borrowing of seats between levels, shuffle sharding (every flow has a
-//! queue of its own), and seats in proportion to the estimated work.
+//! Not implemented, in contrast to upstream: borrowing of seats between levels, shuffle sharding
+//! (every flow has a queue of its own), and seats in proportion to the estimated work.
 //!
-//! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
+//! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at
+//! [`FlowController::classify`].
 #![expect(clippy::disallowed_methods, reason = "flow control protects the server")]
 
 mod flow_schema;
@@ -50,7 +52,8 @@ pub(crate) const FLOW_SCHEMAS: &str = "flowschemas";
 /// The resource of PriorityLevelConfigurations.
 pub(crate) const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
 
-/// How often the configuration is compared with what is stored, by the requests that are classified.
+/// The shortest interval at which classified requests compare the configuration with the stored
+/// one.
 const REFRESH: Duration = Duration::from_secs(1);
 
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -185,7 +188,8 @@ impl Flow {
     /// Waits for a seat, until `deadline` at the latest.
     ///
     /// # Errors
-    /// Why there is no seat: the level rejects, the flow's queue is full, or the deadline has passed.
+    /// The reason why there is no seat: the level rejects, the flow's queue is full, or the
+    /// deadline has passed.
     pub async fn admit(&self, deadline: tokio::time::Instant) -> Result<Admitted, Rejection> {
         let FlowRule { level, metrics, .. } = &*self.rule;
         let seat = match &level.queue_set {

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::object_type::object_type;
 use crate::resource_info::ResourceTable;
 
-/// How many types a policy is checked against.
+/// The largest number of types that a policy is checked against.
 const MAX_TYPES: usize = 10;
-/// The bytes of warnings that are kept: no object has room for more.
+/// The largest total size of the warnings, in bytes: an object cannot contain more.
 const MAX_WARNINGS: usize = 1 << 20;
 
 /// The warnings about the expressions of a policy's spec.

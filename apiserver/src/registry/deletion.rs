@@ -1,9 +1,10 @@
-//! What a DELETE means for an object: one decision, without effects.
+//! The decision about a DELETE of an object, without effects.
 //!
-//! The order is the real server's: preconditions, then the grace of kinds that end gracefully (Pods), then the finalizers
-//! that the propagation policy asks for. The object goes at once only if neither grace nor finalizers hold it. An object of
-//! a kind with graceful deletion gets its deletionTimestamp in a write of its own first, so that watchers see MODIFIED and
-//! DELETED.
+//! The order is kube-apiserver's: preconditions, then the grace period of kinds with graceful
+//! deletion (Pods), then the finalizers for the propagation policy. The object is deleted
+//! immediately only if it has neither a grace period nor finalizers. An object of a kind with
+//! graceful deletion gets its deletionTimestamp in a write of its own first, so that watchers see
+//! MODIFIED and DELETED.
 //!
 //! Source: "Garbage Collection", "Finalizers"; spec of DeleteOptions; `rest.BeforeDelete`.
 
@@ -27,9 +28,9 @@ pub enum Deletion {
     Remove,
     /// Stored like this, then deleted with this request.
     MarkAndRemove(Value),
-    /// It stays, marked; store this.
+    /// The object stays, marked as terminating; this version is to be stored.
     Mark(Value),
-    /// It is already on its way as the client wants it: nothing to store.
+    /// The object is already terminating as requested: nothing is stored.
     AlreadyTerminating,
 }
 
@@ -80,7 +81,7 @@ fn terminate_namespace(namespace: &Value, options: &DeleteOptions, now: Timestam
         None => return Deletion::Mark(after),
         Some(Propagation::Orphan) => Some(ORPHAN),
         Some(Propagation::Foreground) => Some(FOREGROUND),
-        // Unlike elsewhere, `orphanDependents: false` asks for the finalizer here.
+        // Unlike elsewhere, `orphanDependents: false` adds the finalizer here.
         Some(Propagation::Background) => options.legacy_background.then_some(FOREGROUND),
     };
     after.set_finalizers(with_policy(&namespace.finalizers(), own));
@@ -110,7 +111,7 @@ enum Grace {
     Unsupported,
     /// Marked (now, or shortened): it ends after so many seconds.
     Ends(i64),
-    /// Already ending, no later than asked.
+    /// Already terminating, with a deadline no later than requested.
     Pending,
 }
 
@@ -127,7 +128,8 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
         return match options.grace_period_seconds.map(grace_or_one_second) {
             Some(asked) if asked < present => {
                 let ends = later(deadline(object).unwrap_or(now), asked - present);
-                // The deadline never moves into the past. A graceful deletion keeps one second for its kubelet.
+                // The deadline never moves into the past. A graceful deletion leaves its kubelet at
+                // least one second.
                 let (ends, left) = if ends < now { (now, asked.min(1)) } else { (ends, asked) };
                 object.set_meta("deletionTimestamp", rfc3339(ends));
                 object.set_meta("deletionGracePeriodSeconds", left);
@@ -143,7 +145,8 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
     Grace::Ends(seconds)
 }
 
-/// How long a pod may take to end: nothing runs yet, or any more, or as long as asked.
+/// Returns the grace period of a pod in seconds: 0 if nothing of it runs yet or any more, otherwise
+/// the requested or default one.
 fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
     if text("/spec/nodeName").is_empty() || pods::is_terminal(pod) {
@@ -201,7 +204,7 @@ fn policy(present: &[&str], options: &DeleteOptions, defaults: DeletionDefaults)
     }
 }
 
-/// Whether nothing holds a terminating object any more: the write that made it so removes it.
+/// Returns whether nothing keeps a terminating object any more, so that the same write deletes it.
 pub fn is_released(object: &Value) -> bool {
     object.is_terminating() && object.finalizers().is_empty() && object.grace_period().unwrap_or(0) == 0
 }
@@ -229,7 +232,7 @@ mod tests {
         "2026-01-01T00:00:00Z".parse().expect("a time")
     }
 
-    /// `finalizers/generation/deletionTimestamp/grace`, or what happened instead.
+    /// Returns `finalizers/generation/deletionTimestamp/grace`, or the other outcome.
     fn render(deletion: Deletion) -> String {
         let show = |o: Value| {
             format!(

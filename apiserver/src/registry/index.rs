@@ -1,4 +1,5 @@
-//! What the store keeps beside an object's bytes, so that selecting needs no parsing: labels and selectable fields.
+//! The index data that the store keeps for each object, so that selecting needs no parsing: labels
+//! and selectable fields.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,16 +15,16 @@ use crate::codec::{json, protobuf};
 use crate::registry::Author;
 use crate::resource_info::{ResourceTable, SharedResourceTable};
 
-/// Stands in stored bytes where the revision goes, between the quotes.
+/// The text in stored bytes after which the revision is inserted, between the quotes.
 pub const STAMP_SITE: &str = "\"resourceVersion\":\"";
 
-/// How stored objects are read.
+/// Reads stored objects for the index.
 pub struct ObjectIndex {
     resources: Arc<SharedResourceTable>,
 }
 
 impl ObjectIndex {
-    /// Reads objects as their resources say.
+    /// Creates an index that reads objects by their resources.
     pub fn new(resources: Arc<SharedResourceTable>) -> ObjectIndex {
         ObjectIndex { resources }
     }
@@ -58,7 +59,7 @@ pub fn fork_store(
     store.fork(ObjectIndex::new(resources), options)
 }
 
-/// What is known of an object without parsing it.
+/// The index data of an object.
 pub struct Meta {
     /// `key\0value\0` of every label: one allocation, and few labels to look through.
     labels: Box<str>,
@@ -134,8 +135,9 @@ impl Index for ObjectIndex {
         Ok(Indexed { meta: Meta { labels: labels.into(), fields, terminating }, stamp })
     }
 
-    /// kube-apiserver stores built-in kinds as protobuf, so that is what the limit applies to. JSON is never shorter: only
-    /// values whose JSON exceeds the limit are encoded to find out.
+    /// Returns the size of the object as protobuf, since kube-apiserver stores built-in kinds in
+    /// that form and the limit applies to it. JSON is never shorter, so only values whose JSON
+    /// exceeds the limit are encoded.
     fn request_bytes(&self, key: &Key, stored: &[u8]) -> usize {
         let name = key.bucket().len() + key.name().len();
         if name + stored.len() <= Limits::default().request_bytes {

@@ -1,7 +1,8 @@
-//! Reading: one object, or many of them at one revision.
+//! Reads of one object, or of many at one revision.
 //!
-//! A list is a scan of a snapshot. Which snapshot follows from resourceVersion, its match and the continue token; a token
-//! names a revision and the key to go on from, so that all pages show one moment.
+//! A list is a scan of a snapshot. The snapshot is determined by resourceVersion, its match and the
+//! continue token; a token contains a revision and the key to continue from, so that all pages are
+//! from the same revision.
 //!
 //! Source: API concepts, "Resource versions" and "Retrieving large results sets in chunks".
 #![expect(clippy::disallowed_methods, reason = "the wait for a revision is bounded by the life of a request")]
@@ -25,19 +26,19 @@ use crate::selector::{LabelSelector, Selection};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
-/// How long a read waits for a revision that is yet to come.
+/// The longest time a read waits for a future revision.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
 /// The objects that are converted at once to be selected by their fields.
 const CONVERTED_AT_ONCE: usize = 100;
 
-/// How long a request waits until what others wrote is seen.
+/// The longest time a request waits until the writes of other servers are visible.
 const LINEARIZE_WAIT: Duration = Duration::from_secs(10);
 
 /// The values of the fields of an object that it can be selected by.
 type FieldValues = Box<[Box<str>]>;
 
-/// What of a bucket a list or watch is about.
+/// The selection of a bucket's objects by a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// "" is every namespace.
@@ -46,7 +47,7 @@ pub struct Filter {
     pub labels: LabelSelector,
     /// The field selector.
     pub fields: Selection,
-    /// The resource whose fields are read when they are asked for, in its version: a custom one.
+    /// The custom resource in whose version fields are read on demand; None for built-in kinds.
     pub custom: Option<Arc<ResourceInfo>>,
     /// The fields of objects that others have converted, by storage name and revision.
     pub(super) converted: HashMap<(Arc<str>, Revision), FieldValues>,
@@ -67,13 +68,13 @@ impl Filter {
         })
     }
 
-    /// Whether objects are selected by fields that only others can convert: see [`Filter::convert`].
+    /// Returns whether the selected fields need conversion by a webhook: see [`Filter::convert`].
     pub fn needs_conversion(&self) -> bool {
         let is_remote = |info: &ResourceInfo| matches!(info.conversion, Conversion::Remote(_));
         self.fields.has_own_fields() && self.custom.as_deref().is_some_and(is_remote)
     }
 
-    /// Has others convert the objects that are to be selected from, where only they can.
+    /// Converts the objects to select from by a webhook, if the selection needs that.
     ///
     /// # Errors
     /// The errors of the conversion.
@@ -99,7 +100,7 @@ impl Filter {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object is one of those.
+    /// Returns whether an object matches the filter.
     pub fn matches(&self, object: &Stored) -> bool {
         let (namespace, name) = split_name(object);
         (self.namespace.is_empty() || namespace == self.namespace) && self.selects(object, namespace, name)
@@ -126,7 +127,7 @@ impl Filter {
         shown.is_some_and(|shown| matches(&info.behaviour.selectable_fields.values(shown.requested())))
     }
 
-    /// Whether a storage name is that of an object in the namespace, if there is one.
+    /// Returns whether a storage name belongs to the filter's namespace, if there is one.
     pub fn is_in_namespace(&self, name: &str) -> bool {
         name.starts_with(&self.prefix())
     }
@@ -137,7 +138,7 @@ impl Filter {
     }
 }
 
-/// Namespace ("" where there is none) and name of a stored object.
+/// Returns the namespace ("" if there is none) and the name of a stored object.
 pub fn split_name(object: &Stored) -> (&str, &str) {
     let name: &str = object.key.name();
     name.split_once('/').unwrap_or(("", name))
@@ -149,14 +150,14 @@ pub struct Page {
     pub revision: Revision,
     /// The objects.
     pub items: Vec<Arc<Stored>>,
-    /// Where to go on, if there is more.
+    /// The token for the next page; None on the last one.
     pub continue_token: Option<String>,
-    /// How much is left, where it is known without looking.
+    /// The number of remaining objects, if it is known without counting.
     pub remaining: Option<usize>,
 }
 
 impl Registry {
-    /// The newest version of an object, not older than the revision asked for.
+    /// Returns the newest version of an object, not older than the requested revision.
     pub async fn get(
         &self,
         info: &ResourceInfo,
@@ -169,11 +170,11 @@ impl Registry {
         self.current(info, namespace, name).ok_or_else(|| Error::not_found(&info.group_resource, name))
     }
 
-    /// Waits until all is seen that was written before, by whichever server: for what must not be older. Costs nothing where
-    /// no other server writes to the store.
+    /// Waits until all earlier writes of any server are visible, for reads that must not be stale.
+    /// Returns immediately if no other server writes to the store.
     ///
     /// # Errors
-    /// 500 with etcd's words if the store does not come so far in time.
+    /// 500 with etcd's message if the store does not reach that revision in time.
     pub async fn linearize(&self) -> Result<()> {
         if !self.store.has_other_writers() {
             return Ok(());
@@ -224,7 +225,7 @@ impl Registry {
         };
         let mut objects = snapshot.prefix_from(from, &prefix);
         let all = filter.selects_all();
-        // Whatever is at hand is at hand as a whole.
+        // A list from the cache is never split into pages.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         for object in objects.by_ref() {
             let is_selected = || {
@@ -250,7 +251,7 @@ impl Registry {
         Ok(page)
     }
 
-    /// Which moment a list shows, and from which storage name on.
+    /// Returns the snapshot of a list, and the storage name that it starts from.
     async fn list_from(
         &self,
         info: &ResourceInfo,
@@ -266,7 +267,7 @@ impl Registry {
                 ));
             }
             let start = Some(format!("{}{}", filter.prefix(), token.start.trim_start_matches('/')));
-            // A negative revision is the server's own offer to go on with what is there now.
+            // A negative revision is the server's own offer to continue with the current state.
             let Ok(revision) = u64::try_from(token.rv) else { return Ok((newest(), start)) };
             let snapshot = self.exactly(info, Revision(revision)).await.map_err(|e| match e {
                 Error::Expired { .. } => Error::Expired {
@@ -320,7 +321,7 @@ struct Token {
     start: String,
 }
 
-/// Where Go's decoder would stop.
+/// Returns the offset at which Go's decoder would stop.
 fn offset_of(error: &DecodeError, text: &str) -> usize {
     match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,

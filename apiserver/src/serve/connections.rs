@@ -1,8 +1,9 @@
-//! Connections: how many there may be, and which must go when there are too many.
+//! Connections: limits their number, and selects the ones to close when there are too many.
 //!
-//! A connection is *pending* until a request on it was authenticated, be it by a client certificate in the handshake or by a token.
-//! Pending ones are kept few: the oldest is closed for a new one, so a flood of silent connections passes by those who come with
-//! credentials. Connections of users who are not in `system:masters` leave a reserve for those who are.
+//! A connection is *pending* until a request on it was authenticated, by a client certificate in
+//! the handshake or by a token. Few may be pending: the oldest is closed for a new one, so that a
+//! flood of silent connections does not affect clients with credentials. Connections of users
+//! outside of `system:masters` leave a reserve for those inside.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use tokio::time::sleep;
 use crate::access::UserInfo;
 use crate::access::authenticate::MASTERS;
 
-/// How many connections there may be, however many files may be open.
+/// The largest number of connections, independent of the number of open files.
 const MAX_CONNECTIONS: usize = 12_000;
-/// Files that are left for all else: the store, standard streams, directories.
+/// The number of files reserved for everything else: the store, standard streams, directories.
 const OTHER_FILES: usize = 256;
 
 /// The limits of a server's connections.
@@ -26,9 +27,9 @@ const OTHER_FILES: usize = 256;
 pub struct ConnectionLimits {
     /// All of them.
     pub total: usize,
-    /// Those on which nobody has shown yet who he is.
+    /// The number of connections without an authenticated request.
     pub pending: usize,
-    /// Those of one user who is not in system:masters.
+    /// The number of connections of one user outside of system:masters.
     pub per_user: usize,
     /// Kept free for members of system:masters.
     pub reserve: usize,
@@ -45,7 +46,7 @@ impl ConnectionLimits {
 /// The connections of a server.
 pub struct Connections {
     limits: ConnectionLimits,
-    /// What times of activity are relative to.
+    /// The reference for the times of activity.
     base: Instant,
     known: Mutex<Known>,
 }
@@ -56,7 +57,7 @@ struct Known {
     total: usize,
     /// By age.
     pending: BTreeMap<u64, Arc<Notify>>,
-    /// Of users who are not in system:masters.
+    /// The connections of users outside of system:masters, by user.
     users: HashMap<Arc<str>, usize>,
     of_users: usize,
 }
@@ -75,7 +76,7 @@ pub struct Connection {
     user: Mutex<Option<Arc<str>>>,
     /// Whether its end waits for the client's.
     lingers: AtomicBool,
-    /// Requests whose response is not over.
+    /// The number of requests whose response is not complete.
     active: AtomicUsize,
     /// Milliseconds from the base to when the last response was over.
     idle_since: AtomicU64,
@@ -90,7 +91,7 @@ impl Connections {
         Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
     }
 
-    /// Admits a new connection; None if there are too many and none of them can go.
+    /// Admits a new connection; None if there are too many and none of them can be closed.
     pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
         let close = Arc::new(Notify::new());
         let mut known = self.lock();
@@ -143,9 +144,11 @@ impl Connection {
         }
     }
 
-    /// A request was authenticated. The connection is counted for the user of the first.
+    /// Records that a request was authenticated. The connection counts for the user of the first
+    /// one.
     ///
-    /// Returns false if the user has too many already: then it is closed after the answer to this request.
+    /// Returns false if the user has too many connections: then it is closed after the response to
+    /// this request.
     pub fn authenticated(&self, user: &UserInfo, anonymous: bool) -> bool {
         if anonymous || self.authenticated.swap(true, Ordering::Relaxed) {
             return true;
@@ -175,8 +178,9 @@ impl Connection {
         Active(self.clone())
     }
 
-    /// The connection is closed as it is. If no request is under way, its end does not wait for the client's: a client of HTTP/1.1
-    /// that waits for no response has sent nothing either, so that none of what it reads is lost.
+    /// Ends the connection. Without a request in progress it does not wait for the client to close
+    /// it: a client of HTTP/1.1 that waits for no response has sent nothing either, so that nothing
+    /// it reads is lost.
     pub fn end_http1(&self) {
         self.lingers.store(self.idle().is_none(), Ordering::Relaxed);
     }
@@ -186,7 +190,7 @@ impl Connection {
         self.lingers.load(Ordering::Relaxed)
     }
 
-    /// How long there has been no request; None while there is one.
+    /// Returns the time since the last request; None while there is one.
     pub fn idle(&self) -> Option<Duration> {
         let since = self.idle_since.load(Ordering::Relaxed);
         let idle = Duration::from_millis(self.connections.now().saturating_sub(since));

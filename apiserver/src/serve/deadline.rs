@@ -1,4 +1,4 @@
-//! Deadline: by when a request must be answered.
+//! The deadline by which a request must be answered.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use tokio::time::Instant;
 use crate::request::options::Query;
 use crate::{Error, Result};
 
-/// How long a request may take that is no watch, from its first byte to its answer: upstream's `--request-timeout`.
+/// The longest duration of a request other than a watch, from its first byte to its response:
+/// upstream's `--request-timeout`.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The deadline of what has none: a year is more than any client waits.
+/// The deadline of requests without one: a year exceeds the patience of any client.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// When a request must be answered.

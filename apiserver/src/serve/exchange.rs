@@ -1,9 +1,9 @@
-//! Exchange: a request and what is known of it, from layer to layer.
+//! Exchanges: a request and its derived properties, passed from layer to layer.
 //!
-//! Each layer that finds something out takes a request of one type and passes one of the next type on, so that no layer can
-//! stand before one whose result it needs:
+//! Each layer that determines a property takes a request of one type and passes on one of the next
+//! type, so that no layer can precede one whose result it needs:
 //!
-//! | request | what its layer added |
+//! | request | added by its layer |
 //! | --- | --- |
 //! | [`ReceivedRequest`] | its context |
 //! | [`AuthenticatedRequest`] | the user |
@@ -42,14 +42,14 @@ use crate::{Error, Result};
 /// The header of a request and its response that identifies their audit events.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The head of a request, parsed once, and what layers note for the response.
+/// The head of a request, parsed once, and data that layers collect for the response.
 pub struct RequestContext {
     /// When the request came.
     pub received_at: Instant,
     pub parts: Parts,
     pub query: Query,
     pub info: RequestInfo,
-    /// The span of the request, whose code is recorded with the response.
+    /// The span of the request, with which the response code is recorded.
     pub span: Span,
     /// For the response's `Warning` headers.
     pub warnings: Warnings,
@@ -57,11 +57,11 @@ pub struct RequestContext {
     pub audit_id: HeaderValue,
     /// The audit event of the request.
     pub audit: AuditContext,
-    /// Who makes the request, once that is known.
+    /// The user who sent the request, once it is authenticated.
     pub user: OnceLock<Arc<UserInfo>>,
     /// Its span, once its user is known; none if it has no trace.
     pub server_span: OnceLock<ServerSpan>,
-    /// Where its time goes.
+    /// The durations of the request's phases.
     pub latency: Arc<LatencyTrackers>,
     /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
@@ -69,20 +69,20 @@ pub struct RequestContext {
     pub refusal: OnceLock<Status>,
 }
 
-/// A request whose head is parsed.
+/// A request with a parsed head.
 pub struct ReceivedRequest<B> {
     pub context: Arc<RequestContext>,
     pub body: B,
 }
 
-/// A request whose user is known.
+/// A request with an authenticated user.
 pub struct AuthenticatedRequest<B> {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
     pub body: B,
 }
 
-/// A request whose flow is known, if a FlowSchema matches it.
+/// A request with its flow, if a FlowSchema matches it.
 pub struct ClassifiedRequest<B> {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
@@ -108,7 +108,7 @@ pub struct TimedRequest<B> {
     pub body: B,
 }
 
-/// A request whose body was read.
+/// A request with its whole body.
 pub struct BufferedRequest {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
@@ -118,7 +118,7 @@ pub struct BufferedRequest {
     pub body: Option<Result<Bytes>>,
 }
 
-/// A request of which it is known whether it is large.
+/// A request classified as large or not.
 pub struct MeasuredRequest {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
@@ -209,12 +209,12 @@ impl RequestContext {
         matches!(&self.info, RequestInfo::Path { path, .. } if path.starts_with(EXTENSION_PATHS))
     }
 
-    /// What flow control and authorization decide by.
+    /// Returns the attributes for flow control and authorization.
     pub fn attributes(&self) -> RequestAttributes<'_> {
         RequestAttributes::from(&self.info)
     }
 
-    /// The response that says why there is none of the request's own, in the format that the client accepts.
+    /// Returns the response for a rejected request, in the format that the client accepts.
     pub fn respond_to(&self, refusal: &RequestRefusal) -> Response<Body> {
         let status = |error| respond::error(error, Accept::of_errors(&self.parts.headers, &self.query));
         if let RequestRefusal::Error(error) | RequestRefusal::Denied(error) = refusal

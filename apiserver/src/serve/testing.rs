@@ -1,4 +1,4 @@
-//! What the tests of layers are made of.
+//! Shared parts of the tests of layers.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub fn forbidden(user: &str) -> Error {
     authorize::forbidden(&UserInfo::new(user, &[]), &context.attributes(), "")
 }
 
-/// An authenticator that knows no token.
+/// Returns an authenticator without tokens.
 pub fn authenticator() -> Authenticator {
     Authenticator::new(Vec::new(), Clock::mock(jiff::Timestamp::UNIX_EPOCH).0)
 }

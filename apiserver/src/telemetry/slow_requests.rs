@@ -1,6 +1,7 @@
-//! Slow requests: which ones are logged, with where their time went.
+//! Slow requests: logs them with the durations of their phases.
 //!
-//! Source: kube-apiserver's traces of requests that take longer than half a second (`k8s.io/utils/trace`).
+//! Source: kube-apiserver's traces of requests that take longer than half a second
+//! (`k8s.io/utils/trace`).
 #![expect(clippy::disallowed_methods, reason = "the duration of a request is measured")]
 
 use std::net::IpAddr;
@@ -15,7 +16,8 @@ pub const THRESHOLD: Duration = Duration::from_millis(500);
 /// So many are logged in a second; the others are counted.
 const PER_SECOND: u32 = 10;
 
-/// What is logged of a request. Of its URL only the path is: a query may have secrets.
+/// The logged properties of a request. Only the path of its URL is logged, since a query may
+/// contain secrets.
 #[derive(Clone, Debug)]
 pub struct SlowRequest<'a> {
     /// Its `Audit-ID`.
@@ -24,7 +26,7 @@ pub struct SlowRequest<'a> {
     pub verb: &'a str,
     /// The path.
     pub path: &'a str,
-    /// The user who authenticated; "" if nobody did.
+    /// The authenticated user; "" if there is none.
     pub user: &'a str,
     /// The `User-Agent`.
     pub user_agent: &'a str,
@@ -34,7 +36,7 @@ pub struct SlowRequest<'a> {
     pub status: u16,
     /// The time until the response began.
     pub took: Duration,
-    /// Where the time went.
+    /// The durations of the phases.
     pub latency: &'a LatencyTrackers,
 }
 
@@ -60,7 +62,7 @@ impl SlowRequests {
         let phase = |phase| millis(latency.get(phase));
         let client = client.map(tracing::field::display);
         tracing::warn!(
-            // The request's own span says less.
+            // The request's own span would repeat some of the fields.
             parent: None,
             audit_id, verb, path, user, user_agent, client, status,
             took_ms = millis(*took),

@@ -44,7 +44,7 @@ const USER_AGENT: &str = "kube-apiserver-admission";
 /// The clients of all servers that were called.
 #[derive(Default)]
 pub struct ClientManager {
-    /// Without one there are no services.
+    /// Resolves services; None if there are none.
     resolver: Option<Box<dyn ServiceResolver>>,
     /// The certificate that the front proxy presents to aggregated API servers.
     front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -60,7 +60,8 @@ pub struct OwnServer {
     pub ca_pem: Arc<str>,
 }
 
-/// The servers whose objects ours goes on with. Their objects name them where they mean the server that has the objects.
+/// The servers whose objects this server has taken over, such as the original of a fork. URLs in
+/// those objects refer to this server if they name one of them.
 #[derive(Default)]
 struct Moved {
     from: Vec<SocketAddr>,
@@ -86,7 +87,7 @@ impl Moved {
     }
 }
 
-/// What makes clients different.
+/// The properties by which clients are distinguished.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     destination: Destination,
@@ -97,15 +98,15 @@ struct ClientKey {
 
 /// A call.
 pub struct Post<'a> {
-    /// Where it goes.
+    /// The destination.
     pub config: &'a ClientConfig,
     /// The JSON document.
     pub body: Bytes,
     /// By when the whole response must be there.
     pub timeout: Duration,
-    /// Whether the server is told of the timeout.
+    /// Whether the timeout is sent to the server.
     pub tells_timeout: bool,
-    /// How many bytes a response may have.
+    /// The largest size of a response, in bytes.
     pub limit: usize,
 }
 
@@ -126,7 +127,8 @@ impl ClientManager {
         self
     }
 
-    /// With the addresses of the servers whose objects ours goes on with: a URL of a webhook that names one of them leads to ours.
+    /// Sets the addresses of the servers whose objects this server has taken over: a webhook's URL
+    /// that names one of them refers to this server.
     #[must_use]
     pub fn with_moved(mut self, from: Vec<SocketAddr>, to: OwnServer) -> ClientManager {
         self.moved = Moved { from, to: Some(to) };
@@ -191,12 +193,12 @@ impl ClientManager {
         Ok(Ok(self.client_of(key)?))
     }
 
-    /// The client of a server whose certificate is not verified.
+    /// Returns the client of a server whose certificate is not verified.
     ///
-    /// - `is_tls`: whether the server speaks TLS
+    /// - `is_tls`: whether the server uses TLS
     ///
     /// # Errors
-    /// TLS cannot be spoken.
+    /// TLS cannot be configured.
     pub fn address_client(&self, destination: &Destination, is_tls: bool) -> Result<HttpClient, ConfigError> {
         let host = match (&destination.fallback, destination.addresses.first()) {
             (Some((host, _)), _) => host.clone(),
@@ -243,10 +245,11 @@ impl ClientManager {
         self.client(&config, &target, cluster).map_err(tls_error)?
     }
 
-    /// The addresses of a service.
+    /// Returns the addresses of a service.
     ///
     /// # Errors
-    /// There is no such service, port or endpoint, or none at which a server can listen.
+    /// The service, port or endpoint does not exist, or a server cannot listen at any of the
+    /// addresses.
     pub fn resolve(
         &self,
         service: &ServiceReference,
@@ -347,7 +350,9 @@ fn body_error(error: &hyper::Error) -> TransportError {
     http_error(error, TransportError::UnexpectedEof)
 }
 
-/// - `broken_off`: what a connection that was closed early is called.
+/// Converts an error of hyper.
+///
+/// - `broken_off`: the error for a connection that was closed early.
 fn http_error(error: &hyper::Error, broken_off: TransportError) -> TransportError {
     if error.is_parse() {
         return TransportError::Malformed;

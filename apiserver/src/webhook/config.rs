@@ -1,4 +1,4 @@
-//! A client configuration: where a server is, and which certificates of it are trusted.
+//! A client configuration: the location of a server, and the certificates that are trusted for it.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::error::ConfigError;
 /// `clientConfig` of a webhook: a URL or a service, and a CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientConfig {
-    /// `url`; without one there is a service.
+    /// `url`; None if it refers to a service.
     pub url: Option<String>,
     /// `service`.
     pub service: Option<ServiceReference>,
-    /// What is trusted.
+    /// The TLS configuration.
     pub tls: TlsConfig,
 }
 
@@ -34,7 +34,7 @@ pub struct ServiceReference {
     pub path: String,
 }
 
-/// How TLS is spoken with a server.
+/// The TLS configuration for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TlsConfig {
     /// The PEM text of `caBundle`; without it the certificates of the system are trusted.
@@ -53,7 +53,7 @@ impl TlsConfig {
     }
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The host in the URL: the server's name.
@@ -102,7 +102,8 @@ impl ServiceReference {
     }
 }
 
-/// `caBundle`, decoded. What is no base64 trusts nobody.
+/// Returns the decoded `caBundle`. Invalid base64 results in an empty bundle, which trusts no
+/// certificate.
 pub(crate) fn ca_bundle(config: &Value) -> Option<Arc<[u8]>> {
     let encoded = config.get("caBundle").and_then(Value::as_str).filter(|text| !text.is_empty())?;
     Some(STANDARD.decode(encoded).unwrap_or_default().into())

@@ -1,10 +1,11 @@
-//! Why a call failed. The texts are those of Go's `net`, `crypto/tls`, `net/http` and client-go.
+//! The errors of webhook calls. The texts are those of Go's `net`, `crypto/tls`, `net/http` and
+//! client-go.
 
 use std::io;
 
 use crate::field::quote;
 
-/// Why no call can be made with a configuration.
+/// The reasons why a configuration cannot be used for a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The URL is none.
@@ -21,7 +22,7 @@ pub enum ConfigError {
 /// Why nothing came back.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
-    /// There is no such service.
+    /// The service does not exist.
     #[error("service {} not found", quote(.0))]
     ServiceNotFound(String),
     /// The service does not have the port.
@@ -37,10 +38,10 @@ pub enum TransportError {
     NoEndpoints {
         /// The name of the service.
         service: String,
-        /// The name of the port at which there is none; None if there are no EndpointSlices at all.
+        /// The name of the port without an endpoint; None if there are no EndpointSlices at all.
         port_name: Option<String>,
     },
-    /// No server can listen at the addresses that were found, for the reason in the text.
+    /// A server cannot listen at any of the addresses, for the reason in the text.
     #[error("{0}")]
     Unreachable(String),
     /// The name cannot be resolved.
@@ -57,7 +58,7 @@ pub enum TransportError {
     /// The handshake failed.
     #[error("{0}")]
     Tls(String),
-    /// The server answers without TLS.
+    /// The server responds without TLS.
     #[error("http: server gave HTTP response to HTTPS client")]
     PlainHttp,
     /// It took too long.
@@ -72,7 +73,7 @@ pub enum TransportError {
     /// The connection broke.
     #[error("{0}")]
     Connection(String),
-    /// What came back is not HTTP.
+    /// The response is not HTTP.
     #[error("net/http: HTTP/1.x transport connection broken: malformed HTTP response")]
     Malformed,
 }
@@ -80,7 +81,7 @@ pub enum TransportError {
 /// Why a call has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// No call can be made.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Nothing came back.
@@ -105,7 +106,7 @@ pub enum CallError {
     Status {
         /// The status code.
         code: u16,
-        /// The body, if it is text; else `unknown`.
+        /// The body, if it is text; otherwise `unknown`.
         text: String,
     },
     /// No body.
@@ -173,7 +174,7 @@ impl TransportError {
         TransportError::Dial { address: address.to_owned(), cause }
     }
 
-    /// The error of a connection that was made.
+    /// Converts the error of an established connection.
     pub fn io(error: &io::Error) -> TransportError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => TransportError::Eof,

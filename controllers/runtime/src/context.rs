@@ -1,4 +1,4 @@
-//! What every controller works with.
+//! The shared dependencies of all controllers.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -22,7 +22,8 @@ use super::supervise::Supervisor;
 /// Makes the client of a controller, by its name.
 type MakeClient = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
 
-/// What every controller works with. Cloning is cheap; the caches end with the last clone.
+/// The shared dependencies of all controllers: clients, clock, caches, metrics. Cloning is cheap;
+/// the caches end with the last clone.
 pub struct Context<S> {
     /// The client of reads, and of writes of kinds without a cache, which nothing waits for. That of one controller, if
     /// [`with_clients`](Self::with_clients) makes these.
@@ -34,11 +35,11 @@ pub struct Context<S> {
     pub clock: Clock,
     /// The metrics of all controllers.
     pub metrics: Metrics,
-    /// What the controllers are configured with. The runtime does not read it.
+    /// The configuration of the controllers. The runtime does not read it.
     pub settings: Arc<S>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
-    /// The caches that were asked of this context: those that its controller needs.
+    /// The caches requested through this context, which its controller needs.
     needed: Arc<Mutex<Vec<Arc<Indexer>>>>,
     resources: Arc<OnceLock<Arc<Discovery>>>,
     has_prompt_discovery: bool,
@@ -78,9 +79,9 @@ struct Caches {
 }
 
 impl<S> Context<S> {
-    /// A context without any caches yet.
+    /// Creates a context without any caches.
     ///
-    /// - `settings`: what the controllers are configured with
+    /// - `settings`: the configuration of the controllers
     pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: S) -> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
@@ -108,8 +109,9 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, of a server whose discovery has each definition of custom resources before watches report that it is established:
-    /// whoever waits for the controllers does not wait until discovery was looked at once more.
+    /// Returns the same context for a server whose discovery has a custom resource before watches
+    /// report its definition as established. Nothing that waits for the controllers then waits for
+    /// another refresh of discovery.
     pub fn with_prompt_discovery(mut self) -> Context<S> {
         self.has_prompt_discovery = true;
         self
@@ -123,7 +125,8 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, which makes a client for each controller, so that its user agent names the controller.
+    /// The same context, which makes a client for each controller, so that its user agent names the
+    /// controller.
     pub fn with_clients(
         mut self,
         make: impl Fn(&'static str) -> Client + Send + Sync + 'static,
@@ -132,13 +135,14 @@ impl<S> Context<S> {
         self
     }
 
-    /// The context of one controller: the same caches, of which it needs those that it asks for.
+    /// Returns the context of one controller. It shares the caches and records those that its
+    /// controller requests.
     pub fn of_controller(&self, name: &'static str) -> Context<S> {
         let unrecorded = self.clients.as_ref().map_or_else(|| self.shared.clone(), |make| make(name));
         Context { unrecorded, needed: Arc::default(), ..self.clone() }
     }
 
-    /// Waits until the caches that were asked of this context so far are synced.
+    /// Waits until all caches requested through this context so far are synced.
     pub(super) async fn synced(&self) {
         let needed = self.needed.lock().clone();
         join_all(needed.into_iter().map(Indexer::synced)).await;
@@ -164,12 +168,14 @@ impl<S> Context<S> {
         }
     }
 
-    /// The cache of a kind, started by the first call. The controller that asks for it starts when it is synced.
+    /// Returns the cache of a kind, started by the first call. The requesting controller starts
+    /// once it is synced.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
         self.cache_within(ListScope::default())
     }
 
-    /// The cache of some objects of a kind, for controllers that need few of many: what is kept and read is no more than that.
+    /// Returns the cache of some objects of a kind, for controllers that need few of many: no
+    /// others are watched, decoded or stored.
     pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
         let resource = ApiResource::erase::<K>(&());
         let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
@@ -177,8 +183,9 @@ impl<S> Context<S> {
         Arc::new(Cache::of(indexer))
     }
 
-    /// The cache of a kind that is watched only while somebody demands it, for controllers that wait for objects now and then: a watch
-    /// of all that is written is not for free. Nobody waits until it is synced. It keeps what it held when it was watched last.
+    /// Returns the cache of a kind that is watched only while there is demand, for controllers that
+    /// wait for such objects occasionally: a watch of all writes of a kind has a cost. No
+    /// controller waits until it is synced. Between watches it keeps its last content.
     pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
         let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
         let (demand, mut demanded) = Demand::new();
@@ -186,7 +193,7 @@ impl<S> Context<S> {
         let resource = ApiResource::erase::<K>(&());
         let (name, supervisor) = (format!("cache of {} on demand", resource.plural), self.supervisor());
         let keeping_fresh = async move {
-            // It ends with the last one who may demand it.
+            // The loop ends when the last `Demand` is dropped.
             while demanded.wait_for(|is_demanded| *is_demanded).await.is_ok() {
                 let start = || {
                     let watched = (resource.clone(), ListScope::default());
@@ -209,7 +216,7 @@ impl<S> Context<S> {
         (Arc::new(Cache::of(indexer)), demand)
     }
 
-    /// What a cache holds.
+    /// Returns the store of a cache, and starts its watch at the first call.
     fn indexer(
         &self,
         (kind, scope): (TypeId, ListScope),
@@ -243,8 +250,8 @@ impl<S> Context<S> {
                 self.has_prompt_discovery,
                 self.clock.activity().clone(),
             ));
-            // Not the context: the caches end with the last one.
-            // Nor does whoever asks first need these caches.
+            // The task must not own the context, since the caches end with the last one. The
+            // controller that requests discovery first does not need these caches either.
             let others = Context { needed: Arc::default(), ..self.clone() };
             let (definitions, services) = (others.cache(), others.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());

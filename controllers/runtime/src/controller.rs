@@ -1,4 +1,4 @@
-//! What a controller is, and the loop that it runs in.
+//! The `Controller` trait and its reconcile loop.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Its queue's name in the metrics.
     const QUEUE: &'static str;
-    /// How many keys are reconciled at the same time.
+    /// The number of keys that are reconciled concurrently.
     const WORKERS: usize = 5;
     /// The backoff after a first error.
     const FIRST_RETRY: Duration = FIRST_RETRY;
@@ -42,18 +42,21 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
     /// After how many errors in a row a key is dropped until a source enqueues it again.
     const MOST_RETRIES: u32 = u32::MAX;
-    /// How many times as long as its longest step a key rests, so that it takes a fifth of a processor at most: an object of many
-    /// dependents has an event for each change of each, and looks at all of them each time. 0 where one key stands for all objects.
+    /// The pause of a key after a reconciliation, as a multiple of its longest step, so that a key
+    /// takes at most a fifth of a processor. An object with many dependents gets an event for each
+    /// change of each, and each reconciliation reads all of them. 0 for a controller with one key
+    /// for all objects.
     const REST: u32 = 4;
-    /// What its queue holds.
+    /// The keys in its queue.
     type Key: Key;
 
     /// Declares which keys to enqueue when something changes.
     fn sources(&self, sources: &mut Sources<Self::Key>);
 
-    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted objects as well.
+    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted
+    /// objects as well.
     ///
-    /// - `ctx`: records what is written
+    /// - `ctx`: records the writes
     ///
     /// # Errors
     /// The key has to be reconciled again.
@@ -63,12 +66,13 @@ pub trait Controller: Sized + Send + Sync + 'static {
         ctx: &ReconcileContext,
     ) -> impl Future<Output = Result<Action, Error>> + Send;
 
-    /// Called when a key that was enqueued again had to wait until a cache observed what was written to this resource.
+    /// Called when a key that was enqueued again had to wait until a cache observed the
+    /// controller's write to this resource.
     fn on_stale_cache(&self, _group: &str, _resource: &str) {}
 }
 
-/// Runs a controller until the future is dropped. `ready` is called once all caches are synced that its context was
-/// asked for.
+/// Runs a controller until the future is dropped. `ready` is called once all caches requested
+/// through its context are synced.
 ///
 /// # Panics
 /// If the controller does; [`super::supervise`] restarts it.
@@ -85,8 +89,8 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     futures::join!(reconciler.run(C::WORKERS), propagate_panics(sources.into_tasks()));
 }
 
-/// A controller of a type that is erased, so that the code of the loop is made once for each type of keys, not for each
-/// controller.
+/// A type-erased controller, so that the code of the loop is compiled once for each type of keys
+/// instead of for each controller.
 trait ErasedController<K>: Send + Sync {
     fn name(&self) -> &'static str;
     fn most_retries(&self) -> u32;
@@ -171,7 +175,8 @@ impl<K: Key> Reconciler<K> {
 const SHORTEST_REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
-/// How long a key rests after a reconciliation with a longest step of this time: see [`Controller::REST`].
+/// Returns the pause of a key after a reconciliation whose longest step took this time: see
+/// [`Controller::REST`].
 fn rest_after(longest: Duration, rest: u32) -> Duration {
     let rest = longest.saturating_mul(rest);
     if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
@@ -191,12 +196,13 @@ async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
     (output, longest)
 }
 
-/// What this thread has had so far. By the clock on the wall a step would take long where others take the processor.
+/// Returns the processor time of this thread so far. Wall-clock time would include the time taken
+/// by other threads and processes.
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Makes a controller and runs it; reports when its sources are synced.
+/// Creates and runs a controller; signals the channel when its sources are synced.
 pub type Part<S> = fn(Context<S>, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
 
 /// Runs several controllers that are started under one name, until the future is dropped. `ready` is called once all are synced.

@@ -10,7 +10,7 @@ use prometheus::{
     Opts, Registry,
 };
 
-/// The registry of the controllers, and what is common to all of them.
+/// The metrics registry of the controllers, and the metrics shared by all of them.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -31,19 +31,19 @@ pub struct Metrics {
 pub struct QueueMetrics {
     /// The name of the queue.
     pub name: Box<str>,
-    /// How many keys wait.
+    /// The number of keys in the queue.
     pub depth: IntGauge,
-    /// How many keys were added.
+    /// The number of keys added.
     pub adds: Counter,
-    /// How many keys were added after an error.
+    /// The number of keys added after an error.
     pub retries: Counter,
-    /// How long a key waits, in seconds.
+    /// The time a key waits in the queue, in seconds.
     pub queue_duration: Histogram,
-    /// How long a key is processed, in seconds.
+    /// The time a key is processed, in seconds.
     pub work_duration: Histogram,
-    /// How long the keys that are being processed have been so, together, in seconds.
+    /// The total time that the keys in process have been processed so far, in seconds.
     pub unfinished_work: Gauge,
-    /// How long the oldest key that is being processed has been so, in seconds.
+    /// The time that the oldest key in process has been processed so far, in seconds.
     pub longest_running: Gauge,
 }
 
@@ -130,9 +130,9 @@ impl Metrics {
         gauges.entry(name).or_insert_with(make).clone()
     }
 
-    /// A histogram of one controller.
+    /// Returns a histogram of one controller.
     ///
-    /// - `buckets`: upper bounds, in the unit of what is observed
+    /// - `buckets`: upper bounds, in the unit of the observed values
     pub fn histogram(
         &self,
         name: &'static str,
@@ -149,7 +149,7 @@ impl Metrics {
     }
 }
 
-/// Registers what a constant describes.
+/// Registers a metric that is described by a constant.
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     // Names and labels are constants of this crate.
     #[allow(clippy::unwrap_used)]

@@ -1,15 +1,16 @@
-//! Requests to the API: expected errors, preconditions; and, for what is done to each of thousands of objects without a cache,
-//! requests of which the response is not read as an object. It holds all of one, half of which are its field managers.
+//! Requests to the API: expected errors and preconditions; and requests whose response is not
+//! decoded, for writes to thousands of objects without a cache. A response contains the whole
+//! object, and half of its bytes are field managers.
 
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Api, Resource};
 use serde::Serialize;
 
-/// Creates an object.
+/// Creates an object without decoding the response.
 ///
 /// # Errors
-/// Those of [`Api::create`].
+/// The errors of [`Api::create`].
 pub async fn create<K: Resource + Clone + Serialize>(api: &Api<K>, object: &K) -> kube::Result<()> {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request = Request::new(api.resource_url()).create(&PostParams::default(), body);
@@ -17,10 +18,10 @@ pub async fn create<K: Resource + Clone + Serialize>(api: &Api<K>, object: &K) -
     api.clone().into_client().request_text(request).await.map(drop)
 }
 
-/// Deletes an object.
+/// Deletes an object without decoding the response.
 ///
 /// # Errors
-/// Those of [`Api::delete`].
+/// The errors of [`Api::delete`].
 pub async fn delete<K: Resource + Clone>(
     api: &Api<K>,
     name: &str,

@@ -1,4 +1,4 @@
-//! What enqueues the keys of a controller.
+//! The sources of a controller's keys.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::cache::{Cache, Cached, Change, NamespacedName, Object, Sent};
 use super::queue::{Key, Queue};
 
-/// What enqueues the keys of a controller.
+/// The sources that enqueue a controller's keys.
 pub struct Sources<K> {
     queue: Queue<K>,
     pumps: JoinSet<()>,
@@ -27,7 +27,8 @@ impl<K: Key> Sources<K> {
         self.pumps
     }
 
-    /// Calls `enqueue` with each change of a kind; what exists at the start comes as additions.
+    /// Calls `enqueue` with each change of a kind; objects that exist at the start come as
+    /// additions.
     pub fn on<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,
@@ -49,7 +50,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// Runs a task beside the workers that adds keys.
+    /// Runs a task that adds keys, concurrently with the workers.
     pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -96,7 +97,7 @@ impl<K: Key> Sources<K> {
     }
 }
 
-/// What a source does about a change.
+/// The handler of a source for a change.
 type Enqueue<K> = Box<dyn Fn(Change<dyn Object>, &Queue<K>) + Send>;
 
 /// The same code for all sources of a type of keys: see [`Object`].

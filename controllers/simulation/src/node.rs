@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 pub struct SimulatedNode(pub(super) u32);
 
 impl SimulatedNode {
-    /// How many pods may run on a node. Its range has as many addresses.
+    /// The largest number of pods on a node. The node's address range has room for as many.
     pub const PODS: u32 = 1500;
     const RANGE_BITS: u32 = 11;
 

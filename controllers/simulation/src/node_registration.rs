@@ -1,15 +1,17 @@
-//! The nodes as the API shows them: Node objects, and the Leases by which they are known to live.
+//! Registration of the simulated nodes: Node objects, and the Leases by which they are considered
+//! alive.
 //!
-//! For each node, when this starts and then every ten seconds:
-//! 1. at the first pass the Node is created, or, if it is there from before, given the labels that it lacks;
-//! 2. its Lease is renewed, and created if it is missing;
-//! 3. every five minutes the conditions' heartbeats are moved on; a node without a status gets all of it.
+//! For each node, at start and then every ten seconds:
+//! 1. at the first pass the Node is created or, if it exists, gets its missing labels;
+//! 2. its Lease is renewed, or created if it is missing;
+//! 3. every five minutes the heartbeats of its conditions are updated; a node without a status gets
+//!    all of it.
 //!
-//! A Node that is deleted stays away until the next start: a kubelet registers once, when it starts, and an administrator who
-//! removes a node means it. Its Lease is then no longer renewed either. One that a client creates under the same name comes to
-//! life.
-//! Labels, taints, conditions and capacities that a client changed stay as they are. A node that is annotated as silent is left
-//! alone; afterwards conditions that became unknown meanwhile are reported again.
+//! A deleted Node stays deleted until the next start: a kubelet registers once, when it starts, and
+//! an administrator removes a node on purpose. Its Lease is then no longer renewed either. A Node
+//! that a client creates under the same name is served again. Labels, taints, conditions and
+//! capacities that a client changed are kept. A node that is annotated as silent is not updated;
+//! afterwards conditions that became unknown are reported again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,7 +44,7 @@ use crate::settings::{Context, Settings};
 use crate::simulated::is_silent;
 use crate::timers::NODE_HEARTBEAT;
 
-/// How often a write is tried when others write to the node too.
+/// The number of attempts of a write that conflicts with other writers of the node.
 const TRIES: usize = 5;
 const LEASES: &str = "kube-node-lease";
 const MANAGER: &str = "kubelet";
@@ -54,7 +56,7 @@ const RENEWAL: Duration = Duration::from_secs(10);
 const HEARTBEAT_SECONDS: i64 = 300;
 
 pub struct NodeRegistration {
-    /// The client of Leases: there is no cache of them, for nothing is decided by what they hold.
+    /// The client of Leases. They are not cached, since no decision depends on their content.
     unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
@@ -168,7 +170,7 @@ impl NodeRegistration {
         Ok(node)
     }
 
-    /// Takes away the taint that admission gives to each new node, which is for nodes that are not ready yet.
+    /// Removes the taint that admission adds to each new node until it is ready.
     async fn make_schedulable(&self, mut node: Node, ctx: &ReconcileContext) -> Result<Node, Error> {
         let (api, name) = (self.api(ctx), NamespacedName::of(&node));
         for _ in 0..TRIES {

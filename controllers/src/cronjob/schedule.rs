@@ -1,4 +1,4 @@
-//! Which of the times of a schedule is due. The grammar and the times of schedules are in `coracle-cron`.
+//! The due times of a CronJob. `coracle-cron` has the grammar and the times of schedules.
 
 use coracle_cron::Schedule;
 use k8s_openapi::api::batch::v1::CronJob;
@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// More missed times than this are reported.
 const TOO_MANY_MISSED: i64 = 100;
-/// The most times that are gone through to find the last one.
+/// The largest number of times that are iterated to find the last one.
 const MAX_STEPS: usize = 100_000;
 
 /// A schedule in its time zone.
@@ -26,11 +26,11 @@ pub enum ScheduleError {
 /// The times between the last run and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueTime {
-    /// From when on times count.
+    /// The start of the period in which times count.
     pub earliest: Timestamp,
     /// The last time that has come.
     pub most_recent: Option<Timestamp>,
-    /// How many times have come, by a rough estimate.
+    /// The number of missed times, a rough estimate.
     pub missed: i64,
 }
 
@@ -40,7 +40,7 @@ impl DueTime {
     }
 }
 
-/// Two times of a schedule are the same: it has none.
+/// The error of a schedule without any time, such as February 30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverDue;
 
@@ -67,9 +67,12 @@ impl ZonedSchedule {
         }
     }
 
-    /// What has come since the last run.
+    /// Returns the times that have come since the last run.
     ///
     /// - `has_deadline`: whether times before the starting deadline are left out
+    ///
+    /// # Errors
+    /// The schedule has no time.
     ///
     /// Source: kube-controller-manager's `mostRecentScheduleTime`.
     pub fn due_time(

@@ -14,20 +14,20 @@ use super::pods::tolerations;
 pub enum Eligibility {
     /// A pod is created if there is none.
     Run,
-    /// None is created, and one that is there stays.
+    /// No pod is created, and an existing one stays.
     Continue,
-    /// One that is there is deleted.
+    /// An existing pod is deleted.
     Stop,
 }
 
-/// What a set asks of a node. It is the same for all nodes.
+/// A set's requirements on a node. They are the same for all nodes.
 pub struct Requirements<'a> {
     set: &'a DaemonSet,
     tolerations: Vec<Toleration>,
 }
 
 impl Requirements<'_> {
-    /// What a set asks of each node.
+    /// Returns the requirements of a set.
     pub fn of(set: &DaemonSet) -> Requirements<'_> {
         let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
         Requirements { set, tolerations: spec.map(tolerations).unwrap_or_default() }

@@ -1,4 +1,4 @@
-//! The rolling update: which pods of earlier templates are replaced next.
+//! The rolling update: selects the next pods of earlier templates to replace.
 //!
 //! Source: kube-controller-manager's `pkg/controller/daemon/update.go`.
 
@@ -30,7 +30,7 @@ fn rolling(set: &DaemonSet) -> Option<&RollingUpdateDaemonSet> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref().filter(|_| is_rolling(set))
 }
 
-/// How many pods may be unavailable, and how many more there may be. Shares are rounded up.
+/// Returns `maxUnavailable` and `maxSurge` as numbers of pods. Percentages are rounded up.
 fn limits(set: &DaemonSet, desired: i32) -> (i32, i32) {
     let scaled = |value: Option<&IntOrString>| {
         let scaled = value.and_then(|value| scaled_value(value, desired, Round::Up));
@@ -90,7 +90,7 @@ pub fn plan(observed: &Observed<'_>) -> (Vec<String>, Vec<Arc<Pod>>) {
     }
 }
 
-/// Deletes old pods, those that are not available always, and others as long as enough are available.
+/// Deletes old pods: unavailable ones always, available ones as long as enough are available.
 fn replace(
     observed: &Observed<'_>,
     nodes: &BTreeMap<&str, Vec<&Arc<Pod>>>,
@@ -114,7 +114,7 @@ fn replace(
     replaced
 }
 
-/// Creates new pods beside old ones, and deletes old pods whose successor is available.
+/// Creates new pods in addition to old ones, and deletes old pods whose successor is available.
 fn add(
     observed: &Observed<'_>,
     requirements: &Requirements<'_>,

@@ -1,4 +1,4 @@
-//! The annotations by which Deployments and their ReplicaSets know each other's revisions and sizes.
+//! The annotations that record revisions and sizes on Deployments and their ReplicaSets.
 
 use coracle_object_meta::{annotation, set_annotation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The revisions that a ReplicaSet had before it became the new one again.
 pub(super) const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The size of the Deployment, by which a change of it is recognized.
+/// The size of the Deployment at the last sync, by which a change of it is detected.
 pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 /// The size and the surge of the Deployment, the base of proportional scaling.
 pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
@@ -15,7 +15,7 @@ pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 pub(super) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What a history may have in bytes.
+/// The largest size of a revision history, in bytes.
 const LONGEST_HISTORY: usize = 2000;
 
 /// Whether an annotation is never copied between a Deployment and its ReplicaSets.
@@ -42,8 +42,8 @@ pub(super) fn set(meta: &mut ObjectMeta, name: &str, value: &str) -> bool {
     changes
 }
 
-/// Copies the annotations of a Deployment to a ReplicaSet, which keeps those that the Deployment has no more. Returns whether that
-/// changed anything.
+/// Copies the annotations of a Deployment to a ReplicaSet, which keeps those that the Deployment no
+/// longer has. Returns whether the ReplicaSet has changed.
 pub(super) fn copy(deployment: &Deployment, replica_set: &mut ReplicaSet) -> bool {
     let annotations = deployment.metadata.annotations.iter().flatten();
     let copied = annotations.filter(|(key, _)| !is_skipped(key));
@@ -64,7 +64,7 @@ pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
         None | Some("") => 0,
         Some(text) => match text.parse::<i64>() {
             Ok(number) => number,
-            // What is no number was written by somebody else, and is left to him.
+            // A value that is not a number was written by another client, and is kept.
             Err(_) => return false,
         },
     };

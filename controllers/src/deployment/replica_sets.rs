@@ -34,7 +34,7 @@ impl ReplicaSets {
         self.old.iter().chain(&self.new)
     }
 
-    /// Those that want pods.
+    /// Iterates over the ReplicaSets with a size above 0.
     pub fn active(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
         self.all().filter(|set| replicas(set) > 0)
     }
@@ -55,12 +55,12 @@ pub(super) fn sort_by_age(sets: &mut [Arc<ReplicaSet>]) {
     sets.sort_by_cached_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
 }
 
-/// How many pods a ReplicaSet wants.
+/// Returns the desired number of pods of a ReplicaSet.
 pub(super) fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// How many pods all of them want.
+/// Returns the desired number of pods of all these ReplicaSets.
 pub(super) fn total<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>) -> i32 {
     sets.fold(0, |total, set| total.saturating_add(replicas(set)))
 }
@@ -70,7 +70,7 @@ pub(super) fn reported(set: &ReplicaSet, number: impl Fn(&ReplicaSetStatus) -> O
     set.status.as_ref().and_then(number).unwrap_or(0)
 }
 
-/// How many of its pods are available.
+/// Returns the number of available pods of a ReplicaSet.
 pub(super) fn available(set: &ReplicaSet) -> i32 {
     reported(set, |status| status.available_replicas)
 }
@@ -93,7 +93,7 @@ impl Resize {
     }
 }
 
-/// How many pods a Deployment wants.
+/// Returns the desired number of pods of a Deployment.
 pub(super) fn wanted(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }

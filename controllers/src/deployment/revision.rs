@@ -1,4 +1,4 @@
-//! The new ReplicaSet: created, or brought up to date with its Deployment, and the revision of both.
+//! The new ReplicaSet of a Deployment, which is created or updated, and the revision of both.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::replica_sets::{ReplicaSets, replicas, wanted};
 use super::template::{HASH_LABEL, equals_without_hash};
 use super::{rolling, status};
 
-/// What a name may have in bytes.
+/// The largest length of a name, in bytes.
 const LONGEST_NAME: usize = 253;
 
 impl Executor<'_> {
@@ -56,7 +56,7 @@ impl Executor<'_> {
             Ok(created) => (Arc::new(created), true),
             Err(error) if is_namespace_terminating(&error) => return Ok(None),
             Err(kube::Error::Api(error)) if error.reason == "AlreadyExists" => {
-                // It is not in the list of those that were claimed: the cache may be behind.
+                // The ReplicaSet is not among the claimed ones: the cache may lag behind.
                 let existing = self.replica_sets().get(&NamespacedName::of(&new)).await?;
                 match existing.filter(|set| self.is_of_template(set)) {
                     Some(set) => {

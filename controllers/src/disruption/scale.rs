@@ -1,6 +1,7 @@
-//! How many pods their owners want together.
+//! The desired number of pods of all owners together.
 //!
-//! A Deployment counts for the pods of its ReplicaSets. Of owners of any other kind the `scale` subresource is read.
+//! A Deployment counts for the pods of its ReplicaSets. For owners of any other kind the `scale`
+//! subresource is read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub(super) struct Scale {
 impl DisruptionController {
     pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, CountError> {
         let mut unmanaged = false;
-        // By the owner of the pods, so that each is read once, and by what has the scale, so that each counts once.
+        // Keyed by the owner of the pods, so that each is read once, and by the object with the
+        // scale, so that each counts once.
         let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
         for pod in pods {
             let Some(owner) = controller_of(&pod.metadata) else {

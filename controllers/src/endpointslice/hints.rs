@@ -1,4 +1,4 @@
-//! The hints that `spec.trafficDistribution` asks for.
+//! Hints for `spec.trafficDistribution`.
 //!
 //! Source: `k8s.io/endpointslice/trafficdist`.
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, Fo
 
 use super::endpoint::is_ready_endpoint;
 
-/// Where the clients of an endpoint should be.
+/// The preferred location of an endpoint's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficDistribution {
     /// Anywhere.
@@ -17,7 +17,7 @@ pub enum TrafficDistribution {
 }
 
 impl TrafficDistribution {
-    /// What a Service asks for. A value that is not known is none.
+    /// Returns the traffic distribution of a Service. An unknown value counts as none.
     pub fn of(service: &Service) -> TrafficDistribution {
         let spec = service.spec.as_ref();
         match spec.and_then(|spec| spec.traffic_distribution.as_deref()) {

@@ -1,4 +1,4 @@
-//! Watches the metadata of everything that can be deleted, following discovery.
+//! Watches of the metadata of all deletable resources, as reported by discovery.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -19,11 +19,11 @@ use super::graph::{Change, Object, Uid};
 /// The time after which the collector begins although some kinds could not be listed. Source: `initialSyncTimeout` of upstream.
 const INITIAL_SYNC: Duration = Duration::from_secs(30);
 
-/// What a monitor reports.
+/// An event reported by a monitor.
 #[derive(Debug)]
 pub enum MonitorEvent {
     Change(Change),
-    /// A complete list of a kind was reported: what is not in it was deleted.
+    /// A complete list of a kind was reported: all other objects of the kind were deleted.
     Relisted {
         api_version: Arc<str>,
         kind: Arc<str>,
@@ -145,7 +145,7 @@ fn is_not_served(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }
 
-/// Events own nothing and are owned by nothing, and there are many of them.
+/// Events have no owners or dependents, and are numerous.
 fn is_monitored(served: &ServedResource) -> bool {
     let is_event =
         served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
@@ -187,7 +187,8 @@ async fn monitor(
             Ok(Event::Bookmark(_)) => {}
             Err(error) => {
                 tracing::debug!(%kind, %error, "a watch has to be started again");
-                // Of what is no longer served nothing comes; discovery will say so.
+                // A resource that is no longer served has no events; discovery will report that it
+                // is removed.
                 if is_not_served(&error) {
                     synced.send_replace(true);
                 }

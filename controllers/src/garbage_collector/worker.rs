@@ -1,4 +1,4 @@
-//! Asks the server, lets [`plan`] decide, and applies the plan.
+//! The workers: read an object and its owners from the server, call [`plan`], and apply the plan.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use super::Collector;
 use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 
-/// How many dependents of an owner are released at a time: a server rejects too many requests at once.
+/// The number of dependents of an owner that are released concurrently: a server rejects too many
+/// requests at once.
 const MAX_CONCURRENT: usize = 32;
 
 /// Whether an object has to be processed again.
@@ -25,11 +26,11 @@ enum Outcome {
     Retry,
 }
 
-/// Where an identity lives in the API.
+/// The API through which an identity is accessed.
 enum Place {
     Cluster(Api<DynamicObject>),
     Namespace(Api<DynamicObject>),
-    /// A namespaced kind without a namespace: an object of the cluster refers to it, and cannot.
+    /// A namespaced kind without a namespace: an invalid reference of a cluster-scoped object.
     Nowhere,
 }
 
@@ -106,7 +107,8 @@ impl Collector {
         }
     }
 
-    /// Removes the finalizer of an owner that no dependent blocks, or enqueues those that do.
+    /// Removes the finalizer of an owner that no dependent blocks, or enqueues the blocking
+    /// dependents.
     async fn advance_foreground(
         &self,
         identity: &Identity,
@@ -119,7 +121,7 @@ impl Collector {
             node.and_then(|node| {
                 let mut blocking = graph.blocking(node).peekable();
                 blocking.peek()?;
-                // Those that wait themselves are enqueued when they change.
+                // Dependents that wait for their own dependents are enqueued when they change.
                 let attempted = blocking.filter(|dependent| !dependent.is_deleting_dependents);
                 Some(attempted.map(|dependent| dependent.identity.uid.clone()).collect())
             })
@@ -131,7 +133,8 @@ impl Collector {
         Ok(())
     }
 
-    /// What there is of the owners; None where the question makes no sense.
+    /// Returns the owners with their state on the server; None if the identity cannot have owners
+    /// there.
     async fn classify(
         &self,
         identity: &Identity,
@@ -246,7 +249,7 @@ async fn release(api: &Api<DynamicObject>, identity: &Identity, owners: &[Uid]) 
 /// Custom resources have no strategic merge patch.
 const UNSUPPORTED_MEDIA_TYPE: u16 = 415;
 
-/// Makes none of the object's references block its owner.
+/// Sets `blockOwnerDeletion` to false in all references of the object.
 async fn unblock(api: &Api<DynamicObject>, live: &ObjectMeta) -> Result<(), Error> {
     refer(api, live, |references| {
         references.iter_mut().for_each(|reference| reference.block_owner_deletion = Some(false));
@@ -319,7 +322,7 @@ async fn delete(
     if live.owner_references != judged.owner_references {
         return Err(kube::Error::Api(conflict).into());
     }
-    // Something else of it changed, which does not save it.
+    // Another part of the object changed, which does not affect the decision.
     options.preconditions = Some(Preconditions { uid: judged.uid.clone(), resource_version: None });
     Ok(ignore_not_found(requests::delete(api, name, &options).await).map(|_| ())?)
 }

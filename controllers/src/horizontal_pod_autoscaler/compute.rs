@@ -19,9 +19,10 @@ use super::usage;
 /// kube-controller-manager's default of `--horizontal-pod-autoscaler-tolerance`.
 const TOLERANCE: f64 = 0.1;
 
-/// What the metrics say.
+/// The result of evaluating all metrics.
 pub struct Computed {
-    /// The number of replicas and the metric that asks for most of them; otherwise what is wrong with the metrics.
+    /// The number of replicas and the metric that recommends most of them, or the error of the
+    /// metrics.
     pub outcome: Result<(i32, String), String>,
     /// The condition `ScalingActive`.
     pub active: Statement,
@@ -29,7 +30,7 @@ pub struct Computed {
     pub statuses: Vec<MetricStatus>,
     /// The reason and the message of a warning for each metric that cannot be used.
     pub warnings: Vec<(String, String)>,
-    /// What is wrong, though the others suffice.
+    /// The error of some metrics, if the others suffice.
     pub error: Option<String>,
 }
 
@@ -145,7 +146,7 @@ impl Computation<'_> {
         }
     }
 
-    /// The replicas by the usage of one resource, and what the metric is called.
+    /// Returns the replicas by the usage of one resource, and the name of the metric.
     async fn resource(
         &self,
         resource: &str,

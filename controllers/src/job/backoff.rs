@@ -1,4 +1,4 @@
-//! How long a Job waits before it replaces failed pods.
+//! The backoff of a Job before it replaces failed pods.
 
 use std::time::Duration;
 
@@ -35,13 +35,14 @@ impl BackoffRecord {
         }
     }
 
-    /// How long no pod is created yet; None if one may be created now.
+    /// Returns the time during which no pod is created yet; None if one may be created now.
     pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
         remaining(self.failures, self.last_failure?, now)
     }
 }
 
-/// How long after a number of failures no pod is created yet; None if one may be created now.
+/// Returns the time after a number of failures during which no pod is created yet; None if one may
+/// be created now.
 pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?;
     let length = FIRST.saturating_mul(1 << doublings.min(10)).min(LONGEST);

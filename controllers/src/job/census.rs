@@ -1,4 +1,4 @@
-//! What the pods of a Job come to: which of them are active, and which have newly finished.
+//! The classification of a Job's pods: the active ones, and those that have newly finished.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-cou
 /// The annotation with the failures that the pod failure policy had ignored.
 pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// What a reconciliation of a Job is based on.
+/// The state that a reconciliation of a Job is based on.
 #[derive(Clone, Copy)]
 pub struct Observed<'a> {
     pub job: &'a Job,
     pub spec: &'a JobSpec,
-    /// The pods that the Job controls, also those that have ended or are terminating.
+    /// The pods that the Job controls, including ended and terminating ones.
     pub pods: &'a [Arc<Pod>],
     /// The uids of pods whose finalizer was removed, though the cache may still show it.
     pub released: &'a HashSet<String>,
@@ -83,7 +83,7 @@ impl Observed<'_> {
     }
 }
 
-/// What the pods come to.
+/// The counts of a Job's pods.
 pub struct Census {
     pub active: Vec<Arc<Pod>>,
     pub ready: i32,
@@ -110,7 +110,8 @@ impl Census {
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
         let (uncounted_succeeded, uncounted_failed) =
             (uncounted.succeeded.unwrap_or_default(), uncounted.failed.unwrap_or_default());
-        // A pod that was counted as failed while it terminated may succeed yet: it stays what it was counted as.
+        // A pod that was counted as failed while it was terminating may still succeed: it remains
+        // counted as failed.
         let listed: HashSet<&str> =
             uncounted_succeeded.iter().chain(&uncounted_failed).map(String::as_str).collect();
         let new = |has_finished: &dyn Fn(&Pod) -> bool| -> Vec<&Arc<Pod>> {

@@ -1,4 +1,4 @@
-//! Sets of completion indexes, written as `0,2-4,7`.
+//! Sets of completion indexes, in the format `0,2-4,7`.
 
 use std::fmt;
 
@@ -39,13 +39,13 @@ impl Indexes {
         after.checked_sub(1).and_then(|i| self.intervals.get(i)).is_some_and(|(_, last)| *last >= index)
     }
 
-    /// How many indexes there are.
+    /// Returns the number of indexes.
     pub fn len(&self) -> i32 {
         // Indexes are below the completions, which are an i32.
         self.intervals.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }
@@ -61,7 +61,7 @@ impl Indexes {
         Indexes::of_intervals(self.intervals.iter().chain(&other.intervals).copied().collect())
     }
 
-    /// How many indexes are in both sets.
+    /// Returns the number of indexes in both sets.
     pub fn count_common(&self, other: &Indexes) -> i32 {
         let (mut count, mut others) = (0, other.intervals.iter().copied().peekable());
         for (first, last) in &self.intervals {

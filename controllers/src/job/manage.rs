@@ -1,4 +1,4 @@
-//! Which pods of a Job to create or to delete.
+//! Creation and deletion of a Job's pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_active;
 
-/// What to do about the pods of a Job. Pods are created or deleted in one reconciliation, not both.
+/// The action on the pods of a Job. A reconciliation either creates or deletes pods, not both.
 #[derive(Debug)]
 pub enum PodAction {
     None,
@@ -43,7 +43,7 @@ impl Creation {
     }
 }
 
-/// What to do about the pods of a Job that goes on.
+/// Returns the action on the pods of a Job without a verdict.
 ///
 /// Source: kube-controller-manager's `manageJob`.
 pub fn manage(observed: &Observed, census: &Census) -> PodAction {

@@ -1,8 +1,9 @@
-//! How each pod of a Job is counted exactly once.
+//! Tracking of finished pods, by which each pod of a Job is counted exactly once.
 //!
-//! A pod that has finished is held by a finalizer. Its uid (in an Indexed Job its index, if it succeeded) enters the status first; then
-//! the finalizer is removed; then the uid is replaced by one more in the counter. Whatever fails in between, the next
-//! reconciliation continues from the status: uids without a finalizer are counted, and those with one lose it.
+//! A finished pod is kept by a finalizer. First its uid (in an Indexed Job its index, if it
+//! succeeded) is added to the status; then the finalizer is removed; then the uid is removed from
+//! the status and the counter incremented. If any step fails, the next reconciliation continues
+//! from the status: uids without a finalizer are counted, and pods with one lose it.
 //!
 //! Source: kube-controller-manager's `trackJobStatusAndRemoveFinalizers`.
 
@@ -30,7 +31,7 @@ pub struct Tracking {
     pub status: JobStatus,
     /// The pods to remove the finalizer of, once the status is written.
     pub released: Vec<Arc<Pod>>,
-    /// What the pod failure policy did.
+    /// The actions of the pod failure policy, for the metrics.
     pub handled_by_policy: Vec<&'static str>,
     verdict: Option<Verdict>,
     /// The uids of pods with the finalizer.
@@ -90,7 +91,7 @@ fn can_be_released(observed: &Observed, census: &Census, verdict: Option<&Verdic
         || (observed.is_failed(pod) && !is_memory())
 }
 
-/// What is to be counted.
+/// The pods to count.
 struct Lists<'a> {
     succeeded: Vec<String>,
     failed: Vec<String>,
@@ -163,11 +164,12 @@ impl Tracking {
         observed.job.status.as_ref() != Some(&self.status)
     }
 
-    /// The status after finalizers were removed, and the verdict, if that ends the Job. None: there is nothing to write.
+    /// Returns the status after finalizers were removed, and the verdict if it ends the Job; None
+    /// if there is nothing to write.
     ///
     /// - `written`: the status that is stored
-    /// - `released`: the uids of the pods that have no finalizer any more
-    /// - `is_all_released`: whether no removal failed
+    /// - `released`: the uids of the pods without a finalizer
+    /// - `is_all_released`: whether all removals succeeded
     pub fn conclude(
         &self,
         written: &JobStatus,

@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::{NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// What holds an object by a finalizer is expected to be done within so many seconds.
+/// The time within which a finalizer is expected to be removed, in seconds.
 const FINALIZERS_TAKE: i64 = 15;
 
 /// A condition's type, and reason and message while all is well.
 const CONDITIONS: [(&str, &str, &str); 5] = [
     (DISCOVERY, "ResourcesDiscovered", "All resources successfully discovered"),
-    // Group versions that do not parse are not in discovery here, but clients read this condition as well.
+    // Discovery here has only group versions that parse, but clients read this condition as well.
     (
         "NamespaceDeletionGroupVersionParsingFailure",
         "ParsedGroupVersions",
@@ -28,11 +28,11 @@ const DELETION: &str = "NamespaceDeletionContentFailure";
 const CONTENT: &str = "NamespaceContentRemaining";
 const FINALIZERS: &str = "NamespaceFinalizersRemaining";
 
-/// What remains of one resource.
+/// The remaining objects of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
     pub count: usize,
-    /// How many objects each finalizer holds.
+    /// The number of objects with each finalizer.
     pub finalizers: BTreeMap<String, usize>,
 }
 
@@ -49,7 +49,8 @@ impl Remains {
         remains
     }
 
-    /// In how many seconds this should be deleted; None: there is no reason for it to be still there.
+    /// Returns the number of seconds in which this should be deleted; None if there is no reason
+    /// for it to exist.
     pub fn estimate(&self, grace: i64) -> Option<i64> {
         match () {
             () if self.count == 0 => Some(0),
@@ -60,13 +61,14 @@ impl Remains {
     }
 }
 
-/// What a pass over a namespace found.
+/// The findings of a pass over a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Which group versions are not known, and how many.
+    /// The number of unavailable group versions, and the error message.
     pub discovery: Option<(usize, String)>,
     pub failures: Vec<String>,
-    /// By resource and group, as `configmaps.` and `deployments.apps`. Left empty while pods remain, as nothing else was tried.
+    /// By resource and group, such as `configmaps.` and `deployments.apps`. Empty while pods
+    /// remain, as no other resource was processed.
     pub remains: BTreeMap<String, Remains>,
 }
 
@@ -155,7 +157,7 @@ pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, no
     }
 }
 
-/// When to check again what should be deleted in so many seconds.
+/// Returns the delay before the next check of objects that should be deleted in `estimate` seconds.
 pub fn pause(estimate: i64) -> Duration {
     Duration::from_secs(u64::try_from(estimate / 2 + 1).unwrap_or(1))
 }

@@ -1,4 +1,5 @@
-//! Writes what [`taints`] plans, and the taints that evict as fast as the zones permit.
+//! Writes the changes planned by [`taints`], and adds the `NoExecute` taints at the rate that the
+//! zones permit.
 
 use std::sync::Arc;
 
@@ -13,11 +14,11 @@ use super::NodeLifecycleController;
 use super::taints::{self, NodeChange, evicting_taints};
 use crate::timers::NODE_EVICTION_RATE;
 
-/// How often a write of taints is tried when others write to the node too.
+/// The number of attempts of a write that conflicts with other writers of the node.
 const TRIES: usize = 5;
 
 impl NodeLifecycleController {
-    /// Taints the nodes whose turn it is.
+    /// Taints the queued nodes that the rate limit permits now.
     pub(super) async fn taint_queued(&self, ctx: &ReconcileContext) -> Result<Action, Error> {
         loop {
             let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! Whether a node lives: pure, from its status, its Lease, what was known of it, and the time.
+//! The health of a node. Pure: from its status, its Lease, its previous health, and the time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
 /// The conditions that become unknown with a silent kubelet.
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What is known of a node.
+/// The observed health of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeHealth {
     /// When it was last observed to live, by our clock.
@@ -26,7 +26,8 @@ pub struct NodeHealth {
 }
 
 impl NodeHealth {
-    /// What is known after another look: a heartbeat or a renewal that differs from the last one is a sign of life.
+    /// Returns the health after another observation: a heartbeat or a renewal that differs from the
+    /// last one is a sign of life.
     pub fn observe(
         known: Option<&NodeHealth>,
         node: &Node,

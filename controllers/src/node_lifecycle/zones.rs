@@ -1,4 +1,5 @@
-//! Zones: how many of their nodes are down, and how fast the others may be tainted because of that. Pure.
+//! Zones: the share of their nodes that are down, and the rate at which other nodes may be tainted
+//! because of that. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -49,7 +50,7 @@ enum ZoneState {
     FullDisruption,
 }
 
-/// What has become of the disruption of all zones.
+/// The change of the disruption of all zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disruption {
     Unchanged,
@@ -81,7 +82,7 @@ impl Zones {
                 for zone in self.0.values_mut() {
                     zone.state = ZoneState::FullDisruption;
                     zone.limiter.swap(0.0, now);
-                    // They are reachable from now on, as far as anybody can tell.
+                    // The nodes count as reachable from now on.
                     zone.queue.clear();
                 }
                 return Disruption::Begins;
@@ -117,7 +118,7 @@ impl Zones {
         self.0.values().any(|zone| !zone.queue.is_empty())
     }
 
-    /// A zone and a node of it whose turn it is.
+    /// Returns a zone and its next node to taint, if the rate permits one.
     pub fn next(&mut self, now: Timestamp) -> Option<(String, String)> {
         let waiting = self.0.iter_mut().filter(|(_, zone)| !zone.queue.is_empty());
         for (name, zone) in waiting {
@@ -128,7 +129,8 @@ impl Zones {
         None
     }
 
-    /// How long until it is the turn of another node. None: none waits, or none may be tainted.
+    /// Returns the time until another node may be tainted; None if none waits, or none may be
+    /// tainted.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         let waiting = self.0.values().filter(|zone| !zone.queue.is_empty());
         waiting.filter_map(|zone| zone.limiter.wait(now)).min()
@@ -143,7 +145,7 @@ impl Zone {
 }
 
 impl ZoneState {
-    /// By which nodes are ready.
+    /// Returns the state of a zone from the readiness of its nodes.
     fn of(ready: &[bool]) -> ZoneState {
         let down = ready.iter().filter(|ready| !**ready).count();
         let share = |count: usize| u32::try_from(count).map_or(f64::MAX, f64::from);

@@ -1,4 +1,5 @@
-//! Where a volume is to be attached, and where no longer. Pure.
+//! The decision about a volume's attachments: the nodes to attach it to and to detach it from.
+//! Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ fn is_for_many(volume: &PersistentVolume) -> bool {
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
 }
 
-/// Why a pod has to wait for a volume: others, on other nodes, have it. Nobody sees names of another namespace.
+/// Returns the message for a pod that has to wait for a volume used by others on other nodes. It
+/// does not contain names from other namespaces.
 pub fn refusal(volume: &str, pod: &Pod, others: &[&Arc<Pod>]) -> String {
     let is_near = |other: &&&Arc<Pod>| other.metadata.namespace == pod.metadata.namespace;
     let (near, far): (Vec<&Arc<Pod>>, Vec<_>) = others.iter().partition(is_near);
@@ -82,7 +84,8 @@ mod tests {
         const ONCE: &[&str] = &["ReadWriteOnce"];
         const MANY: &[&str] = &["ReadWriteOnce", "ReadOnlyMany"];
         type Names<'a> = &'a [&'a str];
-        /// The case, the volume's modes, the nodes, the attachments; what to attach, detach and refuse.
+        /// The case, the volume's modes, the nodes and the attachments; then the nodes to attach,
+        /// detach and refuse.
         type Case<'a> = (&'a str, Option<Names<'a>>, Names<'a>, Names<'a>, [Names<'a>; 3]);
         let cases: [Case; 10] = [
             ("nobody wants it", Some(ONCE), &[], &[], [&[], &[], &[]]),

@@ -1,4 +1,4 @@
-//! The decision: how many pods are created, or which are deleted.
+//! The decision about a ReplicaSet: the number of pods to create, or the pods to delete.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::workload::replica_owner::ReplicaOwner;
 
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// There are as many pods as wanted or as may be created now, or the owner is terminating.
+    /// There are as many pods as desired or as may be created now, or the owner is terminating.
     Rest,
     /// So many pods are missing.
     Create(usize),
@@ -54,7 +54,7 @@ pub(super) fn plan<O: ReplicaOwner>(
     Plan::Delete(victims)
 }
 
-/// How old the ready ones of the victims are, as multiples of the age of the youngest ready pod.
+/// Returns the ages of the ready victims, as multiples of the age of the youngest ready pod.
 pub(super) fn deletion_age_ratios(active: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp) -> Vec<f64> {
     if victims.len() == active.len() {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! Kinds of which quotas limit more than the number: what an object takes, by the names that quotas have for it.
+//! The evaluators of kinds with quotas other than object counts: the usage of an object, by the
+//! resource names in quotas.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ pub(super) trait Evaluator {
     }
 }
 
-/// What an object takes of that which a quota limits.
+/// Returns the usage of an object, restricted to the resources and scopes of a quota.
 pub(super) fn scoped_usage<K: Evaluator>(
     spec: &ResourceQuotaSpec,
     object: &K,

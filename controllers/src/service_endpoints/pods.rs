@@ -1,4 +1,4 @@
-//! Which pods are endpoints of a Service, and by which ports.
+//! The pods that are endpoints of a Service, and their ports.
 
 use std::net::IpAddr;
 
@@ -17,9 +17,9 @@ pub fn addresses(pod: &Pod) -> Vec<IpAddr> {
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// Whether a pod is an endpoint of the Services that select it, ready or not.
+/// Returns whether a pod is an endpoint of the Services that select it, ready or not.
 ///
-/// - `with_terminating`: whether it stays one after it was deleted
+/// - `with_terminating`: whether a terminating pod is an endpoint
 pub fn is_endpoint(pod: &Pod, with_terminating: bool) -> bool {
     let is_over = matches!(phase(pod), "Succeeded" | "Failed");
     let is_terminating = pod.metadata.deletion_timestamp.is_some();

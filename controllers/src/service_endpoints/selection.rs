@@ -1,4 +1,4 @@
-//! The pods of a Service, and the Services that a change of a pod concerns.
+//! The pods of a Service, and the Services affected by a change of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn pods_of(service: &Service, pods: &Cache<Pod>) -> Vec<Arc<Pod>> {
     pods
 }
 
-/// The Services whose endpoints may change with a pod.
+/// Returns the Services whose endpoints may change with a pod.
 pub fn services_of(change: &Change<Pod>, services: &Cache<Service>) -> Vec<NamespacedName> {
     let namespace = change.name().map(|name| name.namespace).unwrap_or_default();
     let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
@@ -59,13 +59,13 @@ pub fn services_of(change: &Change<Pod>, services: &Cache<Service>) -> Vec<Names
     }
 }
 
-/// What of a pod its endpoint has.
+/// Returns the properties of a pod that its endpoint depends on.
 fn endpoint(pod: &Pod) -> impl PartialEq + use<> {
     let ips = pod.status.as_ref().and_then(|status| status.pod_ips.clone());
     (pod.metadata.deletion_timestamp.is_some(), is_ready(pod), ips)
 }
 
-/// What of a pod decides about its Services and its name.
+/// Returns the properties of a pod that its Services and its DNS name depend on.
 fn naming(pod: &Pod) -> impl PartialEq + use<> {
     let name = pod.spec.as_ref().map(|spec| (spec.hostname.clone(), spec.subdomain.clone()));
     (pod.metadata.labels.clone(), name)

@@ -1,4 +1,4 @@
-//! The subsets of Endpoints: addresses that have the same ports are together.
+//! The subsets of Endpoints: addresses with the same ports are grouped.
 //!
 //! Source: kube-controller-manager's `RepackSubsets` and `truncateEndpoints`.
 
@@ -31,7 +31,7 @@ fn address_key(member: &Member) -> AddressKey {
     (bytes, member.address.target_ref.as_ref().and_then(|target| target.uid.clone()))
 }
 
-/// Which addresses are ready.
+/// The readiness of each address.
 type Readiness = BTreeMap<AddressKey, bool>;
 
 fn port_key(port: &EndpointPort) -> PortKey {

@@ -1,4 +1,4 @@
-//! The content of a secret that holds a token, and the claims of the token.
+//! The content of a token secret, and the claims of the token.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ACCOUNT_NAME, ACCOUNT_UID};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
-/// Who issued tokens before they had an end and an audience.
+/// The issuer of legacy tokens, which have no expiry and no audience.
 const ISSUER: &str = "kubernetes/serviceaccount";
 
 const TOKEN: &str = "token";
@@ -23,7 +23,8 @@ pub fn is_token(secret: &Secret, account: &str) -> bool {
             .is_some_and(|name| name == account)
 }
 
-/// The secret with all that belongs into it; None if it has that already, or there is no signature to be had.
+/// Returns the secret with all required content; None if it is complete, or no signature is
+/// available.
 pub fn fill(
     secret: &Secret,
     account: &ServiceAccount,

@@ -1,4 +1,4 @@
-//! Who a pod of a set is: its ordinal, its name and labels, the claims it has and the volumes they are.
+//! The identity of a set's pod: its ordinal, name and labels, its claims and their volumes.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(super) fn ordinal(pod: &Pod) -> Option<i32> {
     parent_and_ordinal(pod.metadata.name.as_deref()?)?.1
 }
 
-/// The ordinals that a set wants (KEP-3335).
+/// Returns the ordinals of a set's pods (KEP-3335).
 pub(super) fn ordinals(set: &StatefulSet, can_start_anywhere: bool) -> Range<i32> {
     let spec = set.spec.as_ref();
     let start = spec.and_then(|spec| spec.ordinals.as_ref()).and_then(|ordinals| ordinals.start);
@@ -65,7 +65,8 @@ fn name_of(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-/// Whether a name is that of a set's pod of this ordinal. No name is made to compare it with: a plan looks at all pods.
+/// Returns whether a name is that of a set's pod of this ordinal. It allocates no string for the
+/// comparison, since a plan checks all pods.
 fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     let digits = name.strip_prefix(name_of(&set.metadata)).and_then(|rest| rest.strip_prefix('-'));
     digits.is_some_and(|digits| {
@@ -81,7 +82,7 @@ fn is_claim_name(name: &str, set: &StatefulSet, template: &PersistentVolumeClaim
     pod.is_some_and(|pod| is_pod_name(pod, set, ordinal))
 }
 
-/// Those of a pod's claims that are not there, as they are made.
+/// Iterates over the missing claims of a pod, as they are to be created.
 pub(super) fn claims(
     set: &StatefulSet,
     ordinal: i32,
@@ -130,7 +131,8 @@ pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, r
     pod
 }
 
-/// The pod as it should be, if it is not. What cannot be changed of a pod is left to the API to reject.
+/// Returns the pod with the right identity, if it differs. The API rejects changes of immutable
+/// fields.
 pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     let ordinal = ordinal(pod)?;
     let name = name_of(&pod.metadata);
@@ -145,7 +147,7 @@ pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     Some(pod)
 }
 
-/// Gives a pod with a name its labels and the volumes of its claims, which come first.
+/// Sets the labels of a pod with a name, and the volumes of its claims, which come first.
 fn identify(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert(POD_NAME_LABEL.to_owned(), pod.metadata.name.clone().unwrap_or_default());

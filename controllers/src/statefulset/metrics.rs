@@ -1,4 +1,4 @@
-//! The metrics of sets: kube-controller-manager's, and those by which KEP-3335 has a start ordinal observed.
+//! The metrics of sets: kube-controller-manager's, and those of start ordinals (KEP-3335).
 
 use std::collections::HashMap;
 
@@ -77,13 +77,14 @@ impl Gauges {
     }
 }
 
-/// How often a set had to wait for the caches. kube-controller-manager counts here the syncs that it skips.
+/// Counts how often a set had to wait for the caches. kube-controller-manager counts here the syncs
+/// that it skips.
 pub(super) fn stale_skips(metrics: &Metrics) -> CounterVec {
     let help = "Total number of StatefulSet syncs skipped due to a stale watch cache.";
     metrics.counter("statefulset_controller_stale_sync_skips_total", help, &["group", "resource"])
 }
 
-/// How long it takes from a change of the spec of a set until its status has observed that generation.
+/// Measures the time from a change of a set's spec until its status has observed that generation.
 pub(super) struct Delays {
     clock: Clock,
     seconds: Histogram,

@@ -1,8 +1,9 @@
-//! The owner of a claim (KEP-1847): the set, its pod or none, by the set's retention policy. The garbage collector does
-//! the rest.
+//! The owner of a claim (KEP-1847): the set, its pod or none, by the set's retention policy. The
+//! garbage collector deletes the claims.
 //!
-//! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
-//! another object controls a claim, none of the two becomes its owner.
+//! References to other objects are kept. A claim that is owned by an earlier set or pod of the same
+//! name is not changed; if another object controls a claim, neither the set nor the pod becomes its
+//! owner.
 
 use coracle_object_meta::controller_ref;
 use k8s_openapi::Resource;
@@ -10,7 +11,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// What happens to the claims of a pod that is not wanted any more, for either reason.
+/// The retention policy: whether the claims of a pod are deleted when its set is deleted, and when
+/// it is scaled down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     deletes_when_deleted: bool,
@@ -48,7 +50,7 @@ enum Owner {
     Pod,
 }
 
-/// How the owners of a claim have to change.
+/// The change of a claim's owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerUpdate {
     /// Another object controls the claim, against the policy.
@@ -87,13 +89,13 @@ impl<'a> Candidate<'a> {
         self.uid == owner.uid
     }
 
-    /// Whether there is a reference to another object of the name.
+    /// Returns whether there is a reference to another object of the same name.
     fn is_later_than(self, refs: &[OwnerReference]) -> bool {
         refs.iter().find(|owner| self.is_namesake(owner)).is_some_and(|owner| !self.is(owner))
     }
 }
 
-/// `pod` is the claim's, and may have still to be made.
+/// Returns the change of a claim's owners. `pod` is the pod of the claim, which may not exist yet.
 pub(super) fn owner_update(
     claim: &PersistentVolumeClaim,
     set: &StatefulSet,

@@ -1,4 +1,4 @@
-//! Which pods a rolling update deletes next. They are created again as any missing pod.
+//! The next pods to delete in a rolling update. They are created again like any missing pod.
 
 use std::sync::Arc;
 
@@ -35,15 +35,17 @@ pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     }
 }
 
-/// How many pods an update may keep unavailable, with the gate MaxUnavailableStatefulSet.
+/// Returns the number of pods that an update may keep unavailable, with the gate
+/// MaxUnavailableStatefulSet.
 pub(super) fn max_unavailable(set: &StatefulSet) -> i32 {
     let most = rolling(set).and_then(|rolling| rolling.max_unavailable.as_ref());
     let number = most.and_then(|most| scaled_value(most, replicas(set), Round::Down));
     number.unwrap_or(1).max(1)
 }
 
-/// The pods to delete, from the highest ordinal down: at most `free` of them, and without that one, unless one that is unavailable stops
-/// the update where it stands. `replicas` are those above the partition, in order.
+/// Returns the pods to delete, from the highest ordinal down. `free` is their largest number, with
+/// the gate MaxUnavailableStatefulSet. If it is None there is at most one, and none while an
+/// updated pod is unavailable. `replicas` are those above the partition, in order.
 pub(super) fn outdated(
     set: &StatefulSet,
     replicas: &[Arc<Pod>],

@@ -1,8 +1,8 @@
-//! Numbers that may be given as a share of a whole.
+//! Numbers that may be given as a percentage of a total.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// How a share that is not a whole number is rounded.
+/// The rounding of a percentage that does not result in a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     Up,

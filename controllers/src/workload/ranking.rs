@@ -1,4 +1,4 @@
-//! Which pods of an owner are deleted first.
+//! The order in which the pods of an owner are deleted.
 //!
 //! Source: kube-controller-manager's `controller_utils.go` (`ActivePods`, `ActivePodsWithRanks`).
 
@@ -16,9 +16,9 @@ pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Sorts the pods of a ReplicaSet or ReplicationController, those to delete first in front.
 ///
-/// - `related`: the pods among which crowded nodes are counted: those that the ReplicaSets of the same owner select. Ended and
-///   terminating pods do not count.
-/// - `has_cost`: whether the cost of a deletion counts (the gate PodDeletionCost)
+/// - `related`: the pods selected by the ReplicaSets of the same owner, by which nodes with several
+///   of them are found. Ended and terminating pods do not count.
+/// - `has_cost`: whether the pod deletion cost counts (the gate PodDeletionCost)
 pub fn sort_with_ranks(
     active: Vec<Arc<Pod>>,
     related: &[Arc<Pod>],
@@ -44,7 +44,7 @@ pub fn sort_with_ranks(
 
 /// Sorts the pods of a Job, those to delete first in front.
 pub fn sort_active(active: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-    // What has no time counts as newest.
+    // A pod without a time counts as newest.
     let newest_first =
         |pod: &Pod, time: fn(&Pod) -> Option<Timestamp>| (time(pod).is_some(), Reverse(time(pod)));
     let key = |pod: &Pod| {
@@ -67,7 +67,7 @@ fn sort(pods: Vec<Arc<Pod>>, order: impl Fn(&Pod, &Pod) -> Ordering) -> Vec<Arc<
     sorted
 }
 
-/// How far a pod has come: bound to a node, running, ready.
+/// Returns the progress of a pod: bound to a node, running, ready.
 fn progress(pod: &Pod) -> (bool, u8, bool) {
     let phase = match pods::phase(pod) {
         "Running" => 2,

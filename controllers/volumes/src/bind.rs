@@ -1,7 +1,7 @@
-//! How a claim and a volume change when they are bound, and when the volume is unbound. Pure.
+//! The changes of a claim and a volume when they are bound, and when the volume is unbound. Pure.
 //!
-//! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
-//! after any of them leaves something that the next pass completes.
+//! Binding has no transaction: it consists of four writes, each skipped if nothing changes, in an
+//! order in which the next pass can complete the binding after a crash between any two of them.
 
 use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, VolumeExt};
 use coracle_object_meta::{annotation, remove_annotation, set_annotation};
@@ -53,7 +53,8 @@ pub fn claim_to_volume(
 /// The annotation of a volume that is being expanded with its former capacity.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
-/// The status of a claim in a phase, with what the volume gives it; None if nothing changes.
+/// Returns the status of a claim in a phase, with the fields copied from the volume; None if
+/// nothing changes.
 pub fn claim_phase(
     claim: &PersistentVolumeClaim,
     phase: &str,
@@ -91,7 +92,8 @@ pub fn claim_phase(
     (changed.status != claim.status).then_some(changed)
 }
 
-/// The volume without its claim: without the reference if the controller set it, else without the uid in it.
+/// Returns the volume without its claim: without the reference if the controller set it, otherwise
+/// without the uid in it.
 pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
     let by_controller = remove_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER);

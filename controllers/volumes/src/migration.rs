@@ -3,10 +3,11 @@
 /// The simulated CSI driver: its name, and that of the provisioner that it is.
 pub const CSI_DRIVER: &str = "coracle.csi";
 
-/// The gate that lets [`CSI_DRIVER`] do what [`HOST_PATH`] does; Kubernetes has none of that name.
+/// The gate by which [`CSI_DRIVER`] takes over from [`HOST_PATH`]; Kubernetes has no gate of that
+/// name.
 pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 
-/// The in-tree plugin that makes directories of this machine.
+/// The in-tree plugin that provisions directories of this machine.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
 /// Plugins that only their CSI drivers know any more, and these drivers.
@@ -20,7 +21,7 @@ const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
 ];
 
-/// Which CSI drivers took over from plugins in the controller.
+/// The plugins that CSI drivers have taken over in the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migration {
     /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and off over the same data.

@@ -1,4 +1,5 @@
-//! Drive: requests sent over many connections for a while, and how long each took.
+//! The load driver: sends requests over many connections for some time, and measures their
+//! durations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use coracle_e2e::http::{Connection, Endpoint};
 use futures::future::try_join_all;
 
-/// How long each row is measured.
+/// The duration of the measurement of each row.
 const TIME: Duration = Duration::from_secs(3);
 
 /// The measurement of one row.

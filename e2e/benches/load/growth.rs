@@ -1,4 +1,4 @@
-//! Growth: what writes, reads and restarts cost as objects and watchers become more.
+//! The cost of writes, reads and restarts as the numbers of objects and watchers grow.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,7 +85,7 @@ pub async fn objects() -> Result<()> {
     plot_both("objects", "ConfigMaps", &lines, &latencies)
 }
 
-/// What the deletion of all objects gives back.
+/// Measures the space that is freed by the deletion of all objects.
 async fn deleted(cluster: &Cluster, maps: &str, there: usize, directory: &Path) -> Result<()> {
     /// More than the history is kept.
     const PATIENCE: Duration = Duration::from_secs(400);
@@ -241,7 +241,8 @@ async fn http2_watches(endpoint: &Endpoint, namespace: &str) -> Result<Watches> 
     Ok((sender, bodies))
 }
 
-/// Creates objects from one number to another, for as long as a row takes; returns the number from which to go on.
+/// Creates objects from one number on, up to another or for the duration of a row; returns the
+/// number to continue from.
 async fn fill(
     endpoint: &Endpoint,
     path: &str,

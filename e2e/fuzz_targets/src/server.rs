@@ -1,5 +1,5 @@
-//! One server for all inputs: a few objects, built in and custom, in memory. Nothing writes to it, so inputs do not depend on
-//! what came before them.
+//! One server for all inputs, in memory, with a few built-in and custom objects. Nothing writes to
+//! it, so that inputs do not depend on earlier ones.
 
 use std::sync::LazyLock;
 
@@ -75,7 +75,7 @@ fn widgets() -> Vec<coracle_apimachinery::resource_info::ResourceInfo> {
     kind.resources(vec![version.stored()]).expect("a structural schema")
 }
 
-/// What there is besides the objects of every server.
+/// Returns the objects in addition to those of every server.
 fn objects() -> Vec<(&'static str, Value)> {
     let named = |api_version: &str, kind: &str, name: &str, mut rest: Value| {
         rest["apiVersion"] = api_version.into();

@@ -1,7 +1,9 @@
-//! What a hostile client can do within its rights: one function for each attack. Each runs until it is dropped.
+//! The attacks of a hostile client within its rights: one function for each. Each runs until it is
+//! dropped.
 //!
-//! The attackers have a token each, and the rights of a developer in a namespace of their own, or no rights. The responses to
-//! their requests are ignored; the test checks what other clients see meanwhile.
+//! The attackers have a token each, and the rights of a developer in a namespace of their own, or
+//! no rights. The responses to their requests are ignored; the test checks the service of other
+//! clients in the meantime.
 
 pub mod control_frames;
 mod expressions;
@@ -159,7 +161,8 @@ async fn reset_streams(endpoint: Endpoint, connections: usize) {
                     sender.ready().await?;
                     begun.push(sender.send_request(request));
                 }
-                // Until they are sent. What is not answered by then is reset when it is dropped.
+                // Waits until the requests are sent. Those without a response by then are reset
+                // when they are dropped.
                 _ = begun.next().await;
             }
         };
@@ -218,7 +221,8 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// As many requirements as are read, of which every object meets all but the last.
+/// Returns a selector with the largest permitted number of requirements, of which every object
+/// meets all but the last.
 fn long_selector() -> Vec<HostileRequest> {
     let met: String = (0..999).map(|i| format!("!k{i},")).collect();
     vec![("GET", format!("{}?labelSelector={met}k%3Dv", config_maps()), JSON, Bytes::new())]

@@ -1,4 +1,4 @@
-//! Clients that write, read, list and watch ConfigMaps at random, and record what they see.
+//! Clients that write, read, list and watch ConfigMaps at random, and record their observations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::random::Rng;
 /// The collection of a history's objects.
 pub const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Whether a connection goes on is asked so often.
+/// The interval at which a connection is checked for its end.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How long the end of a watch may take to come.
+/// Timeout for the end of a watch.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What all clients record together. Clones share it.
+/// The record of all clients together. Clones share it.
 #[derive(Clone, Default)]
 pub struct History {
     clock: Arc<AtomicU64>,
@@ -108,7 +108,7 @@ impl History {
         self.lock().lists.clone()
     }
 
-    /// How many operations are recorded.
+    /// Returns the number of recorded operations.
     pub fn len(&self) -> usize {
         self.lock().operations.values().map(Vec::len).sum()
     }
@@ -123,12 +123,13 @@ impl History {
     }
 }
 
-/// A client that does one thing after the other at random, until it has done so many or its server is gone.
+/// A client that executes random operations one after the other, up to a number of them or until
+/// its server has ended.
 pub struct Client {
     history: History,
     rng: Rng,
     keys: Vec<String>,
-    /// What was seen last, to write with preconditions that often hold.
+    /// The last observed versions, for writes with preconditions that often hold.
     seen: HashMap<String, Version>,
     connection: Connection,
 }
@@ -217,7 +218,7 @@ impl Client {
             (Input::Delete { .. }, 200) => Output::Deleted,
             (_, 409) => Output::Conflict,
             (Input::Update { .. } | Input::Delete { .. }, 404) => Output::NotFound,
-            // A server that is about to go may not know what becomes of the write.
+            // The outcome of a write is unknown if the server is about to end.
             (_, 500..) => Output::Unknown,
             _ => bail!("{input:?}: {status} {object}"),
         };
@@ -248,7 +249,7 @@ impl Client {
 /// Lists the objects of a history.
 ///
 /// # Errors
-/// There is no list.
+/// The list fails.
 pub async fn list(endpoint: &Endpoint) -> Result<Listed> {
     let response = endpoint.connect().await?.call("GET", COLLECTION, &[], None).await?;
     ensure!(response.status == 200, "{response:?}");
@@ -275,17 +276,18 @@ pub async fn mark(endpoint: &Endpoint, text: &str) -> Result<u64> {
 
 /// A watch that is resumed when it ends, and sometimes ended.
 pub struct Watch {
-    /// What it has seen.
+    /// The observed events.
     pub stream: Stream,
     rng: Rng,
-    /// On average so many events are read before the connection is given up; 0 for never.
+    /// The average number of events after which the connection is closed; 0 for never.
     patience: usize,
 }
 
 impl Watch {
-    /// A watch that begins at a list.
+    /// Creates a watch that begins at a list.
     ///
-    /// - `patience`: on average so many events are read before the connection is given up; 0 for never.
+    /// - `patience`: the average number of events after which the connection is closed; 0 for
+    ///   never.
     pub fn new(from: Listed, seed: u64, patience: usize) -> Watch {
         let stream = Stream { initial: from.objects, after: from.revision, observed: Vec::new() };
         Watch { stream, rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), patience }
@@ -300,14 +302,14 @@ impl Watch {
         self.stream.observed.last().map_or(self.stream.after, revision)
     }
 
-    /// Watches until it has seen a revision, or until it shall stop and its server is gone. Returns whether it has seen the
-    /// revision.
+    /// Watches until a revision is observed, or until it is stopped and its server has ended.
+    /// Returns whether the revision was observed.
     ///
     /// - `until`: the revision; 0 while it is not known.
-    /// - `is_gone`: set when the server is gone.
+    /// - `is_gone`: set when the server has ended.
     ///
     /// # Errors
-    /// The watch is refused, or something that is no event.
+    /// The watch is rejected, or sends an invalid event.
     pub async fn follow(
         &mut self,
         endpoint: &Endpoint,

@@ -1,4 +1,4 @@
-//! Watches and lists against what was acknowledged: etcd's guarantees for watches.
+//! Checks of watches and lists against acknowledged writes: etcd's guarantees for watches.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Version;
 
-/// What a watch reports.
+/// An item that a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// An object was added, modified or deleted.
     Event {
-        /// Which.
+        /// The type of the event.
         kind: EventKind,
         /// The object.
         key: String,
@@ -39,11 +39,11 @@ pub type Objects = BTreeMap<String, Version>;
 /// A watch, resumed as often as it ended: all that it reported after a state.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// The state from which it began.
+    /// The state from which the watch began.
     pub initial: Objects,
     /// The revision of that state.
     pub after: u64,
-    /// What it reported.
+    /// The items that it reported.
     pub observed: Vec<Observed>,
 }
 
@@ -67,14 +67,15 @@ pub struct Writes {
     pub deleted: BTreeSet<(String, u64)>,
 }
 
-/// Checks a watch that has certainly seen everything up to a revision.
+/// Checks a watch that has certainly observed everything up to a revision.
 ///
-/// Ordered: revisions increase. Unique: none is reported twice. Reliable: no acknowledged write is missing. Resumable:
-/// this holds over its ends and resumptions. Bookmarkable: nothing up to a bookmark follows it. And each event is of the
-/// type that the object's state before it demands, with a value that was written.
+/// Ordered: revisions increase. Unique: none is reported twice. Reliable: no acknowledged write is
+/// missing. Resumable: this holds over its ends and resumptions. Bookmarkable: nothing up to a
+/// bookmark follows it. And each event has the type that follows from the object's state before it,
+/// with a value that was written.
 ///
 /// # Errors
-/// What is wrong.
+/// The violated guarantee.
 pub fn check_stream(stream: &Stream, writes: &Writes, complete_to: u64) -> Result<()> {
     let mut objects = stream.initial.clone();
     let mut last = stream.after;
@@ -124,10 +125,10 @@ pub fn check_stream(stream: &Stream, writes: &Writes, complete_to: u64) -> Resul
     Ok(())
 }
 
-/// Checks that a list is the state that the events of a watch lead to, at its revision.
+/// Checks that a list equals the state after a watch's events, at its revision.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn check_list(listed: &Listed, stream: &Stream) -> Result<()> {
     if listed.revision < stream.after {
         return Ok(());
@@ -150,7 +151,7 @@ pub fn check_list(listed: &Listed, stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// Checks that two watches report the same of what both have seen.
+/// Checks that two watches report the same events for the revisions that both have observed.
 ///
 /// # Errors
 /// The first difference.

@@ -1,5 +1,5 @@
-//! What may differ between two runs: the variables that a recording saves, uids, times and revisions. They are expanded in
-//! requests and replaced by placeholders in responses.
+//! The values that may differ between two runs: the variables that a recording saves, uids, times
+//! and revisions. They are expanded in requests and replaced by placeholders in responses.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -22,7 +22,8 @@ const MIN_VARIABLE_CHARACTERS: usize = 6;
 /// The variables and uids of one run of a recording.
 #[derive(Debug)]
 pub struct Names {
-    /// In the order in which they were saved: a value may be part of a later one, and is then replaced first.
+    /// In the order in which they were saved: a value that is part of a later one is replaced
+    /// first.
     variables: Vec<(String, Value)>,
     /// The numbers of the uids, by their first appearance.
     uids: HashMap<String, usize>,
@@ -91,7 +92,7 @@ impl Names {
         }
     }
 
-    /// Replaces what differs between runs by placeholders.
+    /// Replaces values that differ between runs by placeholders.
     pub fn normalize_text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, value) in &self.variables {
@@ -110,7 +111,8 @@ impl Names {
         TIME.replace_all(&text, "<time>").into_owned()
     }
 
-    /// Replaces what differs between runs everywhere in a value, visiting members in the order of their names.
+    /// Replaces values that differ between runs everywhere in a value, visiting members in the
+    /// order of their names.
     pub fn normalize(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.normalize_text(text).into(),

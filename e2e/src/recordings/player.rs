@@ -18,15 +18,16 @@ use super::watch::Watch;
 use super::{Recording, Step};
 use crate::http::{Connection, Endpoint, HttpResponse};
 
-/// How long a `wait` lasts at least, and a `collect` of events that were recorded: a slow machine is no difference.
+/// Timeout of a `wait`, and of a `collect` with recorded events, unless the recording has a longer
+/// one: a slow machine is not a difference.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a `collect` lasts by default of which nothing was recorded.
+/// Default timeout of a `collect` without recorded events.
 const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two polls, as in the recordings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a new namespace may take to get its ServiceAccount.
+/// Timeout for a new namespace to get its ServiceAccount.
 const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long each request of the cleanup may take.
+/// Timeout of each request of the cleanup.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of a step.
@@ -215,8 +216,9 @@ impl<'a> Run<'a> {
                 break (response, got);
             }
             if self.is_met(&step.until, response.status, &got)? {
-                // One controller has done what was waited for, and others may have more to do about it. When the recordings were made
-                // there was time for that before the next step, which here can come within a millisecond.
+                // The awaited change is visible, but other controllers may still have to react to
+                // it. When the recordings were made there was time for that before the next step,
+                // which here can follow within a millisecond.
                 sleep(POLL_INTERVAL).await;
                 break (response, got);
             }
@@ -329,7 +331,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// All values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the comparison fail.
+/// Returns all values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the
+/// comparison fail.
 fn header(response: &HttpResponse, name: &str) -> Option<String> {
     let latin =
         |value: &hyper::header::HeaderValue| value.as_bytes().iter().map(|b| char::from(*b)).collect();

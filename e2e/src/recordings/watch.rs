@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::body::decode;
 use crate::http::Endpoint;
 
-/// How long the response may take to begin.
+/// Timeout for the beginning of the response.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Watch {

@@ -1,10 +1,10 @@
-//! The lexer: tokens with their places.
+//! The lexer: tokens with their positions.
 //!
 //! Source: the grammar of cel-spec; the texts of errors are those of cel-go's generated lexer.
 
 use crate::source::Issue;
 
-/// The kind of a token, with what it stands for.
+/// The kind of a token, with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Token {
     /// An identifier or a reserved word.
@@ -32,7 +32,7 @@ pub enum Token {
 pub struct Lexeme {
     /// The token.
     pub token: Token,
-    /// Where it begins, in characters.
+    /// The start of the token, in characters.
     pub offset: usize,
     /// As it is written.
     pub text: String,

@@ -44,7 +44,7 @@ pub enum Type {
     Opaque(Arc<str>),
     /// A variable of a signature, and while checking a variable to be determined.
     Param(usize),
-    /// What has no type because of an error that is already reported.
+    /// The type after an error that is already reported.
     Error,
 }
 
@@ -112,7 +112,7 @@ impl Type {
         matches!(self, Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint)
     }
 
-    /// The type that a name stands for as an expression (`int`, `string`).
+    /// Returns the type that is named by an expression (`int`, `string`).
     pub fn named(name: &str) -> Option<Type> {
         Some(match name {
             "dyn" => Type::Dyn,
@@ -176,16 +176,18 @@ impl fmt::Display for Type {
     }
 }
 
-/// The number of parts that a type may have; what is larger is checked at runtime.
+/// The largest number of parts of a type; larger types are checked at runtime.
 pub const MAX_TYPE: usize = 100;
-/// The number of pairs of types that are compared for one assignment; what needs more is checked at runtime.
+/// The largest number of pairs of types compared for one assignment; longer comparisons are made at
+/// runtime.
 const MAX_PAIRS: usize = 1_000;
 
-/// What is known of type variables.
+/// The inferred types of type variables.
 #[derive(Debug, Default)]
 pub struct Substitution {
     known: Vec<Option<Type>>,
-    /// The former values of the variables that were set since: to undo what an overload that does not fit has set.
+    /// The former values of the variables that were set since, for undoing an overload that does
+    /// not match.
     trail: Vec<(usize, Option<Type>)>,
     /// Pairs of types that are left to compare.
     pairs: usize,
@@ -220,7 +222,7 @@ impl Substitution {
         Checkpoint { variables: self.known.len(), trail: self.trail.len() }
     }
 
-    /// Forgets what was learned since a state.
+    /// Restores the state of a checkpoint.
     pub fn restore(&mut self, to: Checkpoint) {
         while self.trail.len() > to.trail {
             let Some((variable, before)) = self.trail.pop() else { break };
@@ -231,8 +233,9 @@ impl Substitution {
         self.known.truncate(to.variables);
     }
 
-    /// The type with what is known of its variables; unknown ones are dyn if `open_is_dyn`. Parts beyond [`MAX_TYPE`] are dyn: a
-    /// type in which variables stand for types with variables may have exponentially many.
+    /// Returns the type with its variables substituted; unknown ones are dyn if `open_is_dyn`.
+    /// Parts beyond [`MAX_TYPE`] are dyn: substituting variables by types with variables can result
+    /// in exponentially many parts.
     pub fn apply(&self, ty: &Type, open_is_dyn: bool) -> Type {
         let mut left = MAX_TYPE;
         if self.is_applied(ty, open_is_dyn) {
@@ -254,7 +257,8 @@ impl Substitution {
         }
     }
 
-    /// The meaning of a variable: a type, or a variable of which nothing is known. Variables may stand for others in a long line.
+    /// Returns the meaning of a variable: a type, or a variable without one. Variables may form a
+    /// long chain.
     fn followed<'t>(&'t self, mut ty: &'t Type) -> &'t Type {
         while let Type::Param(variable) = ty
             && let Some(known) = self.known(*variable)
@@ -264,7 +268,8 @@ impl Substitution {
         ty
     }
 
-    /// The type that a variable stands for, without what is known of the variables within it; dyn if it is unknown.
+    /// Returns the type of a variable, without substituting the variables within it; dyn if it is
+    /// unknown.
     pub fn outermost<'t>(&'t self, ty: &'t Type) -> &'t Type {
         match self.followed(ty) {
             Type::Param(_) => &Type::Dyn,
@@ -296,7 +301,8 @@ impl Substitution {
         }
     }
 
-    /// Whether a value of type `from` can be used as `to`; learns what variables are thereby.
+    /// Returns whether a value of type `from` can be used as `to`, and infers the types of
+    /// variables from it.
     pub fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let before = self.checkpoint();
         self.pairs = MAX_PAIRS;
@@ -329,7 +335,7 @@ impl Substitution {
         }
         if let Some(known) = self.known(variable).cloned() {
             let fits = if reversed { self.unify(&known, ty) } else { self.unify(ty, &known) };
-            // What is known only becomes more general.
+            // Inferred types only become more general.
             if fits && ty.is_dyn() {
                 self.set(variable, Type::Dyn);
             }

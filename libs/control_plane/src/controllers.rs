@@ -69,7 +69,7 @@ const NAMES: &[&str] = &[
     "volumeattributesclass-protection-controller",
 ];
 
-/// Those that `*` does not select, as in kube-controller-manager.
+/// The controllers that `*` does not select, as in kube-controller-manager.
 const DISABLED_BY_DEFAULT: [&str; 2] = ["bootstrap-signer-controller", "token-cleaner-controller"];
 
 /// Validates a selection such as `["*", "-foo"]`.

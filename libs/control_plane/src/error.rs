@@ -1,4 +1,4 @@
-//! Why a control plane does not start.
+//! The errors of a control plane's start and maintenance.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,10 +31,10 @@ pub enum Error {
     /// The etcd servers or their TLS options cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// A manual clock and an etcd cluster were asked for.
+    /// A manual clock was requested with an etcd cluster.
     #[error("there is no manual clock for an etcd cluster, whose leases go by its own time")]
     ManualClock,
-    /// A seed and an etcd cluster were asked for.
+    /// A seed was requested with an etcd cluster.
     #[error("there is no seed for an etcd cluster, whose other servers would make up the same UIDs")]
     Seed,
     /// The file with the time of a manual clock cannot be used.
@@ -63,7 +63,7 @@ pub enum Error {
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),
-    /// There are as many forks as there may be.
+    /// The limit of forks is reached.
     #[error("there are {0} forks, and there may be no more (--max-forks)")]
     Forks(usize),
     /// The threads of forks cannot be started.
@@ -77,7 +77,7 @@ pub enum Error {
     Backup {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         cause: BackupError,
     },
     /// A backup cannot be restored.

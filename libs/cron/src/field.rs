@@ -1,6 +1,6 @@
 //! The fields of a schedule: lists of values, ranges and steps.
 
-/// What a field is about.
+/// The unit of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     Minute,

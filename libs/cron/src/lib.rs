@@ -42,7 +42,7 @@ struct Fields {
     day_of_week: Bits,
 }
 
-/// The descriptors, and what they stand for.
+/// The descriptors, and the schedules they are equal to.
 const DESCRIPTORS: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -54,10 +54,10 @@ const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 
 impl Schedule {
-    /// Reads a schedule that is not empty.
+    /// Parses a schedule that is not empty.
     ///
     /// # Errors
-    /// What is wrong, in the words of the Go library.
+    /// The error, in the words of the Go library.
     pub fn parse(text: &str) -> Result<Schedule, String> {
         let (zone, text) = zone::strip_zone(text)?;
         let times = match text.starts_with('@') {

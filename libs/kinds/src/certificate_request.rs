@@ -16,12 +16,12 @@ pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 /// The signer without rules.
 pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
-/// Whether a kubelet may ask for this as its client certificate.
+/// Checks that a kubelet may request this as its client certificate.
 ///
 /// Source: `ValidateKubeletClientCSR` of `pkg/apis/certificates`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The violated rule.
 pub fn validate_kubelet_client(request: &CertificateRequest, usages: &[String]) -> Result<(), String> {
     validate_organization(request)?;
     let names = &request.names;
@@ -39,12 +39,12 @@ pub fn validate_kubelet_client(request: &CertificateRequest, usages: &[String]) 
     validate_kubelet_usages(usages, &["client auth", "digital signature", "key encipherment"])
 }
 
-/// Whether a kubelet may ask for this as its serving certificate.
+/// Checks that a kubelet may request this as its serving certificate.
 ///
 /// Source: `ValidateKubeletServingCSR` of `pkg/apis/certificates`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The violated rule.
 pub fn validate_kubelet_serving(request: &CertificateRequest, usages: &[String]) -> Result<(), String> {
     validate_organization(request)?;
     let names = &request.names;
@@ -74,7 +74,7 @@ fn validate_node_name(request: &CertificateRequest) -> Result<(), String> {
     }
 }
 
-/// Usages have to be those, or those without key encipherment. `wanted` are sorted.
+/// Checks that usages are the wanted ones, with or without key encipherment. `wanted` are sorted.
 fn validate_kubelet_usages(usages: &[String], wanted: &[&str]) -> Result<(), String> {
     let usages: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
     let all: BTreeSet<&str> = wanted.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Pods as controllers see them: made from templates, bound to a node, and more or less ready.
+//! Pods for controllers: creation from templates, their node, readiness and containers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use kube::{Resource, ResourceExt};
 
 use crate::resources::is_sidecar;
 
-/// What a name may have in bytes.
+/// The largest length of a name, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// A pod that `owner` controls, made from a template, without a name: the API server generates one from that of the owner.
+/// Creates a pod controlled by `owner` from a template, without a name: the API server generates
+/// one from that of the owner.
 pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     let mut prefix = owner.name_any();
@@ -55,7 +56,7 @@ pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether a pod counts for the controller that wants it: it has not ended and is not terminating.
+/// Returns whether a pod counts for its controller: it has not ended and is not terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
@@ -86,7 +87,8 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
             || time_until_available(pod, min_ready_seconds, now) == Some(Duration::ZERO))
 }
 
-/// How long a ready pod has still to be ready; None if it is not, or it is not known since when.
+/// Returns the time that a ready pod must remain ready until it is available; None if it is not
+/// ready, or the time of its transition is unknown.
 pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let since = ready_since(pod)?;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
@@ -98,7 +100,7 @@ pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -
 pub enum Role {
     /// Runs to its end before the next one is started.
     Init,
-    /// An init container that runs on beside the others.
+    /// An init container that keeps running with the app containers.
     Sidecar,
     /// Runs once the init containers have ended and the sidecars have started.
     Main,
@@ -106,7 +108,8 @@ pub enum Role {
     Ephemeral,
 }
 
-/// A pod's init containers, then the others, at last the ephemeral ones, whose list only grows.
+/// Iterates over a pod's init containers, then its app containers, then its ephemeral ones, whose
+/// list only grows.
 pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
     let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
     let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
@@ -150,11 +153,11 @@ pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
 
 /// A claim as a pod names it.
 pub struct PodClaim<'a> {
-    /// The pod's name for what it gets by the claim.
+    /// The name of the pod's volume that uses the claim.
     pub volume: &'a str,
     /// The name of the claim.
     pub name: String,
-    /// Whether it is made from a template in the pod.
+    /// Whether the claim is created from a template in the pod.
     pub is_ephemeral: bool,
 }
 

@@ -1,11 +1,12 @@
-//! OTLP's messages, as far as they are needed: the field numbers of `opentelemetry.proto`, version 1.
+//! The subset of OTLP's messages that is needed, with the field numbers of `opentelemetry.proto`,
+//! version 1.
 
 use prost::{Message, Oneof};
 
 /// The request of `TraceService/Export`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceRequest {
-    /// Spans, by what they are of.
+    /// Spans, by resource.
     #[prost(message, repeated, tag = "1")]
     pub resource_spans: Vec<ResourceSpans>,
 }
@@ -13,15 +14,15 @@ pub struct ExportTraceServiceRequest {
 /// The response of `TraceService/Export`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceResponse {
-    /// What the collector did not accept.
+    /// The rejected spans; None if all were accepted.
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<ExportTracePartialSuccess>,
 }
 
-/// What a collector did not accept.
+/// The spans that a collector rejected.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTracePartialSuccess {
-    /// How many spans.
+    /// The number of rejected spans.
     #[prost(int64, tag = "1")]
     pub rejected_spans: i64,
     /// Why.
@@ -91,7 +92,7 @@ pub struct Span {
     /// 8 bytes; empty for the root of a trace.
     #[prost(bytes = "vec", tag = "4")]
     pub parent_span_id: Vec<u8>,
-    /// What was done.
+    /// The name of the operation.
     #[prost(string, tag = "5")]
     pub name: String,
     /// Such as [`SPAN_KIND_SERVER`].
@@ -103,7 +104,7 @@ pub struct Span {
     /// When it ended.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
-    /// What is known of it.
+    /// The attributes of the span.
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
     /// Spans of other traces that it has to do with.
@@ -131,7 +132,7 @@ pub struct Status {
     /// Why.
     #[prost(string, tag = "2")]
     pub message: String,
-    /// 0 if nothing is said, or [`STATUS_CODE_ERROR`].
+    /// 0 for an unset status, or [`STATUS_CODE_ERROR`].
     #[prost(int32, tag = "3")]
     pub code: i32,
 }

@@ -1,4 +1,4 @@
-//! What an exporter sends, and what it drops.
+//! Tests of the spans that an exporter sends and drops.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ async fn what_a_slow_collector_leaves_is_dropped_and_counted() {
 #[tokio::test(start_paused = true)]
 async fn spans_that_cannot_be_sent_are_dropped_and_counted() {
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr());
-    // Nobody listens there any more.
+    // The collector no longer listens.
     let (exporter, dropped) = exporter(&address.expect("an address").to_string());
     exporter.export(span(1));
     let counted = async {

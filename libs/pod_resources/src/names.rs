@@ -1,4 +1,4 @@
-//! What the name of a resource says about it.
+//! Classification of resources by their names.
 //!
 //! Source: the Kubernetes documentation, "Resource Management for Pods and Containers".
 
@@ -6,7 +6,7 @@
 pub const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// The prefix of huge pages; their size follows.
 pub const HUGE_PAGES: &str = "hugepages-";
-/// The prefix of a resource that stands for devices of a class (KEP-5004).
+/// The prefix of a resource for devices of a class (KEP-5004).
 pub const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 /// The prefix under which a quota limits requests.
 pub const REQUESTS: &str = "requests.";

@@ -1,7 +1,8 @@
-//! The compaction of the cluster's history, as kube-apiserver does it: one of the servers that share a cluster compacts it,
-//! at each interval up to the revision of the interval before.
+//! Periodic compaction of the cluster's history, as in kube-apiserver: one of the servers that
+//! share a cluster compacts it at each interval, up to the revision of the previous interval.
 //!
-//! They agree by `compact_rev_key`: who raises its version first compacts; the others learn the version and wait.
+//! The servers agree by `compact_rev_key`: the first one to raise its version compacts; the others
+//! read the version and wait.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use crate::{
     },
 };
 
-/// The key that kube-apiserver uses, whatever its prefix.
+/// The key that kube-apiserver uses, independent of its prefix.
 const COMPACT_REV_KEY: &[u8] = b"compact_rev_key";
 
 /// When the history in the cluster is compacted.
@@ -28,7 +29,7 @@ pub enum Compaction {
     WithHistory,
 }
 
-/// What a server knows of the compactions.
+/// A server's record of the last compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// The version of the key after the last compaction.

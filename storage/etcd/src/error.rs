@@ -1,4 +1,4 @@
-//! Why a cluster cannot be used.
+//! Errors of a cluster that cannot be used.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tonic::Status;
 /// Why a cluster cannot be used as a log.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// There are no URLs.
+    /// The list of URLs is empty.
     #[error("no etcd servers are given")]
     NoServers,
     /// A URL is none, or has TLS options that cannot be used.
@@ -17,7 +17,7 @@ pub enum EtcdError {
     Endpoint {
         /// The URL.
         server: String,
-        /// What is wrong with it.
+        /// The cause reported by the TLS or transport library.
         #[source]
         cause: tonic::transport::Error,
     },
@@ -37,7 +37,7 @@ pub enum EtcdError {
     Runtime(std::io::Error),
 }
 
-/// What a store reports of a failed operation on a cluster.
+/// Converts the failure of an operation on a cluster into the error that the store reports.
 pub(crate) fn failed(
     action: &'static str,
     servers: &str,

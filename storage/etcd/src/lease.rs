@@ -1,4 +1,5 @@
-//! Leases of what expires. Writes of about the same time share one, as kube-apiserver's do.
+//! Leases of objects that expire. Writes of about the same time share a lease, as in
+//! kube-apiserver.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::{
 /// For how long writes share a lease, at most; and no longer than a twentieth of their time to live.
 const LONGEST_REUSE: Duration = Duration::from_secs(60);
 
-/// How many writes share a lease, at most.
+/// The largest number of writes that share a lease.
 const MAX_WRITES: u32 = 1000;
 
 /// The leases that are shared now, by the time to live.

@@ -16,16 +16,17 @@ use tempfile::TempDir;
 
 use crate::Endpoints;
 
-/// Below the ports that systems give to outgoing connections: one of those could take the port of a member that is down.
+/// The range of ports of the test servers. It is below the ports that systems assign to outgoing
+/// connections, since one of those could take the port of a member that is down.
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
 
-/// How long a member may take until it serves.
+/// Timeouts for a member to serve and for a health check, and the pause between polls.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// What an error shows of a member's log.
+/// The number of bytes of a member's log that an error shows.
 const LOG_TAIL: usize = 4096;
 
 /// A running cluster. It ends, with its data, when it is dropped.
@@ -93,7 +94,7 @@ impl EtcdCluster {
     /// # Errors
     /// A server cannot be started.
     pub fn start(program: PathBuf, members: usize, tls: Option<EtcdTls>) -> io::Result<EtcdCluster> {
-        // Memory, where there is such a directory: a disk's flushes are of no use here.
+        // A directory in memory where there is one: the tests do not depend on flushes to disk.
         let memory = Path::new("/dev/shm");
         let directory = match memory.is_dir() {
             true => tempfile::tempdir_in(memory)?,
@@ -125,7 +126,7 @@ impl EtcdCluster {
         self.members.iter().map(|member| self.client_url(member)).collect()
     }
 
-    /// How it is reached, but for TLS.
+    /// Returns the cluster's endpoints, without TLS.
     pub fn endpoints(&self) -> Endpoints {
         Endpoints { servers: self.urls(), ..Endpoints::default() }
     }
@@ -210,7 +211,8 @@ impl EtcdCluster {
     }
 }
 
-/// An address of this machine that nobody listens at. Tests of several processes take different ones first.
+/// Returns an unused address of this machine. Processes that run at the same time start at
+/// different ports.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (process::id() % u32::from(PORTS)) * 97;
@@ -237,7 +239,7 @@ fn is_healthy(address: SocketAddr) -> io::Result<bool> {
 impl Drop for EtcdCluster {
     fn drop(&mut self) {
         for index in 0..self.members.len() {
-            // What cannot be killed has ended.
+            // The kill fails only for a process that has ended.
             drop(self.kill(index));
         }
     }

@@ -1,4 +1,4 @@
-//! Reading a backup: every length, checksum and order is checked before it is used.
+//! The reader of a backup. It checks every length, checksum and order before it uses them.
 
 use std::io::{self, Read};
 
@@ -27,7 +27,7 @@ pub enum BackupError {
     Damaged {
         /// The objects that were read before.
         objects: u64,
-        /// What is wrong.
+        /// The defect in the file.
         reason: &'static str,
     },
     /// It cannot be read.
@@ -35,10 +35,10 @@ pub enum BackupError {
     Failed(#[source] io::Error),
 }
 
-/// What a backup holds.
+/// The header of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The revision of which it has everything.
+    /// The revision at which the backup was taken.
     pub revision: Revision,
     /// The number of its objects.
     pub objects: u64,
@@ -57,7 +57,7 @@ pub struct BackupObject {
     pub stored: Bytes,
 }
 
-/// Reads a backup, object by object. It holds one object at a time.
+/// Reads a backup object by object, with one object in memory at a time.
 pub struct Reader<R> {
     source: R,
     summary: Summary,
@@ -96,12 +96,14 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What the header says. It is true once [`next_object`](Self::next_object) has returned the last object.
+    /// Returns the summary in the header. It is confirmed once [`next_object`](Self::next_object)
+    /// has returned the last object.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 
-    /// The next object; None after the last, once the end was found to be right.
+    /// Returns the next object; None after the last one, once the end of the file has been
+    /// verified.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -169,7 +171,7 @@ impl<R: Read> Reader<R> {
         if length > MAX_PAYLOAD {
             return Err(self.damaged("a frame is longer than any can be"));
         }
-        // Grows with what is really there: a length alone takes no memory.
+        // The buffer grows with the bytes that are read: a large length alone allocates nothing.
         let mut payload = Vec::new();
         let read = self.source.by_ref().take(length as u64).read_to_end(&mut payload);
         if read.map_err(BackupError::Failed)? < length {

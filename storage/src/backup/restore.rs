@@ -1,4 +1,4 @@
-//! Restoring a backup into an empty log.
+//! The restoration of a backup into an empty log.
 
 use std::io::Read;
 
@@ -39,7 +39,7 @@ pub enum RestoreError {
     NotTaken {
         /// The object's key.
         key: Key,
-        /// What the log says.
+        /// The outcome that the log reported.
         outcome: Outcome,
     },
 }
@@ -47,10 +47,11 @@ pub enum RestoreError {
 /// Whether revisions may go back with a restoration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Monotonicity {
-    /// The log's newest revision must be at or above the backup's: what a client has seen is older than what it sees after
-    /// the restoration.
+    /// The log's newest revision must be at or above the backup's, so that every revision a client
+    /// has seen is older than those after the restoration.
     Required,
-    /// The log gives its own revisions, wherever they begin, as a new etcd cluster does. Clients have to begin anew.
+    /// The log assigns its own revisions from any start, as a new etcd cluster does. Clients have
+    /// to list again.
     Waived,
 }
 
@@ -110,7 +111,7 @@ fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<Option<Revision>
             (_, None) => {}
         }
     }
-    // What nobody reads from the tail would stay in memory.
+    // Records of the tail stay in memory until they are read.
     if let Some(newest) = newest {
         log.tail(newest)?;
     }

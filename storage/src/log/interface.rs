@@ -25,30 +25,35 @@ pub trait Log: Send + 'static {
     /// after it, in order of their ids, up to the newest revision of the bounds. An error of `visit` ends it.
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
-    /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in
-    /// the batch's order. The log may commit them in another order.
+    /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns
+    /// the outcome of each, in the batch's order. The log may commit them in another order.
     ///
-    /// What is committed is as durable as the log promises when this returns. Should a crash interrupt it, some of the
-    /// transactions are there, each of them whole; in a log that only this store writes, the first few.
+    /// Committed transactions are as durable as the log promises when this returns. If a crash
+    /// interrupts it, some of the transactions are present, each of them whole; in a log that only
+    /// this store writes, the first few.
     ///
     /// # Errors
-    /// Only what concerns the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in the log; after any
-    /// other error that is unknown. What concerns one transaction is its [`Outcome`].
+    /// Only errors of the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in
+    /// the log; after any other error that is unknown. An error of one transaction is its
+    /// [`Outcome`].
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
-    /// What was committed since the last call (the first: since the newest revision of the bounds), in order of ids, no
-    /// matter who wrote it. Waits until the transaction at `until` is among it, or was before. A transaction is never
-    /// split between calls.
+    /// Returns the changes of any writer that were committed since the last call (the first call:
+    /// since the newest revision of the bounds), in order of ids. Waits until the tail has returned
+    /// the transaction at `until`. A transaction is never split between calls.
     ///
     /// # Errors
-    /// [`LogError::HistoryLost`] if the log cannot show all of it; [`relist`](Log::relist) goes on then.
+    /// [`LogError::HistoryLost`] if the log cannot show all of it; [`relist`](Log::relist) then
+    /// continues.
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
-    /// Called after [`LogError::HistoryLost`]: passes every live object at a newer revision to `visit`, in any order, and returns that
-    /// revision. The tail continues after it.
+    /// Passes every live object at a newer revision to `visit`, in any order, and returns that
+    /// revision. Called after [`LogError::HistoryLost`]. The tail continues after the returned
+    /// revision.
     ///
     /// # Errors
-    /// [`LogError::HistoryLost`] if it was lost again meanwhile: what was visited is of no use.
+    /// [`LogError::HistoryLost`] if history was lost again in the meantime: the visited objects
+    /// must be discarded.
     fn relist(
         &mut self,
         _visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
@@ -56,8 +61,8 @@ pub trait Log: Send + 'static {
         Err(LogError::HistoryLost { location: self.location() })
     }
 
-    /// Up to where the tail has returned all changes, if it knows of revisions without any: those of a cluster that is used
-    /// for other things, too.
+    /// Returns the revision up to which the tail has returned all changes, if the log has revisions
+    /// without any, such as a cluster that others use as well.
     fn progress(&self) -> Option<Revision> {
         None
     }
@@ -66,8 +71,8 @@ pub trait Log: Send + 'static {
     /// In a log that only this store writes, it means damage.
     fn has_other_writers(&self) -> bool;
 
-    /// The way to read not older than others wrote; None if a read never has to wait for that.
-    /// Asked once, before `start`.
+    /// Returns the linearizer for reads that must not be older than the writes of others; None if a
+    /// read never has to wait. Called once, before `start`.
     fn linearizer(&self) -> Option<Arc<dyn Linearizer>> {
         None
     }
@@ -76,8 +81,9 @@ pub trait Log: Send + 'static {
     /// the compact revision: versions that were replaced or deleted, and deletions) are of no use to anyone.
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError>;
 
-    /// Tries to recover from [`LogError::NoSpace`], now and then. Returns whether there is space for all writes again; if
-    /// not, there may be space for a few: a log keeps a reserve for deletions.
+    /// Tries to recover from [`LogError::NoSpace`]. Called periodically. Returns whether there is
+    /// space for all writes again. If not, there may be space for a few: a log keeps a reserve for
+    /// deletions.
     fn recover_space(&mut self) -> Result<bool, LogError> {
         Ok(true)
     }
@@ -85,11 +91,12 @@ pub trait Log: Send + 'static {
     /// The place of the log, for messages.
     fn location(&self) -> Location;
 
-    /// Makes all that was appended durable and releases the log. Called once, last.
+    /// Makes all appended transactions durable and releases the log. Called once, last.
     fn close(self: Box<Self>) -> Result<(), LogError>;
 }
 
-/// Finds out what has been committed to a shared log, so that a read can wait until the view shows it.
+/// Determines the revision that has been committed to a shared log, so that a read can wait until
+/// the view shows it.
 pub trait Linearizer: Send + Sync {
     /// A revision at or above those of all changes that were committed before the call. The log's progress has come to it, or
     /// is about to: a view at this revision shows them all.
@@ -107,6 +114,6 @@ pub trait Linearizer: Send + Sync {
 pub struct LogBounds {
     /// Below it, changes may be missing.
     pub compact_revision: CompactRevision,
-    /// At or above every revision ever given: the next change gets a higher one.
+    /// A revision at or above every revision ever assigned: the next change gets a higher one.
     pub newest: Revision,
 }

@@ -18,11 +18,11 @@ use super::{
 };
 use crate::{CompactRevision, EntryId, Key, Revision};
 
-/// One store's handle on a shared log. What is appended lasts as long as any handle does.
+/// One store's handle on a shared log. Appended data lasts as long as any handle.
 #[derive(Default)]
 pub struct MemoryLog {
     shared: Arc<Mutex<Shared>>,
-    /// Which reader this handle is; none before it is opened.
+    /// The reader ID of this handle; None before it is opened.
     reader: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ struct Shared {
 }
 
 struct Reader {
-    /// What the handle's tail has returned already.
+    /// The revision up to which the handle's tail has returned changes.
     read: Revision,
     notifier: Notifier,
 }

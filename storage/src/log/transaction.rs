@@ -1,4 +1,4 @@
-//! Transactions: as they are proposed to a log, and as it holds them and reads them back.
+//! Transactions, in the forms in which they are proposed to a log, held by it and read back.
 
 use bytes::Bytes;
 
@@ -10,11 +10,11 @@ pub type Transaction = Vec<Proposal>;
 /// A change that the sequencer has checked.
 #[derive(Clone, Debug)]
 pub struct Proposal {
-    /// What is written.
+    /// The key of the object that is written.
     pub key: Key,
     /// The revision of the live object that the check saw under the key. A log that others write to must make sure of it.
     pub previous: Option<Revision>,
-    /// What to do.
+    /// The change to make.
     pub change: Change,
 }
 
@@ -32,14 +32,14 @@ pub enum Change {
     Delete,
 }
 
-/// A change as the log holds it.
+/// A change in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its place in the log.
     pub id: EntryId,
-    /// What was written.
+    /// The key of the object that was written.
     pub key: Key,
-    /// What was done.
+    /// The change that was made.
     pub change: Change,
 }
 
@@ -57,7 +57,7 @@ pub enum Record {
 pub struct UnreadableEntry {
     /// Its place in the log.
     pub id: EntryId,
-    /// What was written.
+    /// The key of the object that was written.
     pub key: Key,
     /// Why it cannot be read.
     pub reason: Unreadable,

@@ -1,8 +1,8 @@
-//! Body: decodes a request's body to an object of the endpoint's kind.
+//! Decodes a request's body to an object of the endpoint's kind.
 //!
-//! The body determines its kind; missing parts default to the endpoint's. A body that cannot be parsed, has an unknown
-//! kind, does not match its kind, or has a kind that the endpoint does not accept, is rejected in this order and with
-//! the real server's messages.
+//! The body determines its kind; missing parts default to the endpoint's. A body that cannot be
+//! parsed, has an unknown kind, does not match its kind, or has a kind that the endpoint does not
+//! accept, is rejected in this order and with kube-apiserver's messages.
 
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ pub fn is_same_internal_kind(group: &str, kind: &str, other: &str) -> bool {
     group == other || kind == "Event" || MOVED_KINDS.contains(&(group, kind, other))
 }
 
-/// Groups that are served with a scheme of their own, in which no kind of another group is registered.
+/// The groups with a scheme of their own, in which no kind of another group is registered.
 const OWN_SCHEMES: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
 /// A decoded body.
@@ -186,7 +186,7 @@ fn exact_meta(object: &Value) -> TypeMeta {
     TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
 }
 
-/// The kind and version that a body says it has; None for one that cannot be read.
+/// Returns the kind and version in a body; None if they cannot be read.
 pub fn type_meta(format: Format, body: &[u8]) -> Option<TypeMeta> {
     read(format, body, None).ok().map(|(meta, _)| meta)
 }
@@ -211,7 +211,7 @@ pub fn decode_options(format: Format, body: &[u8], kind: &str) -> Result<Value, 
     decoded.map(|decoded| decoded.value).map_err(bare)
 }
 
-/// The error for a body that was decoded, but whose version the endpoint does not accept.
+/// Returns the error for a decoded body of a version that the endpoint does not accept.
 pub fn version_mismatch(group: &str, version: &str, expected: Expected<'_>) -> Error {
     let is = GroupVersion::new(group, version);
     let wanted = GroupVersion::new(expected.group, expected.version);
@@ -229,7 +229,8 @@ fn not_registered(kind: &str, version: &str, scheme: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
 }
 
-/// Where the scheme of a group is declared in the real server, which names it so.
+/// Returns the source location at which kube-apiserver declares the scheme of a group; its messages
+/// contain it.
 fn scheme_of(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",

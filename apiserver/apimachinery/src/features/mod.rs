@@ -19,7 +19,7 @@ const ALL_BETA: &str = "AllBeta";
 /// Why a gate cannot be set to a value, with kube-apiserver's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// There is no gate of that name.
+    /// The name of the gate is unknown.
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     /// The gate is locked to its default.
@@ -82,7 +82,7 @@ pub fn check(name: &str, value: bool) -> Result<(), GateError> {
 static DEFAULTS: LazyLock<HashMap<&'static str, bool>> =
     LazyLock::new(|| gates().map(|gate| (gate.name, gate.default)).collect());
 
-/// Which features are enabled; Kubernetes' defaults unless they are overridden.
+/// The enabled features: Kubernetes' defaults with overrides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     /// The gates with another value than their default.

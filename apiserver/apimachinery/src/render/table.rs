@@ -1,7 +1,7 @@
-//! Table: objects as rows of cells, as `kubectl get` shows them.
+//! Tables: objects as rows of cells, as shown by `kubectl get`.
 //!
-//! A [`Printer`] has the columns of a kind; built-in kinds come with theirs, those of custom resources are in their
-//! definition. A kind with neither is shown by name and creation time.
+//! A [`Printer`] has the columns of a kind. Built-in kinds have their own; those of custom
+//! resources are in their definition. A kind without columns is shown by name and creation time.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::field::{Field, quote};
 use crate::request::negotiate::MetaVersion;
 
-/// What is included in each row (`includeObject`).
+/// The part of the object that each row includes (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -47,11 +47,11 @@ impl IncludeObject {
 pub struct TableOptions {
     /// The version of the `meta.k8s.io` group.
     pub version: MetaVersion,
-    /// What is included in each row.
+    /// The part of the object that each row includes.
     pub include_object: IncludeObject,
     /// Without column definitions, as in every event of a watch but the first.
     pub no_headers: bool,
-    /// What ages are relative to.
+    /// The time that ages are relative to.
     pub now: Timestamp,
 }
 
@@ -111,8 +111,8 @@ impl Printer {
         Printer { row_conditions: Some(conditions), ..self }
     }
 
-    /// Without an annotation in the metadata that stand alone. The real server makes these of its internal objects, in which it
-    /// keeps the value of that annotation elsewhere.
+    /// Omits an annotation in responses with only the metadata. kube-apiserver derives these from
+    /// its internal objects, which store the value of that annotation elsewhere.
     pub fn without_annotation(self, name: &'static str) -> Printer {
         Printer { hidden_annotation: Some(name), ..self }
     }
@@ -122,7 +122,7 @@ impl Printer {
         Printer { columns: Columns::Custom(CustomColumn::read(columns).into()), ..Printer::default() }
     }
 
-    /// The annotation that metadata alone do not have, if there is one.
+    /// Returns the annotation that metadata-only responses omit, if there is one.
     pub fn hidden_annotation(&self) -> Option<&'static str> {
         self.hidden_annotation
     }

@@ -8,7 +8,7 @@ use super::options::Query;
 pub use crate::codec::body::Format;
 use crate::{Error, Result};
 
-/// Every format of bodies and responses, in the order in which `*/*` prefers them.
+/// All formats of bodies and responses, in the order in which `*/*` prefers them.
 pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 const STREAMS: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
@@ -61,7 +61,8 @@ pub fn media_type(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or("").trim()
 }
 
-/// Which kind the response has: the requested object's own, or one of group `meta.k8s.io` made from it.
+/// The kind of the response: the requested object's own, or one of group `meta.k8s.io` made from
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transform {
     /// The object or list itself.
@@ -104,7 +105,7 @@ pub struct Accept {
     pub pretty: bool,
 }
 
-/// Which representations an endpoint has besides JSON, YAML and the metadata of objects.
+/// The representations that an endpoint offers besides JSON, YAML and the metadata of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
     /// Tables. Endpoints that evaluate an object without storing it, such as access reviews, have none.
@@ -185,10 +186,11 @@ impl Accept {
     }
 }
 
-/// The media ranges of the first `Accept` header, as the real server orders them: those of higher quality, and those that
-/// are more specific, move forward past their neighbours. An empty list accepts everything.
+/// Returns the media ranges of the first `Accept` header, in kube-apiserver's order: those of
+/// higher quality, and those that are more specific, move forward past their neighbours. An empty
+/// list accepts everything.
 ///
-/// Source: `ParseAccept` of goautoneg, whose order of media ranges is none in the strict sense.
+/// Source: `ParseAccept` of goautoneg, whose comparison is not a strict order.
 pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let value = headers.get(header::ACCEPT).map(|value| value.to_str().unwrap_or("?").trim());
     let given = value.filter(|value| !value.is_empty());
@@ -249,7 +251,8 @@ pub fn choose<'a, T>(
     clauses.iter().find_map(matches).map(Some).ok_or_else(rejection)
 }
 
-/// Whether the response is indented: as the query's `pretty` says, and by default for browsers, curl and Wget.
+/// Returns whether the response is indented: according to `pretty` in the query, and by default for
+/// browsers, curl and Wget.
 pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(value) = query.first("pretty").filter(|value| !value.is_empty()) {
         return matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True");
@@ -260,7 +263,7 @@ pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
 
 /// One media range of an Accept header.
 pub struct Clause<'a> {
-    /// The type and subtype, without parameters; `*` stands for any.
+    /// The type and subtype, without parameters; `*` matches any.
     pub media_type: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: f64,
@@ -287,7 +290,8 @@ impl<'a> Clause<'a> {
         self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// The parameters `g`, `v` and `as`: group, version and kind of the requested transformation, if there is one.
+    /// Returns the parameters `g`, `v` and `as`: group, version and kind of the requested
+    /// transformation, if there is one.
     pub fn shape(&self) -> Option<(&'a str, &'a str, &'a str)> {
         let shape = ["g", "v", "as"].map(|name| self.param(name));
         if shape == [None; 3] {
@@ -314,7 +318,8 @@ impl<'a> Clause<'a> {
             || !is_any_subtype(self) && is_any_subtype(other)
     }
 
-    /// Whether the format can be streamed as the media range says, and no version of the server is asked for.
+    /// Returns whether the format supports the stream of the media range, and no server version is
+    /// requested.
     pub fn allows(&self, format: Format) -> bool {
         let stream = self.param("stream").unwrap_or_default();
         (stream.is_empty() || stream == "watch" && format != Format::Yaml)

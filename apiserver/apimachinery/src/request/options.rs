@@ -17,10 +17,11 @@ use crate::{Error, Result};
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Decodes a query string without its `?`. `+` is a space, and what is no UTF-8 is replaced.
+    /// Decodes a query string without its `?`. `+` is a space, and invalid UTF-8 is replaced.
     ///
-    /// Pairs with a semicolon or with an invalid escape are dropped, as by Go's `url.ParseQuery`: an aggregated API server reads the
-    /// query again, and must not see another one than was authorized.
+    /// Pairs with a semicolon or with an invalid escape are dropped, as by Go's `url.ParseQuery`:
+    /// an aggregated API server parses the query again, and must not get another result than the
+    /// one that was authorized.
     pub fn parse(query: &str) -> Query {
         let pairs = query.split('&').filter(|pair| !pair.contains(';') && has_valid_escapes(pair));
         Query(
@@ -172,7 +173,7 @@ pub struct ListOptions {
     pub continue_token: String,
     /// `timeoutSeconds`: how long the watch or list lasts at most.
     pub timeout_seconds: Option<u64>,
-    /// `sendInitialEvents`: whether a watch begins with the objects there are (KEP-3157).
+    /// `sendInitialEvents`: whether a watch begins with the existing objects (KEP-3157).
     pub send_initial_events: Option<bool>,
 }
 
@@ -289,13 +290,13 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// `fieldValidation` (KEP-2885).
     pub field_validation: FieldValidation,
-    /// `fieldManager`: who owns the fields that are written; empty if the client does not say.
+    /// `fieldManager`: the owner of the written fields; empty if the client does not set it.
     pub field_manager: String,
     /// `force`: whether an apply takes over fields of other managers.
     pub force: Option<bool>,
 }
 
-/// Which of meta/v1's option types a write is validated as.
+/// The option type of meta/v1 by which the options of a write are validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
     /// `CreateOptions`.

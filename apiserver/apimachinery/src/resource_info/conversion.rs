@@ -1,11 +1,13 @@
-//! Conversion: from one version of an object to another.
+//! Conversion between the versions of an object.
 //!
-//! An object is in one of three versions: that of the request, that in which it is stored, and the internal one in which the
-//! pipeline works with it. Built-in kinds work in the version in which they are stored, as the real server works in its
-//! internal one; custom resources work in the version of the request. So the first step of a write, and the last of what it
-//! answers, never leaves this process, while loading and storing an object may ask others for a conversion, and fail.
+//! An object has one of three versions: that of the request, that in which it is stored, and the
+//! internal one of the pipeline. Built-in kinds are processed in their storage version, as
+//! kube-apiserver does in its internal version; custom resources in the version of the request. So
+//! the first step of a write, and the last step of its response, never leave this process, while
+//! loading and storing an object may call a conversion webhook, and fail.
 //!
-//! Source: "Versions in CustomResourceDefinitions"; `conversion.Factory` of apiextensions-apiserver.
+//! Source: "Versions in CustomResourceDefinitions"; `conversion.Factory` of
+//! apiextensions-apiserver.
 
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use crate::names::GroupKind;
 use crate::schema::TypeRef;
 use crate::{Error, Result};
 
-/// How objects of a kind get from one version to another.
+/// The conversion between the versions of a kind.
 #[derive(Clone)]
 pub enum Conversion {
     /// In this process.
@@ -39,7 +41,7 @@ pub trait Converter: Send + Sync {
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>>;
 }
 
-/// A stored object that goes into a response.
+/// A stored object for a response.
 pub struct Shown {
     /// As it is stored; None where that is the version of the request.
     stored: Option<Value>,
@@ -52,7 +54,7 @@ impl Shown {
         Shown { stored: None, requested: object }
     }
 
-    /// In the stored version, from which the cells of tables are computed.
+    /// Returns the object in the storage version, from which the cells of tables are computed.
     pub fn stored(&self) -> &Value {
         self.stored.as_ref().unwrap_or(&self.requested)
     }
@@ -68,29 +70,29 @@ impl Shown {
     }
 }
 
-/// Versions that differ in nothing but their names: the strategy `None`.
+/// Converts between versions that differ only in their names: the strategy `None`.
 pub fn rename(_: &GroupKind, to: &str, mut object: Value) -> Value {
     object["apiVersion"] = to.into();
     object
 }
 
 impl ResourceInfo {
-    /// From the version of the request to that in which the pipeline works.
+    /// Converts from the version of the request to the internal one.
     pub fn to_internal(&self, object: Value) -> Value {
         self.convert_built_in(object, &self.storage.api_version)
     }
 
-    /// From the version in which the pipeline works to that of the request.
+    /// Converts from the internal version to that of the request.
     pub fn from_internal(&self, object: Value) -> Value {
         self.convert_built_in(object, &self.api_version)
     }
 
-    /// The version in which the pipeline works.
+    /// Returns the internal version, in which the pipeline processes objects.
     pub fn internal_version(&self) -> &str {
         if self.is_custom() { &self.api_version } else { &self.storage.api_version }
     }
 
-    /// From the stored version to that in which the pipeline works.
+    /// Converts from the storage version to the internal one.
     ///
     /// # Errors
     /// The errors of the conversion.
@@ -104,7 +106,7 @@ impl ResourceInfo {
         Ok(loaded)
     }
 
-    /// From the version in which the pipeline works to that in which objects are stored.
+    /// Converts from the internal version to the storage version.
     ///
     /// # Errors
     /// The errors of the conversion.
@@ -117,7 +119,8 @@ impl ResourceInfo {
         Ok(stored)
     }
 
-    /// Whether objects are shown as they are stored, byte by byte: there is nothing that their type adds or removes.
+    /// Returns whether responses contain the stored bytes unchanged, because the type neither adds
+    /// nor removes anything.
     pub fn shows_stored_bytes(&self) -> bool {
         self.is_storage_version()
             && match &self.type_ref {
@@ -126,12 +129,12 @@ impl ResourceInfo {
             }
     }
 
-    /// Makes an object in the version of the request what it will be once it has been stored.
+    /// Prunes an object in the version of the request to what will be stored.
     pub fn prune(&self, object: &mut Value) {
         prune(object, &self.type_ref);
     }
 
-    /// Makes a stored custom resource what the version in which it is stored says of it today.
+    /// Applies the current schema of its storage version to a stored custom resource.
     fn restore(&self, stored: &mut Value) {
         let stored_version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let known = self.versions.iter().find(|(version, _)| version == stored_version);
@@ -151,7 +154,7 @@ impl ResourceInfo {
         self.convert_one(object, &self.api_version).await
     }
 
-    /// A stored object for a response, where its conversion takes no one else.
+    /// Converts a stored object for a response, if that needs no webhook; otherwise returns None.
     pub fn show_now(&self, mut stored: Value) -> Option<Shown> {
         if self.is_custom() {
             self.restore(&mut stored);
@@ -204,7 +207,8 @@ impl ResourceInfo {
         Ok(shown.into_iter().map(Shown::of).collect())
     }
 
-    /// An object in another version of the kind, where its conversion takes no one else.
+    /// Converts an object to another version of the kind, if that needs no webhook; otherwise
+    /// returns None.
     pub fn convert_locally(&self, object: &Value, to: &str) -> Option<Value> {
         match &self.conversion {
             Conversion::Local(convert) => Some(convert(&self.group_kind, to, object.clone())),
@@ -235,7 +239,7 @@ impl ResourceInfo {
         }
     }
 
-    /// What others converted, without what the schema of the version does not have.
+    /// Removes the fields of a webhook's result that the schema of the version does not have.
     fn conform(&self, object: Value, to: &str) -> Value {
         let found = self.versions.iter().find(|(version, _)| version == to);
         let Some((_, TypeRef::Structural(schema))) = found else { return object };
@@ -264,7 +268,7 @@ impl ResourceInfo {
     }
 }
 
-/// Makes a custom resource what a version says of it, as far as that takes something away.
+/// Removes the fields of a custom resource that the schema of the version does not have.
 fn prune(object: &mut Value, type_ref: &TypeRef) {
     if let TypeRef::Structural(schema) = type_ref
         && !schema.is_open()

@@ -1,4 +1,4 @@
-//! Custom resources, from what a CustomResourceDefinition says of them.
+//! The resources defined by a CustomResourceDefinition.
 
 use std::sync::{Arc, OnceLock};
 
@@ -35,7 +35,7 @@ pub struct CustomKind {
     pub namespaced: bool,
     /// Its definition is being deleted, so that no more objects can be created.
     pub terminating: bool,
-    /// How objects get from one version to another.
+    /// The conversion between versions.
     pub conversion: Conversion,
     /// When watches end; None for as long as they may last.
     pub retirement: Option<Retirement>,
@@ -54,7 +54,7 @@ pub struct CustomVersion {
     pub schema: Value,
     /// Whether the status has an endpoint of its own.
     pub status: bool,
-    /// Where the replicas of `/scale` are, if there is one.
+    /// The paths of the replicas for `/scale`; None if there is no such subresource.
     pub scale: Option<ScalePaths>,
     /// `additionalPrinterColumns`.
     pub columns: Option<Value>,
@@ -190,7 +190,7 @@ impl CustomKind {
     }
 }
 
-/// The verbs of every custom resource, in the order in which discovery has them.
+/// The verbs of every custom resource, in discovery's order.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 impl CustomVersion {
@@ -231,7 +231,7 @@ mod tests {
         for resource in stored {
             let (group, mut version) = resource.storage_version;
             let kind = resource.kind;
-            // The real server still hashes the version in which it once stored them.
+            // kube-apiserver still hashes the version in which it once stored them.
             if kind == "CustomResourceDefinition" {
                 version = "v1beta1";
             }

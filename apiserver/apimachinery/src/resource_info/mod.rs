@@ -1,17 +1,17 @@
-//! ResourceInfo: everything there is to know about a resource, in one place.
+//! The complete description of a resource.
 //!
-//! Routing, the generic verbs, printing, discovery and OpenAPI all work from a [`ResourceInfo`], be it of a built-in kind
-//! or of a custom one. The whole set is a [`ResourceTable`], which is replaced as one: whoever holds a table sees names,
-//! types, columns and discovery of one moment.
+//! Routing, the generic verbs, printing, discovery and OpenAPI all use a [`ResourceInfo`], of a
+//! built-in kind or of a custom one. The whole set is a [`ResourceTable`], which is replaced as
+//! one, so that a table has consistent names, types, columns and discovery.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `conversion.rs` | from one version to another |
-//! | `custom.rs` | custom resources, from what a CustomResourceDefinition says of them |
-//! | `extension.rs` | groups that are served only while something provides them |
-//! | `retirement.rs` | when a watch of custom resources ends |
-//! | `subresource.rs` | what a subresource is |
-//! | `table.rs` | all resources of one moment, by path, by kind, and in the order of discovery |
+//! | `conversion.rs` | conversion between versions |
+//! | `custom.rs` | the resources defined by a CustomResourceDefinition |
+//! | `extension.rs` | groups that are served only while objects provide them |
+//! | `retirement.rs` | the end of watches of custom resources |
+//! | `subresource.rs` | subresources |
+//! | `table.rs` | all resources at one time, by path, by kind, and in discovery's order |
 
 mod conversion;
 mod custom;
@@ -46,7 +46,7 @@ pub struct ResourceInfo {
     pub kind: Text,
     /// The kind of its lists.
     pub list_kind: Text,
-    /// The plural name, which stands in paths.
+    /// The plural name, used in paths.
     pub plural: Text,
     /// The singular name.
     pub singular: Text,
@@ -60,36 +60,37 @@ pub struct ResourceInfo {
     pub verbs: Vec<Text>,
     /// The subresources, in the order of discovery.
     pub subresources: Vec<Subresource>,
-    /// By which clients detect a change of the storage version; empty for what is not stored.
+    /// The hash by which clients detect a change of the storage version; empty for resources that
+    /// are not stored.
     pub storage_version_hash: Text,
     /// The type of objects in this version.
     pub type_ref: TypeRef,
-    /// How objects are stored.
+    /// The storage of the objects.
     pub storage: Storage,
     /// All versions in which the kind is served: `apiVersion` and type.
     pub versions: Arc<[(String, TypeRef)]>,
-    /// How objects get from one version to another.
+    /// The conversion between versions.
     pub conversion: Conversion,
     /// When watches of a custom resource end.
     pub retirement: Option<Retirement>,
-    /// How the kind behaves.
+    /// The behaviour of the kind in the generic pipeline.
     pub behaviour: Behaviour,
     /// Group and plural, as messages name the resource.
     pub group_resource: GroupResource,
     /// The kind as the server thinks of it: events are one kind, whichever group shows them.
     pub group_kind: GroupKind,
-    /// As objects of this version say it.
+    /// The `apiVersion` of objects in this version.
     pub api_version: String,
 }
 
-/// How the objects of all versions of a resource are stored.
+/// The storage of the objects of all versions of a resource.
 #[derive(Clone)]
 pub struct Storage {
     /// The version.
     pub api_version: String,
     /// The type in that version.
     pub type_ref: TypeRef,
-    /// Where in the store.
+    /// The bucket of the store.
     pub bucket: Arc<str>,
     /// The first bytes of every stored object, which list items leave out; None where they do not.
     pub type_prefix: Option<String>,
@@ -101,7 +102,7 @@ impl ResourceInfo {
         matches!(self.type_ref, TypeRef::Structural(_))
     }
 
-    /// Whether objects are stored in the very version in which this resource shows them.
+    /// Returns whether this resource shows objects in their storage version.
     pub fn is_storage_version(&self) -> bool {
         self.api_version == self.storage.api_version
     }
@@ -135,7 +136,7 @@ impl ResourceInfo {
         format!("/registry/{}/{}", self.registry_path(), self.storage_name(namespace, name))
     }
 
-    /// Where the objects are in the real server's store, below its prefix.
+    /// Returns the path of the objects in kube-apiserver's store, below its prefix.
     pub fn registry_path(&self) -> String {
         match self.behaviour.key_prefix {
             Some(path) => path.to_owned(),
@@ -144,7 +145,7 @@ impl ResourceInfo {
         }
     }
 
-    /// The real server's internal Go type, which messages about answers name.
+    /// Returns kube-apiserver's internal Go type, which messages about responses contain.
     pub fn internal_type(&self) -> String {
         if self.is_custom() {
             return "*unstructured.Unstructured".to_owned();

@@ -1,7 +1,7 @@
 //! The texts of `kubectl explain`: the descriptions of types and fields.
 //!
-//! `descriptions.json` is generated from the sources of the `k8s-openapi` crate: `tests/descriptions.rs` does
-//! that, and compares.
+//! `descriptions.json` is generated from the sources of the `k8s-openapi` crate:
+//! `tests/descriptions.rs` generates and compares it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,7 +21,7 @@ impl Descriptions {
         Descriptions(serde_json::from_str(TEXTS).expect("the generator writes JSON"))
     }
 
-    /// Those of some types, with little memory.
+    /// Parses the descriptions of some types, without keeping the others in memory.
     pub fn parse_types<'a>(openapi_names: impl IntoIterator<Item = &'a str>) -> Descriptions {
         let wanted = OfTypes(openapi_names.into_iter().collect());
         let mut json = serde_json::Deserializer::from_str(TEXTS);

@@ -1,4 +1,4 @@
-//! Rules: what a structural schema says of values besides their types.
+//! The rules of a structural schema for values, besides their types.
 
 use coracle_pattern::Pattern;
 use serde_json::{Map, Value};
@@ -14,15 +14,15 @@ pub struct Rules {
     pub minimum: Option<Bound>,
     /// The greatest number.
     pub maximum: Option<Bound>,
-    /// What a number is a multiple of.
+    /// The factor that a number must be a multiple of.
     pub multiple_of: Option<f64>,
-    /// How many characters a text has.
+    /// The number of characters of a string.
     pub length: Size,
-    /// How many items an array has.
+    /// The number of items of an array.
     pub items: Size,
-    /// How many members an object has.
+    /// The number of members of an object.
     pub properties: Size,
-    /// What a text matches.
+    /// The pattern that a string must match.
     pub pattern: Option<Pattern>,
     /// The format of a text or number, as it is written: `date-time`.
     pub format: Option<String>,
@@ -37,7 +37,7 @@ pub struct Bound {
     pub exclusive: bool,
 }
 
-/// How many there may be.
+/// The bounds of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// At least.

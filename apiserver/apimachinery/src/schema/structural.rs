@@ -1,8 +1,8 @@
 //! Structural schemas: the types of custom resources.
 //!
-//! A structural schema says the type of each value of an object, which is what pruning, defaulting, field ownership and
-//! validation need. It is read once from the OpenAPI v3 schema of a CustomResourceDefinition's version; that schema's own
-//! text is kept for OpenAPI documents.
+//! A structural schema specifies the type of each value of an object, as required by pruning,
+//! defaulting, field ownership and validation. It is read once from the OpenAPI v3 schema of a
+//! CustomResourceDefinition's version; the text of that schema is kept for OpenAPI documents.
 //!
 //! Source: "Specifying a structural schema"; KEP-1693, KEP-2885 for ownership markers.
 
@@ -33,7 +33,7 @@ pub struct StructuralSchema {
 /// The type of a value of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Structural {
-    /// What the value is; None where `int_or_string` or `preserve_unknown_fields` says so.
+    /// The type of the value; None if `int_or_string` or `preserve_unknown_fields` replaces it.
     pub ty: Option<StructuralType>,
     /// Members of an object that have a type of their own.
     pub properties: BTreeMap<String, Structural>,
@@ -56,7 +56,7 @@ pub struct Structural {
     pub accepts_unknown_fields: bool,
     /// A whole object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
-    /// What apply takes an array for: `x-kubernetes-list-type`.
+    /// The list type of an array in server-side apply: `x-kubernetes-list-type`.
     pub list: List,
     /// Apply takes the object for one value: `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
@@ -86,7 +86,7 @@ pub struct Composition {
 pub struct DefaultValue {
     /// The value.
     pub value: Value,
-    /// How long it is as JSON.
+    /// The length of its JSON, in bytes.
     pub bytes: usize,
 }
 
@@ -122,7 +122,7 @@ pub enum StructuralError {
     /// It is nested too deep.
     #[error("schemas must not be nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
-    /// A type that there is not.
+    /// The type does not exist.
     #[error("unknown type {0:?}")]
     UnknownType(String),
 }
@@ -131,7 +131,7 @@ impl StructuralSchema {
     /// Reads the `openAPIV3Schema` of a version.
     ///
     /// # Errors
-    /// [`StructuralError`] for what is no structural schema.
+    /// [`StructuralError`] if the schema is not structural.
     pub fn read(document: Value) -> Result<StructuralSchema, StructuralError> {
         let mut root = Structural::read(&document, 0)?;
         root.inherit(false);
@@ -157,12 +157,12 @@ impl StructuralSchema {
         self.root.preserve_unknown_fields && self.root.properties.is_empty()
     }
 
-    /// Whether there is a default anywhere in it.
+    /// Returns whether any part of the schema has a default.
     pub fn has_defaults(&self) -> bool {
         self.has_defaults
     }
 
-    /// Whether there is a whole object anywhere inside of the objects.
+    /// Returns whether the objects contain embedded resources anywhere.
     pub fn has_embedded_resources(&self) -> bool {
         self.has_embedded_resources
     }
@@ -228,8 +228,8 @@ impl Structural {
         })
     }
 
-    /// Says of this type and those inside of it whether apply accepts unknown fields. `preserves`: one around them
-    /// preserves them.
+    /// Determines for this type and those inside of it whether apply accepts unknown fields.
+    /// `preserves`: whether an enclosing type preserves them.
     ///
     /// Source: kube-openapi's `schemaconv`, where preserving is inherited.
     fn inherit(&mut self, preserves: bool) {
@@ -249,7 +249,7 @@ impl Structural {
         is(self) || inner.chain(self.items.as_deref()).any(|inner| inner.any(is))
     }
 
-    /// The type of values of which nothing is specified.
+    /// Returns the type of unspecified values.
     fn unspecified() -> Structural {
         Structural { preserve_unknown_fields: true, unspecified: true, ..Structural::default() }
     }
@@ -317,7 +317,7 @@ impl StructuralType {
     }
 }
 
-/// The members that every object has, whatever its schema says of them.
+/// The members of every object, independent of its schema.
 pub const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The struct of `metadata`, which custom resources share with all others.

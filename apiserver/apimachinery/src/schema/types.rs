@@ -1,4 +1,4 @@
-//! Structs, fields and their types, as the table has them.
+//! The structs, fields and types of the schema table.
 
 use crate::names::Text;
 
@@ -83,7 +83,7 @@ impl Type {
     }
 }
 
-/// What apply takes a list for.
+/// The list type in server-side apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
     /// One value.
@@ -102,13 +102,13 @@ pub struct Struct {
     pub name: &'static str,
     /// The package in OpenAPI's form, such as `io.k8s.api.core.v1`.
     pub package: &'static str,
-    /// Apply takes it for one value.
+    /// Whether apply treats it as one value.
     pub atomic: bool,
     /// As declared, in Go's order. An inline field embeds a struct, which is a message of its own in protobuf.
     pub fields: &'static [FieldSchema],
-    /// The members of the JSON object in Go's order: the fields, inline ones replaced by what they embed.
+    /// The members of the JSON object in Go's order: the fields, with embedded structs flattened.
     pub(super) members: Vec<&'static FieldSchema>,
-    /// Places in `members`, ordered by name.
+    /// Indexes into `members`, ordered by name.
     pub(super) by_name: Vec<u16>,
     /// The fields that protobuf has, ordered by number.
     pub(super) by_number: Vec<(u32, &'static FieldSchema)>,
@@ -120,7 +120,7 @@ impl Struct {
         format!("{}.{}", self.package, self.name)
     }
 
-    /// The members of the JSON object, in the order in which Go prints them.
+    /// Returns the members of the JSON object, in the order in which Go prints them.
     pub fn members(&self) -> &[&'static FieldSchema] {
         &self.members
     }
@@ -130,7 +130,7 @@ impl Struct {
         self.position(json_name).map(|position| self.members[position])
     }
 
-    /// Where in [`Struct::members`] the member of that JSON name stands.
+    /// Returns the index in [`Struct::members`] of the member with a JSON name.
     pub fn position(&self, json_name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by(|&at| self.members[usize::from(at)].name.cmp(json_name));
         found.ok().map(|at| usize::from(self.by_name[at]))
@@ -175,25 +175,27 @@ pub struct FieldSchema {
     pub pointer: bool,
     /// Go prints the zero value too. A nil list, map or pointer is printed as null.
     pub keep: bool,
-    /// Required, says OpenAPI.
+    /// Whether OpenAPI marks it as required.
     pub required: bool,
-    /// Apply takes the map or struct for one value, says the field; [`super::Schema::is_atomic`] asks the type too.
+    /// Whether the field makes apply treat its map or struct as one value;
+    /// [`super::Schema::is_atomic`] considers the type as well.
     pub atomic: bool,
-    /// Apply looks into the map or struct, whatever its type says.
+    /// Whether apply treats the members of the map or struct separately, regardless of its type.
     pub granular: bool,
-    /// What it is in a struct of which one member at most is set.
+    /// The role of the field in a union, a struct of which at most one member is set.
     pub union: Option<UnionRole>,
-    /// What apply takes the list for, where it is one.
+    /// The list type in server-side apply, if the field is a list.
     pub list: List,
-    /// The list's type is declared, not only concluded from the patch strategy; OpenAPI shows declared ones.
+    /// Whether the list type is declared, not derived from the patch strategy; OpenAPI shows only
+    /// declared ones.
     pub list_declared: bool,
     /// The strategies as they are written: `merge`, `retainKeys`, `merge,retainKeys`, `replace`.
     pub patch_strategy: Option<&'static str>,
-    /// The member by which strategic merge patch finds items.
+    /// The member by which strategic merge patch identifies items.
     pub merge_key: Option<&'static str>,
     /// The declared default, JSON.
     pub default: Option<&'static str>,
-    /// The number in protobuf, where it is there at all.
+    /// The field number in protobuf; None if protobuf does not have the field.
     pub number: Option<u32>,
     /// The Go type as declared, seen from `package`: `[]Container`, `*core/v1.Protocol`.
     pub(super) declared: &'static str,
@@ -206,7 +208,7 @@ impl FieldSchema {
         self.has_strategy("merge")
     }
 
-    /// Strategic merge patch removes what a patch does not retain.
+    /// Returns whether strategic merge patch removes keys that a patch does not retain.
     pub fn retains_keys(&self) -> bool {
         self.has_strategy("retainKeys")
     }
@@ -247,7 +249,7 @@ pub struct DeclaredString {
     pub is_pointer: bool,
 }
 
-/// What a name declared in a Go package stands for.
+/// The declaration behind a name in a Go package.
 #[derive(Debug)]
 pub(super) enum Named {
     Struct(StructId),

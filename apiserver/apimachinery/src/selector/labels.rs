@@ -164,7 +164,7 @@ impl Token {
         }
     }
 
-    /// Where a value is expected, `in` and `notin` are values.
+    /// Returns the token as a value: where a value is expected, `in` and `notin` are values.
     fn as_value(&self) -> Option<&str> {
         match self {
             Token::Word(_) | Token::In | Token::NotIn => Some(self.literal()),

@@ -19,7 +19,8 @@ pub struct SelectableFields {
     namespaced: bool,
 }
 
-/// Field labels in the names of the version that is asked, with where their values stand in the stored form.
+/// The field labels of the requested version, with the location of their values in the storage
+/// version.
 #[derive(Clone, Debug, PartialEq)]
 enum Fields {
     BuiltIn(&'static [(&'static str, FieldSource)]),
@@ -27,7 +28,7 @@ enum Fields {
     Custom(Arc<[(String, String)]>),
 }
 
-/// Where the value of a field stands in an object.
+/// The location of a field's value in an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FieldSource {
     /// A JSON pointer; booleans and numbers as text, null as nothing.
@@ -49,14 +50,14 @@ pub enum Refusal {
     NotSupported,
     /// The field is not supported for a kind.
     NotSupportedFor(&'static str),
-    /// The same, said of a kind by its full name.
+    /// The same message, with the full name of the kind.
     NotSupportedForKind(&'static str),
 }
 
 use FieldSource::{Addresses, At, AtOr, Either};
 
 impl SelectableFields {
-    /// Nothing but metadata.
+    /// The selectable fields of a kind with only metadata.
     pub const METADATA: SelectableFields =
         SelectableFields { fields: Fields::BuiltIn(&[]), refusal: Refusal::OnlyMetadata, namespaced: true };
 
@@ -65,7 +66,7 @@ impl SelectableFields {
         SelectableFields { fields: Fields::BuiltIn(fields), refusal: Refusal::NotSupported, namespaced: true }
     }
 
-    /// Those of a custom resource: its `selectableFields`, as (label, JSON pointer).
+    /// Returns the fields of a custom resource: its `selectableFields`, as (label, JSON pointer).
     pub fn of_custom_resource(fields: Vec<(String, String)>, namespaced: bool) -> SelectableFields {
         SelectableFields { fields: Fields::Custom(fields.into()), refusal: Refusal::NotSupported, namespaced }
     }
@@ -82,7 +83,7 @@ impl SelectableFields {
         self
     }
 
-    /// Whether there are none but metadata, so that nothing of an object must be read.
+    /// Returns whether only metadata can be selected by, so that objects need not be parsed.
     pub fn is_metadata_alone(&self) -> bool {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.is_empty(),
@@ -210,7 +211,8 @@ impl Selection {
         self.terms.push((Place::Name, name.to_owned(), true));
     }
 
-    /// Whether an object matches; `field` gives the value of the field at a position of the kind's.
+    /// Returns whether an object matches; `field` returns the value of the field at an index of the
+    /// kind's fields.
     pub fn matches<'a>(&self, namespace: &str, name: &str, field: impl Fn(usize) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|(place, value, equal)| {
             let found = match place {

@@ -1,4 +1,4 @@
-//! How a kind behaves in the generic pipeline.
+//! The behaviour of a kind in the generic pipeline.
 
 use std::sync::Arc;
 
@@ -10,68 +10,71 @@ use crate::render::table::Printer;
 use crate::selector::SelectableFields;
 use crate::validation::metadata::{MetadataValidation, NameRule};
 
-/// How a kind behaves in the generic pipeline, whatever the version.
+/// The behaviour of a kind in the generic pipeline, independent of the version.
 #[derive(Clone)]
 pub struct Behaviour {
-    /// The rules that data cannot say.
+    /// The rules that require code.
     pub strategy: Arc<dyn Strategy>,
     /// The rule for names.
     pub name: NameRule,
-    /// What the kind's own validation does about metadata.
+    /// The checks of metadata in the kind's own validation.
     pub metadata: MetadataValidation,
-    /// The server counts changes of the desired state in `metadata.generation`.
+    /// Whether the server increments `metadata.generation` at changes of the desired state.
     pub generation: bool,
-    /// A client that creates may also set the status.
+    /// Whether a client may set the status when it creates an object.
     pub status_on_create: bool,
-    /// PUT of a missing object creates it: upstream's `AllowCreateOnUpdate`.
+    /// Whether a PUT of a missing object creates it: upstream's `AllowCreateOnUpdate`.
     pub create_on_update: bool,
-    /// PUT without a resourceVersion overwrites whatever is there: upstream's `AllowUnconditionalUpdate`.
+    /// Whether a PUT without a resourceVersion overwrites any version: upstream's
+    /// `AllowUnconditionalUpdate`.
     pub unconditional_update: bool,
-    /// What a DELETE does that does not say otherwise.
+    /// The defaults of a DELETE for options that the client does not set.
     pub deletion: DeletionDefaults,
     /// The fields that a field selector may name.
     pub selectable_fields: SelectableFields,
     /// The fields that an endpoint does not write.
     pub reset_fields: ResetFields,
-    /// The directory of its objects in the real server's store, where that is not the plural; some messages show it.
+    /// The directory of its objects in kube-apiserver's store, if that is not the plural; some messages
+    /// contain it.
     pub key_prefix: Option<&'static str>,
-    /// Why nothing can be created any more: its definition is being deleted.
+    /// The reason if objects can no longer be created, because their definition is being deleted.
     pub create_refusal: Option<&'static str>,
     /// The `Warning` of every response.
     pub deprecation: Option<Text>,
     /// The columns of its tables.
     pub printer: Printer,
-    /// Where the replicas of a custom resource are, if it has `/scale`.
+    /// The paths of a custom resource's replicas; None if it has no `/scale`.
     pub scale: Option<Arc<ScalePaths>>,
-    /// What its objects hold of the cluster's addresses and ports, if they do.
+    /// The allocation of cluster IPs and node ports, if its objects have any.
     pub allocation: Option<&'static dyn Allocate>,
-    /// What computes its objects, if they are not stored.
+    /// The source of its objects, if they are not stored but computed.
     pub computed: Option<&'static dyn Computed>,
 }
 
-/// What a DELETE does to objects of a kind, as far as its options do not say otherwise.
+/// The defaults of a DELETE of a kind, for options that the client does not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeletionDefaults {
-    /// There is a grace period: Pods.
+    /// Whether there is a grace period, as for Pods.
     pub graceful: bool,
-    /// The object goes when its `spec.finalizers` are empty: Namespaces.
+    /// Whether the object is deleted once its `spec.finalizers` are empty, as for Namespaces.
     pub by_finalizing: bool,
-    /// Without a policy the dependents are orphaned.
+    /// Whether dependents are orphaned if the client does not set a propagation policy.
     pub orphans: bool,
     /// The garbage collector takes no notice of the kind, so that its objects wait for nothing: Events.
     pub not_garbage_collected: bool,
-    /// The response is the object, even when it is gone at once: upstream's `ReturnDeletedObject`.
+    /// Whether the response is the object even if it is deleted immediately: upstream's
+    /// `ReturnDeletedObject`.
     pub returns_deleted_object: bool,
 }
 
 /// A path in the form of `fieldsV1`.
 pub type FieldPath = &'static [&'static str];
 
-/// The fields that an endpoint does not write, whatever the body contains, where that is not what it usually is: nobody
-/// becomes their manager.
+/// The fields that an endpoint ignores in the body, in addition to the usual ones: their managers
+/// do not change.
 ///
-/// Source: `GetResetFields` of each kind's storage in kube-apiserver. A Pod's `ephemeralcontainers` and `resize` have
-/// none: there a client becomes the manager of fields that are ignored.
+/// Source: `GetResetFields` of each kind's storage in kube-apiserver. A Pod's `ephemeralcontainers`
+/// and `resize` have none: there a client becomes the manager of ignored fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetFields {
     /// By subresource, "" for the object itself.
@@ -100,7 +103,7 @@ impl ResetFields {
 }
 
 impl Behaviour {
-    /// The usual behaviour, with a strategy. The methods that follow say what differs.
+    /// Returns the default behaviour with a strategy. The following methods change parts of it.
     pub fn of(strategy: impl Strategy + 'static) -> Behaviour {
         Behaviour {
             strategy: Arc::new(strategy),

@@ -1,8 +1,9 @@
-//! What differs between kinds, where data cannot say it: a handful of hooks with defaults.
+//! Strategies: the differences between kinds that require code, as hooks with defaults.
 //!
-//! Objects arrive in the form of their version, as the codec left them: every value has its Go type's JSON form, nulls
-//! and empty `omitempty` members are gone, quantities and times are canonical. A hook reads and writes plain JSON values;
-//! it sees no HTTP, no store and no clock but the one in [`Context`].
+//! Objects arrive in the form of their version, as decoded by the codec: every value has its Go
+//! type's JSON form, nulls and empty `omitempty` members are removed, quantities and times are
+//! canonical. A hook reads and writes plain JSON values; it has no access to HTTP, the store, or
+//! any clock other than the one in [`Context`].
 
 mod behaviour;
 mod computed;
@@ -26,27 +27,32 @@ use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::user::UserInfo;
 
-/// What a hook may know besides the objects.
+/// The context of a hook, besides the objects.
 pub struct Context<'a> {
     /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
     pub now: &'a str,
-    /// Who makes the request.
+    /// The user who sent the request.
     pub user: &'a UserInfo,
-    /// Which features are on.
+    /// The enabled features.
     pub features: &'a FeatureGates,
 }
 
 /// The hooks of a kind, in the order in which the pipeline calls them:
 ///
-/// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`, `warnings`, store;
-/// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`, `warnings`, store;
-/// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already put everything but status, and
-///   the metadata the kind lets through, back to the old), `validate_status_update`, `status_warnings`.
+/// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`,
+///   `warnings`, store;
+/// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`,
+///   `warnings`, store;
+/// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already restored
+///   everything but status, and the metadata the kind permits to change), `validate_status_update`,
+///   `status_warnings`.
 ///
-/// The pipeline itself does what is the same for all: metadata, `generation` (for kinds that manage it), dropping
-/// `status` on create, keeping it on update where the kind has a status subresource.
+/// The pipeline itself does what is the same for all kinds: metadata, `generation` (for kinds that
+/// manage it), dropping `status` on create, keeping it on update if the kind has a status
+/// subresource.
 pub trait Strategy: Send + Sync {
-    /// Fills in what a client may leave out. Runs on every decoded object of this version, patched results included.
+    /// Fills in the defaults of omitted fields. Runs on every decoded object of this version,
+    /// including patched results.
     fn default(&self, object: &mut Value) {
         let _ = object;
     }
@@ -57,29 +63,31 @@ pub trait Strategy: Send + Sync {
         true
     }
 
-    /// The object whose fields its writer manages, if that is not the object itself: one with defaults that are filled in later.
+    /// Returns the object that the field manager of a write is recorded for, if it differs from the
+    /// object itself, because some defaults are filled in later.
     fn managed_view(&self, object: &Value) -> Option<Value> {
         let _ = object;
         None
     }
 
-    /// Clears or sets what a client may not choose when it creates.
+    /// Clears or sets the fields that a client may not set on create.
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         let _ = (object, context);
     }
 
-    /// Restores what a client may not change.
+    /// Restores the fields that a client may not change.
     fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         let _ = (object, old, context);
     }
 
-    /// Restores what an update of `/status` may not change.
+    /// Restores the fields that an update of `/status` may not change.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         let _ = (object, old, context);
     }
 
-    /// Restores what a request to another part of the object may not change: `finalize` of a Namespace, `ephemeralcontainers`
-    /// and `resize` of a Pod, `approval` of a CertificateSigningRequest.
+    /// Restores the fields that a request to another subresource may not change: `finalize` of a
+    /// Namespace, `ephemeralcontainers` and `resize` of a Pod, `approval` of a
+    /// CertificateSigningRequest.
     fn prepare_for_subresource_update(
         &self,
         part: Part,
@@ -101,31 +109,33 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// What the first DELETE makes of an object that has something to do before it goes; None for the usual deletion. `now`
-    /// is in RFC 3339.
+    /// Returns the object as stored by the first DELETE, if deletion needs a preparatory step; None
+    /// for the usual deletion. `now` is in RFC 3339.
     fn begin_deletion(&self, object: &Value, now: &str) -> Option<Value> {
         let _ = (object, now);
         None
     }
 
-    /// The warning for a DELETE that does not say what becomes of dependents.
+    /// Returns the warning for a DELETE without a propagation policy.
     fn orphaning_warning(&self) -> Option<&'static str> {
         None
     }
 
-    /// Why the real server cannot bring an object into the form in which it works with it, in the words of Go.
+    /// Returns Go's error if kube-apiserver cannot convert an object to its internal version.
     fn conversion_error(&self, object: &Value) -> Option<String> {
         let _ = object;
         None
     }
 
-    /// Whether a terminating object without finalizers may go: what else holds it?
+    /// Returns whether a terminating object without finalizers may be deleted, because nothing else
+    /// keeps it.
     fn is_released(&self, object: &Value) -> bool {
         let _ = object;
         true
     }
 
-    /// Those of the kind's own rules that depend on feature gates; `old` is None on create. They are applied before the others.
+    /// Validates the kind's own rules that depend on feature gates, before the others; `old` is
+    /// None on create.
     fn validate_gated(
         &self,
         object: &Field<'_>,
@@ -136,19 +146,20 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, features, errors);
     }
 
-    /// Whether an object is of the kind. A custom resource may come with another one, of which nothing else is validated.
+    /// Returns whether an object has the kind of the resource. A custom resource may have another
+    /// one, and then nothing else of it is validated.
     fn is_kind(&self, object: &Field<'_>) -> bool {
         let _ = object;
         true
     }
 
-    /// Whether there are rules in CEL.
+    /// Returns whether there are CEL rules.
     fn has_expressions(&self) -> bool {
         false
     }
 
-    /// The rules in CEL; `old` is None on create. They are applied after the others, and not to objects in which those found that
-    /// they would be meaningless.
+    /// Validates the CEL rules, after the others; `old` is None on create. They are skipped if
+    /// earlier errors make them meaningless.
     fn validate_expressions(
         &self,
         object: &Field<'_>,
@@ -216,7 +227,8 @@ pub trait Strategy: Send + Sync {
     }
 }
 
-/// What of an object says how the world shall be: all but its names and its status.
+/// Iterates over the desired state of an object: everything except its type, `metadata` and
+/// `status`.
 pub fn desired_state(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let members = object.as_object().into_iter().flatten();
     members.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata" | "status"))

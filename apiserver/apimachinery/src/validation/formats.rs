@@ -1,6 +1,8 @@
-//! Formats of texts: `date-time`, `ipv4`, `uuid` and the others that schemas of custom resources may name.
+//! String formats: `date-time`, `ipv4`, `uuid` and the others that schemas of custom resources may
+//! use.
 //!
-//! Source: the formats that apiextensions-apiserver supports, with the rules of go-openapi's `strfmt` for them.
+//! Source: the formats that apiextensions-apiserver supports, with the rules of go-openapi's
+//! `strfmt` for them.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -75,7 +77,7 @@ fn rule(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the expressions of this module are valid")
 }
 
-/// Whether a text has a format; true for formats that there are not.
+/// Returns whether a text has a format; true for unknown formats.
 pub fn is_valid(format: &str, text: &str) -> bool {
     find(format).is_none_or(|rule| rule(text))
 }
@@ -232,7 +234,8 @@ fn is_duration(text: &str) -> bool {
     coracle_duration::parse(text).is_ok() || DURATION_PART.captures_iter(text).any(part)
 }
 
-/// What Go's `url.ParseRequestURI` accepts: a path, or a scheme and what it has after it.
+/// Returns whether Go's `url.ParseRequestURI` accepts a text: a path, or a scheme and the rest of a
+/// URI.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return false;
@@ -278,7 +281,8 @@ fn is_authority(authority: &str) -> bool {
     user.chars().all(is_user) && host.chars().all(is_host) && is_port && has_valid_escapes(user)
 }
 
-/// What Go's `mail.ParseAddress` accepts: an address, or a name with an address in angle brackets.
+/// Returns whether Go's `mail.ParseAddress` accepts a text: an address, or a name with an address
+/// in angle brackets.
 fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     let address = match text.strip_suffix('>').and_then(|inside| inside.rsplit_once('<')) {

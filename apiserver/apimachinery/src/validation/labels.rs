@@ -6,10 +6,10 @@
 use crate::field::{Errors, Field};
 use crate::validation::content;
 
-/// What a selector that was stored under older rules may keep.
+/// The exceptions for a selector that was stored under older rules, or is in an access review.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SelectorOptions {
-    /// Allows values that are no label values.
+    /// Allows values that are not valid label values.
     pub allow_invalid_values: bool,
     /// For access reviews, which ignore unknown operators.
     pub allow_unknown_operators: bool,

@@ -1,7 +1,7 @@
-//! Usage: the amounts of resources that an object takes, by the names of resources in quotas.
+//! The usage of an object: its amounts of resources, by the resource names in quotas.
 //!
-//! Every object counts as one under `count/RESOURCE.GROUP`; some resources have older names for the same count, and some objects
-//! take other resources too.
+//! Every object counts as one under `count/RESOURCE.GROUP`; some resources have older names for the
+//! same count, and some objects use other resources too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ const REQUIRED: [&str; 6] =
 /// Resources with a count under their plain name, which is older than `count/`.
 const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 
-/// How the usage of objects of a resource is measured.
+/// The method for measuring the usage of a resource's objects.
 #[derive(Debug, PartialEq)]
 pub(super) enum Evaluator {
     Pods,

@@ -1,4 +1,4 @@
-//! What the admission policies and their bindings share: conditions, variables, parameters.
+//! The shared parts of admission policies and their bindings: conditions, variables, parameters.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! The webhooks of a configuration, of either kind.
+//! The webhooks of mutating and validating configurations.
 
 use std::collections::HashSet;
 
@@ -45,7 +45,7 @@ pub fn default(webhook: &mut Object) {
     }
 }
 
-/// What an existing configuration may keep.
+/// The invalid values that an existing configuration may keep.
 #[derive(Default)]
 struct Tolerance {
     match_conditions: bool,

@@ -130,7 +130,7 @@ impl Strategy for StatefulSetStrategy {
 
 fn default_update_strategy(spec: &mut Object) {
     let Some(strategy) = member(spec, "updateStrategy").as_object_mut() else { return };
-    // A type without its parameters stays without them.
+    // An explicit type gets no default parameters.
     if !strategy.contains_key("type") {
         fill(strategy, [("type", json!("RollingUpdate")), ("rollingUpdate", json!({}))]);
     }
@@ -156,7 +156,7 @@ fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &Feat
     }
 }
 
-/// What is not validated, because it cannot change or was invalid before.
+/// The parts that are not validated, because they cannot change or were invalid before.
 #[derive(Default)]
 struct Tolerance<'a> {
     old_template: Option<Field<'a>>,

@@ -177,7 +177,7 @@ fn set_condition_times(object: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// What an existing request may keep.
+/// The invalid values that an existing request may keep.
 #[derive(Default)]
 struct Tolerance {
     both_decisions: bool,

@@ -17,7 +17,7 @@ const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 /// The strategy of NetworkPolicy.
 pub struct NetworkPolicyStrategy;
 
-/// What an existing policy may keep.
+/// The invalid values that an existing policy may keep.
 #[derive(Default)]
 struct Kept<'a> {
     selector: SelectorOptions,

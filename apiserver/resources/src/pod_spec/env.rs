@@ -22,7 +22,7 @@ const IN_VARIABLES: [&str; 9] = [
 const IN_FILES: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// All fields that the downward API knows.
+/// The fields supported by the downward API.
 const SELECTABLE: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -49,7 +49,7 @@ const CONTAINER_RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Where a field is exposed, which determines the valid ones.
+/// The place in which a field is exposed, which determines the valid fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// In an environment variable.

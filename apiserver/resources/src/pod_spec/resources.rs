@@ -1,6 +1,7 @@
 //! Compute resources: requests, limits and claims of containers and of whole pods.
 //!
-//! Source: KEP-2837 (pod-level resources), KEP-753 (what sidecars add to init containers), KEP-4381 (claims).
+//! Source: KEP-2837 (pod-level resources), KEP-753 (sidecars in addition to init containers),
+//! KEP-4381 (claims).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,8 @@ use serde_json::{Value, json};
 use super::container_lists::is_sidecar;
 use super::options::PodValidationOptions;
 
-/// What all containers need at most at one time; `which` is `requests` or `limits`.
+/// Returns the largest resources that all containers need at one time; `which` is `requests` or
+/// `limits`.
 pub fn aggregate(spec: &Field<'_>, which: &str) -> ResourceList {
     let own = |container: &Field<'_>| read(&container.get("resources").get(which));
     let (containers, init_containers) = (spec.get("containers").items(), spec.get("initContainers").items());

@@ -9,7 +9,7 @@ use super::{Compiled, MatchConditions};
 use crate::admission::generic::MatchCriteria;
 use crate::admission::json::{items, text};
 
-/// What policies of both kinds have.
+/// The common parts of both kinds of policies.
 pub struct Policy {
     pub name: String,
     pub criteria: MatchCriteria,

@@ -24,7 +24,7 @@ use crate::{Result, error};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const AUDIT_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
-/// How long a message or an annotation may be that an expression makes, in bytes.
+/// The largest length of a message or an annotation from an expression, in bytes.
 const MAX_TEXT: usize = 5 * 1024;
 
 /// The plugin ValidatingAdmissionPolicy.
@@ -38,9 +38,9 @@ pub struct ValidatingAdmissionPolicy {
 struct Failure {
     message: String,
     reason: String,
-    /// Which validation failed; None if the policy could not be evaluated.
+    /// The index of the failed validation; None if the policy could not be evaluated.
     index: usize,
-    /// It denies whatever the actions of the binding are.
+    /// Whether it denies the request independent of the binding's actions.
     is_error: bool,
 }
 
@@ -238,14 +238,14 @@ fn evaluate(
     evaluated
 }
 
-/// What the expressions of a policy cost together.
+/// The cost of a policy's expressions so far, and the meter of their work.
 pub(super) struct Budget<'m> {
     pub spent: u64,
     pub meter: &'m Meter,
 }
 
 impl Budget<'_> {
-    /// Evaluates an expression with what is left.
+    /// Evaluates an expression within the remaining budget.
     pub fn evaluate<'a>(
         &mut self,
         expression: &Expression,
@@ -260,7 +260,8 @@ impl Budget<'_> {
         outcome.value.map_err(|error| error.to_string())
     }
 
-    /// What the message expression makes, or the message, or the expression.
+    /// Returns the result of the message expression, or the message, or a default with the
+    /// expression.
     fn message(&mut self, validation: &Validation, variables: &PolicyVariables<'_>) -> String {
         if let Some(expression) = &validation.message_expression
             && let Ok(CelValue::String(text)) = self.evaluate(expression, variables)
@@ -300,7 +301,7 @@ fn denied(attributes: &AdmissionAttributes<'_>, denial: &Denial<'_>) -> Error {
 
 impl AsyncAdmissionPlugin for ValidatingAdmissionPolicy {
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
-        // What cannot be read is an error of the dispatch.
+        // The dispatch reports bindings that cannot be read as errors.
         let Ok(bindings) = self.bindings.load(cluster) else { return true };
         if bindings.is_empty() || is_exempt(attributes) {
             return false;

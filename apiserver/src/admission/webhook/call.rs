@@ -1,4 +1,4 @@
-//! The call of one webhook, and what its failure means.
+//! The call of one webhook, and the handling of its failure.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::sync::Arc;
@@ -21,12 +21,13 @@ use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::webhook::{CallError, Post};
 
-/// How many bytes a response may have: a patch that replaces a whole object of 3 MiB, in base64, twice over.
+/// The largest size of a response, in bytes: twice a patch that replaces a whole object of 3 MiB,
+/// in base64.
 pub const MAX_RESPONSE: usize = 8 << 20;
 
 /// Why a webhook did not allow a request.
 pub enum Failure {
-    /// It could not be called, or its response makes no sense: the failure policy decides.
+    /// The call failed, or its response is invalid: the failure policy decides.
     Call {
         /// Why.
         reason: String,
@@ -35,7 +36,7 @@ pub enum Failure {
     },
     /// It denied the request.
     Denied(Error),
-    /// The request fails whatever the policy says.
+    /// The request fails independent of the failure policy.
     Request(Error),
 }
 
@@ -102,7 +103,7 @@ pub async fn conditions_hold(
     }
 }
 
-/// Asks a webhook. What it returns allows the request.
+/// Calls a webhook. Returns its response if it allows the request.
 pub async fn call(
     context: &WebhookContext,
     webhook: &Webhook,

@@ -1,6 +1,7 @@
-//! The AdmissionReview that a webhook responds with.
+//! The AdmissionReview in a webhook's response.
 //!
-//! Source: `VerifyAdmissionResponse` of `plugin/webhook/request`, `ToStatusErr` of `plugin/webhook/errors`.
+//! Source: `VerifyAdmissionResponse` of `plugin/webhook/request`, `ToStatusErr` of
+//! `plugin/webhook/errors`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +15,7 @@ use crate::schema::schema;
 use crate::webhook::excerpt;
 use crate::{Error, codec};
 
-/// What a webhook decided.
+/// The decision of a webhook.
 #[derive(Debug, PartialEq)]
 pub struct Response {
     /// Whether the request is allowed.
@@ -40,10 +41,10 @@ const MAX_MESSAGE: usize = 256 << 10;
 /// The bytes of a wrong value that an error repeats.
 const MAX_REPEATED: usize = 1 << 10;
 
-/// Reads and checks a response. The review that the server sent, which many webhooks send back, is skipped.
+/// Reads and checks a response. The request's review, which many webhooks return, is skipped.
 ///
 /// # Errors
-/// What is wrong with it: before it is understood, or afterwards.
+/// The error in the response.
 pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> Result<Response, Mistake> {
     let mut review = decode(bytes)?;
     let invalid = |text: String| Err(Mistake::Invalid(text));
@@ -154,7 +155,7 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
     fitting.collect()
 }
 
-/// What is wrong with a response.
+/// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Mistake {
     /// It is no AdmissionReview.
@@ -163,7 +164,7 @@ pub enum Mistake {
     /// It is not the one that was expected.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
-    /// Its patch is none that the server knows.
+    /// Its patch type is not supported.
     #[error("unsupported patch type {}", quote(.0))]
     PatchType(String),
 }
@@ -185,7 +186,7 @@ pub fn denial(webhook: &str, status: &Value) -> Error {
     };
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
     Error::Status(Box::new(Status {
-        // A denial is no success, whatever the webhook says.
+        // A denial has an error code, even if the webhook sends another one.
         code: if (400..600).contains(&code) { code } else { 400 },
         reason: text("reason").to_owned().into(),
         message,

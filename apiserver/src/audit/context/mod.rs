@@ -1,4 +1,4 @@
-//! What a request notes for its audit events.
+//! The audit context of a request, which collects the content of its audit events.
 //!
 //! Source: `k8s.io/apiserver/pkg/audit`, `AuditContext`.
 
@@ -19,14 +19,15 @@ use crate::codec::{self, protobuf, yaml};
 use crate::request::negotiate::media_type;
 use crate::schema::{TypeRef, schema};
 
-/// The audit event of a request while it is made; nothing if the request is not audited. All methods do nothing then.
+/// The audit event of a request in progress. It is empty, and all methods do nothing, if the
+/// request is not audited.
 #[derive(Debug, Default)]
 pub struct AuditContext(OnceLock<Option<Box<AuditedRequest>>>);
 
 /// An audited request.
 #[derive(Debug)]
 pub struct AuditedRequest {
-    /// What the policy decided.
+    /// The decision of the policy.
     pub config: RequestAuditConfig,
     event: Mutex<Event>,
     has_panicked: AtomicBool,
@@ -77,7 +78,8 @@ impl AuditContext {
         self.request().filter(|request| request.config.level >= level)
     }
 
-    /// Adds an annotation. The first value of a key stays, as in kube-apiserver; another value is ignored and logged.
+    /// Adds an annotation. The first value of a key is kept, as in kube-apiserver; another value is
+    /// ignored and logged.
     pub fn add_annotation(&self, key: impl Into<String>, value: impl Into<String>) {
         self.add_annotation_at(Level::Metadata, key, value);
     }
@@ -96,7 +98,7 @@ impl AuditContext {
         }
     }
 
-    /// Records who is impersonated.
+    /// Records the impersonated user.
     pub fn log_impersonated_user(&self, impersonated: &Impersonated) {
         if let Some(request) = self.request() {
             let mut event = request.event();
@@ -133,7 +135,8 @@ impl AuditContext {
         event.request_object = Some(json);
     }
 
-    /// Records the body of a patch; configurations in YAML as JSON. What is malformed is not recorded: its request is refused.
+    /// Records the body of a patch; apply configurations in YAML as JSON. Malformed bodies are not
+    /// recorded: their requests are rejected.
     pub fn log_request_patch(&self, patch: &[u8], is_yaml: bool) {
         let Some(request) = self.at_level(Level::Request) else { return };
         let json = match is_yaml {
@@ -145,7 +148,7 @@ impl AuditContext {
 
     /// Records the status of a response, and from `RequestResponse` on the object in it.
     ///
-    /// - `body`: the whole body; None for what is streamed, or too large.
+    /// - `body`: the whole body; None if it is streamed or too large.
     pub fn log_response(&self, code: u16, headers: &HeaderMap, body: Option<&Bytes>) {
         let Some(request) = self.request() else { return };
         let wants_object = request.config.level >= Level::RequestResponse;
@@ -176,7 +179,8 @@ impl AuditContext {
     }
 }
 
-/// Whether a body is to be looked into for a Status: errors are, and what begins as one in JSON or protobuf.
+/// Returns whether a body may be a Status: those of errors, and those that start like one in JSON
+/// or protobuf.
 fn may_be_status(code: u16, body: &Bytes) -> bool {
     let start = body.get(..body.len().min(64)).unwrap_or_default();
     code >= 400 || memchr::memmem::find(start, b"Status").is_some()

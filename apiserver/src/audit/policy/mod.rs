@@ -1,4 +1,5 @@
-//! The audit policy: which requests are audited, and at which level. The first rule that matches a request decides.
+//! The audit policy: the requests to audit, and their levels. The first rule that matches a request
+//! decides.
 //!
 //! Source: `audit.k8s.io/v1` `Policy`; `k8s.io/apiserver/pkg/audit/policy`.
 
@@ -17,13 +18,13 @@ use crate::validation::content::dns1123_subdomain;
 /// The group and version of policies and events.
 pub const API_VERSION: &str = "audit.k8s.io/v1";
 
-/// How much of a request is recorded.
+/// The amount of data that is recorded about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing.
     #[default]
     None,
-    /// Who requested what, and the outcome, but no bodies.
+    /// The user, the request and its outcome, without bodies.
     Metadata,
     /// Also the body of the request.
     Request,
@@ -75,12 +76,12 @@ impl Stage {
     }
 }
 
-/// What the policy decides about one request.
+/// The decision of the policy about one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestAuditConfig {
-    /// How much is recorded.
+    /// The amount of data that is recorded.
     pub level: Level,
-    /// The stages of which no event is written.
+    /// The stages without an event.
     pub omit_stages: Vec<Stage>,
     /// Whether objects are recorded without `metadata.managedFields`.
     pub omit_managed_fields: bool,
@@ -97,10 +98,10 @@ pub enum PolicyError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The file holds no valid policy.
+    /// The file does not contain a valid policy.
     #[error("{error}: from file {path}")]
     Invalid {
-        /// What is wrong with it.
+        /// The error in the policy.
         error: String,
         /// The file.
         path: String,
@@ -156,7 +157,7 @@ impl Policy {
     /// Parses and validates a policy in YAML or JSON.
     ///
     /// # Errors
-    /// What is wrong, as kube-apiserver prints it.
+    /// The error, in kube-apiserver's format.
     pub fn parse(text: &[u8]) -> Result<Policy, String> {
         let failed = |error: &dyn fmt::Display| format!("failed decoding: {error}");
         let json = yaml::to_json(text).map_err(|error| failed(&error))?.json;
@@ -192,9 +193,11 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The configuration of the first rule that matches; None if the request is not audited.
+    /// Returns the configuration of the first rule that matches; None if the request is not
+    /// audited.
     ///
-    /// - `user`: who makes the request, before any impersonation; None if that is unknown, since authentication failed.
+    /// - `user`: the user who sent the request, before any impersonation; None if authentication
+    ///   failed.
     pub fn evaluate(
         &self,
         user: Option<&UserInfo>,

@@ -1,7 +1,8 @@
-//! How a write changes `metadata.managedFields`.
+//! Updates of `metadata.managedFields` by a write.
 //!
-//! A plain write (create, update, patch: operation `Update`) adds the changed fields to the entry of its manager and
-//! removes them from all others; removed fields are owned by nobody. It never conflicts.
+//! A plain write (create, update, patch: operation `Update`) adds the changed fields to the entry
+//! of its manager and removes them from all others; removed fields have no owner. It never
+//! conflicts.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -56,13 +57,15 @@ pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if manager.is_empty() { "unknown".to_owned() } else { manager }
 }
 
-/// The entries after a plain write, as `metadata.managedFields` has them; null for none.
+/// Returns the entries after a plain write, in the form of `metadata.managedFields`; null if there
+/// are none.
 ///
-/// - `live`, `new`: the object before (None on create) and as the client sent it, in the version of the request. `new`
-///   must not contain fields that the server sets.
+/// - `live`, `new`: the object before (None on create) and as sent by the client, in the version of
+///   the request. `new` must not contain fields that the server sets.
 ///
 /// # Errors
-/// The errors of a conversion. Whoever stores the object without it removes the managed fields.
+/// The errors of a conversion. A caller that stores the object nevertheless removes the managed
+/// fields.
 pub fn update(
     versions: &Versions<'_>,
     writer: FieldManager<'_>,
@@ -91,7 +94,7 @@ pub fn update(
     let reconciled = reconcile_entries(versions, &mut entries, live)?;
     let comparison = compare(info, &info.type_ref, writer, live, new);
     if comparison.is_malformed {
-        // Nobody manages what has no fields.
+        // An object without fields has no managers.
         return Ok(Value::Null);
     }
     if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
@@ -269,7 +272,7 @@ fn compare(
     comparison
 }
 
-/// Leaves out what an endpoint does not write, and what is never tracked.
+/// Removes the fields that an endpoint resets, and those that are never tracked.
 pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
     reset_fields.iter().for_each(|path| fields.prune(path));
     fields.difference_with(&UNTRACKED);
@@ -295,7 +298,8 @@ fn compare_in(
     }
 }
 
-/// Fields that are never tracked: those that identify an object, and those that only the server writes.
+/// The fields that are never tracked: those that identify an object, and those that only the server
+/// writes.
 static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
     let mut untracked = FieldPathSet::of(&["f:apiVersion"]);
     untracked.union_with(FieldPathSet::of(&["f:kind"]));

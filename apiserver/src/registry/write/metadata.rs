@@ -1,4 +1,5 @@
-//! What the metadata of a body must agree on with its request, and what of it is dropped.
+//! The metadata of a body: checks that it agrees with its request, and drops the fields that a
+//! client may not set.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::request::Warnings;
 use crate::request::options::parse_revision;
 use crate::{Error, Result};
 
-/// The namespace of the body must be that of the path; where it says none, it is.
+/// Checks that the namespace of the body is that of the path, and sets it if it is missing.
 pub fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     if !target.info.namespaced {
         object.set_meta("namespace", Value::Null);
@@ -62,7 +63,7 @@ pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings)
     dedup_owners_of(object, "", warnings);
 }
 
-/// As [`dedup_owners`], for what mutating admission has made of an object.
+/// Removes duplicate owners as [`dedup_owners`] does, from the result of mutating admission.
 pub(super) fn dedup_admitted_owners(object: &mut Value, warnings: &Warnings) {
     dedup_owners_of(object, " after mutating admission happens", warnings);
 }

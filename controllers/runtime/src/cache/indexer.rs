@@ -1,4 +1,5 @@
-//! The objects of a cache, by name and by the keys of indexes, and those who are notified of their changes.
+//! The store of a cache: its objects by name and by the keys of indexes, and the subscribers to
+//! their changes.
 
 use std::any::TypeId;
 use std::collections::hash_map::Entry;
@@ -16,11 +17,11 @@ use super::change::Change;
 use super::follow::Event;
 use super::object::Object;
 
-/// What a cache holds, whatever the kind.
+/// The objects, indexes and subscribers of a cache, independent of the kind.
 #[derive(Default)]
 pub struct Indexer {
     state: Mutex<State>,
-    /// How much was seen; changes with every event.
+    /// The progress of the watch; changes with every event.
     progress: signal::Sender<Progress>,
     /// A change is work until its subscriber has followed it.
     activity: Activity,
@@ -44,8 +45,9 @@ struct Progress {
     revision: u64,
 }
 
-/// The names of all that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
-/// does not imply lower ones before all of it was observed.
+/// The names of all existing objects, as reported by a restarted watch. They arrive in the order of
+/// names, so a revision among them does not imply that lower ones were observed before all of them
+/// have arrived.
 pub(super) type Relist = BTreeSet<NamespacedName>;
 
 #[derive(Default)]
@@ -54,7 +56,8 @@ struct State {
     /// The revision up to which these are all objects and all of their changes; None while they are listed.
     complete: Option<u64>,
     indexes: HashMap<TypeId, Indexed>,
-    /// Their channels hold nothing while nothing is sent: there are a hundred for each control plane.
+    /// The channels of the subscribers. They are unbounded and allocate nothing while they are
+    /// empty: each control plane has a hundred of them.
     subscribers: Vec<UnboundedSender<Sent>>,
 }
 
@@ -133,7 +136,7 @@ impl Indexer {
         self.progress.borrow().synced
     }
 
-    /// Makes it synced with what it holds.
+    /// Marks the cache as synced with its present objects.
     pub(super) fn set_synced(&self) {
         self.progress.send_modify(|progress| progress.synced = true);
     }
@@ -166,7 +169,7 @@ impl Indexer {
     /// Applies an event of a watch.
     pub(super) fn handle(&self, event: Event<Arc<dyn Object>>, relist: &mut Option<Relist>) {
         match event {
-            // A relist that was cut short says nothing about the objects that it did not list.
+            // A relist that was cut short implies nothing about the objects that it did not list.
             Event::Init => {
                 self.state().complete = None;
                 *relist = Some(Relist::default());
@@ -232,7 +235,7 @@ impl Indexer {
                 index.add(&name, &new, after);
             }
         }
-        // A watch that was restarted reports what is known already.
+        // A restarted watch also reports objects that have not changed.
         let version = |object: &Arc<dyn Object>| object.metadata().resource_version.clone();
         let known = old.as_ref().is_some_and(|old| version(old) == version(&new));
         if !known {
@@ -249,7 +252,7 @@ impl Indexer {
         self.advance(revision);
     }
 
-    /// Removes what a watch that was restarted did not report.
+    /// Removes the objects that a restarted watch did not report.
     pub(super) fn keep(&self, names: &BTreeSet<NamespacedName>) {
         let mut state = self.state();
         let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -266,7 +269,8 @@ impl Indexer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What can panic under the lock, an index's function, does so before anything is changed.
+        // The only code under the lock that can panic, an index's function, does so before any
+        // change.
         self.state.lock()
     }
 }

@@ -1,10 +1,12 @@
-//! The keyed queue: what has to be reconciled, each key once and never twice at the same time.
+//! The keyed work queue: keys to reconcile, each one once and never twice at the same time.
 //!
-//! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
-//! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
-//! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is ours: a key
-//! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once. Where the clock is
-//! manual, keys are worked on in turns with those of all other queues ([`coracle_clock::Turns`]).
+//! A key that is added while it waits is not added again; a key that is added while it is processed
+//! is enqueued again when its worker is done. A key can be added after a delay
+//! ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), with a growing delay until
+//! [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is
+//! an addition: a key can pause after it was processed ([`Queue::done_and_rest`]), and additions in
+//! the meantime enqueue it once. Under a manual clock, keys are processed in turns with those of
+//! all other queues ([`coracle_clock::Turns`]).
 #![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
 
 mod ready_keys;
@@ -27,7 +29,7 @@ use self::ready_keys::ReadyKeys;
 use super::metrics::QueueMetrics;
 use super::timers::{RETRY, RETRY_BACKOFF};
 
-/// What a queue can hold.
+/// A key that a queue can hold.
 pub trait Key: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key for K {}
@@ -61,26 +63,27 @@ struct Inner<K> {
 
 struct State<K> {
     waiting: ReadyKeys<K>,
-    /// The keys that wait, or have to come back once their workers are done.
+    /// The keys that wait, or are enqueued again once their workers are done.
     dirty: HashMap<K, Dirty>,
     working: HashMap<K, Instant>,
-    /// Until when a key is not worked on again.
+    /// The time until which a key is not processed again.
     resting: HashMap<K, time::Instant>,
-    /// The keys that come later, in order; also the list of pending timers: see [`Source`].
+    /// The delayed keys, in order of time; also the list of pending timers: see [`Source`].
     later: BTreeMap<(Timestamp, u64), (K, &'static Timer)>,
     due: HashMap<K, (Timestamp, u64)>,
-    /// The number of keys that come later after a pause of the implementation.
+    /// The number of keys that are delayed by a pause of the implementation.
     paused: usize,
     failures: HashMap<K, u32>,
     sequence: u64,
-    /// The work of all keys that are worked on, come after a pause, or wait but for a turn.
+    /// The work of all keys that are processed, are delayed by a pause of the implementation, or
+    /// wait only for a turn.
     work: Option<Work>,
 }
 
 /// The wait of a key.
 struct Dirty {
     since: Instant,
-    /// Whether it comes after all keys that are not paced, where there are turns.
+    /// Whether the key comes after all keys that are not paced, under a manual clock.
     is_paced: bool,
 }
 
@@ -183,7 +186,7 @@ impl<K: Key> Queue<K> {
         state.due.insert(key, place);
         state.paused += usize::from(timer.class == Class::Pacing);
         self.track(&mut state);
-        // Whoever waits for the next time may have to wait for this one.
+        // A worker that waits for the next delayed key may have to wait for this one instead.
         self.0.changed.notify_one();
     }
 
@@ -208,7 +211,7 @@ impl<K: Key> Queue<K> {
         self.state().dirty.contains_key(key)
     }
 
-    /// How many failures there were in a row.
+    /// Returns the number of consecutive failures of a key.
     pub fn failures(&self, key: &K) -> u32 {
         self.state().failures.get(key).copied().unwrap_or(0)
     }
@@ -218,7 +221,7 @@ impl<K: Key> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// Takes the next key, once there is one; [`Queue::done`] has to follow.
+    /// Waits for the next key and takes it; [`Queue::done`] must follow.
     pub async fn next(&self) -> K {
         let mut due: Option<Work> = None;
         loop {
@@ -256,7 +259,8 @@ impl<K: Key> Queue<K> {
         self.done_and_rest(key, Duration::ZERO);
     }
 
-    /// The same; the key is not worked on again for a time, whatever adds it: the machine's time, not the clock's.
+    /// Marks a key as done; it is not processed again for a time, even if it is added. The time is
+    /// the machine's, not the clock's.
     pub fn done_and_rest(&self, key: &K, rest: Duration) {
         let mut state = self.state();
         if let Some(since) = state.working.remove(key) {
@@ -264,7 +268,7 @@ impl<K: Key> Queue<K> {
         }
         if !rest.is_zero() && !state.waiting.is_in_turns() {
             state.resting.insert(key.clone(), time::Instant::now() + rest);
-            // Whoever waits for the next time may have to wait for this one.
+            // A worker that waits for the next delayed key may have to wait for this one instead.
             self.0.changed.notify_one();
         } else if let Some(Dirty { is_paced, .. }) = state.dirty.get(key)
             && !state.resting.contains_key(key)
@@ -513,7 +517,7 @@ mod tests {
         give();
         assert_eq!((next(&one), next(&other), next(&one)), (Some("c"), None, None));
         assert!(clock.activity().quiet().is_none(), "it is worked on");
-        // What comes in a turn comes after what was there before.
+        // A key added in a turn comes after the keys that were queued before.
         one.add("0");
         one.done(&"c");
         for want in [(None, Some("a")), (None, Some("b")), (Some("0"), None), (Some("paced"), None)] {

@@ -1,4 +1,4 @@
-//! What to do about a volume of the driver. Pure.
+//! The decision about a volume of the driver. Pure.
 
 use coracle_kinds::storage::{
     DELETE, DELETION_PROTECTIONS, EXTERNAL_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,

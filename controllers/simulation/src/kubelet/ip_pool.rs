@@ -1,4 +1,4 @@
-//! Which pod has which address of its node's range.
+//! The assignment of a node's addresses to its pods.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -28,7 +28,7 @@ impl IpPool {
         let address = match wanted {
             None => free.pop_front(),
             Some(wanted) => {
-                // The next one that is free, from the wanted one on.
+                // The first free address from the requested one on.
                 let next =
                     free.iter().filter(|address| **address >= wanted).min().or(free.iter().min()).copied();
                 free.retain(|address| Some(*address) != next);
@@ -45,7 +45,7 @@ impl IpPool {
         self.taken.insert(uid.to_owned(), (node, address));
     }
 
-    /// Gives an address back; it is the last to be given out again.
+    /// Releases an address; it becomes the last to be assigned again.
     pub fn release(&mut self, uid: &str) {
         if let Some((node, address)) = self.taken.remove(uid) {
             self.free(node).push_back(address);

@@ -1,4 +1,5 @@
-//! The runtime state as a pod's status. Only what a kubelet owns is in the patch.
+//! Conversion of the runtime state to a pod's status. The patch contains only fields that a kubelet
+//! owns.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +18,7 @@ use super::runtime_state::{
     Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image, never_pulled,
 };
 
-/// Where a pod is.
+/// The addresses of a pod and its node.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     pub host: Ipv4Addr,
@@ -107,7 +108,7 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
     .into()
 }
 
-/// A condition that stays what it is keeps its time.
+/// Dates a condition; it keeps its transition time if its status does not change.
 fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp) -> PodCondition {
     let status = if is_true { "True" } else { "False" };
     let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());

@@ -1,5 +1,5 @@
-//! Which of the nodes that take a pod suits it best: the scheduler's scores with its default weights. The locality of images is
-//! left out, since all images are everywhere.
+//! Scoring of the feasible nodes for a pod: the scheduler's scores with its default weights. The
+//! locality of images is left out, since every node has all images.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::node_info::{CpuAndMemory, NodeInfo};
 
 const HIGHEST: i64 = 100;
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// What a required affinity of an existing pod counts for one that matches it.
+/// The weight of an existing pod's required affinity that matches the pod.
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 
 /// The score of each of these nodes, by their indexes. Higher is better.
@@ -91,7 +91,7 @@ fn node_affinity(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>>
     Some(sums.into_iter().map(|sum| sum * HIGHEST / most).collect())
 }
 
-/// Preferred pod affinity and anti-affinity, of the pod and of those that are there.
+/// Scores preferred pod affinity and anti-affinity, of the pod and of the existing pods.
 fn inter_pod_affinity(
     candidate: &Candidate,
     all: &[NodeInfo],
@@ -132,8 +132,8 @@ fn inter_pod_affinity(
     (most > least).then(|| sums.iter().map(|sum| (sum - least) * HIGHEST / (most - least)).collect())
 }
 
-/// Topology spread that is wanted and not required: the fewer pods of the kind in the domain of a node the better, and the more
-/// so the more domains there are.
+/// Scores topology spread that is preferred (`ScheduleAnyway`): a node scores higher the fewer
+/// matching pods its domain has, weighted by the number of domains.
 fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     let rules = candidate.spec.topology_spread_constraints.iter().flatten();
     let rules: Vec<_> = rules.filter(|rule| rule.when_unsatisfiable == "ScheduleAnyway").collect();

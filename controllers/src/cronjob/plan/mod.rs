@@ -1,4 +1,5 @@
-//! What a CronJob is to do now: which of its finished Jobs are too old, and whether a Job is to be started. Pure.
+//! The decision about a CronJob: which of its finished Jobs exceed the history limits, and whether
+//! to start a Job. Pure.
 
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ pub fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<CronJ
     events
 }
 
-/// What to do next.
+/// The next action for a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing before the CronJob or a Job changes.
@@ -94,7 +95,7 @@ pub enum Decision {
     Start { scheduled: Timestamp, replaces_active: bool, next: Option<Timestamp> },
 }
 
-/// Decides what a CronJob does now, and the events to record.
+/// Decides the next action for a CronJob, and the events to record.
 ///
 /// - `status`: its status, corrected for Jobs that have ended
 pub fn decide(cron_job: &CronJob, status: &CronJobStatus, now: Timestamp) -> (Decision, Vec<CronJobEvent>) {
@@ -187,7 +188,7 @@ pub fn job(cron_job: &CronJob, scheduled: Timestamp) -> Job {
     Job { metadata, spec: template.spec, status: None }
 }
 
-/// How the status refers to a Job.
+/// Returns the reference to a Job in the status.
 pub fn reference(job: &Job) -> ObjectReference {
     ObjectReference {
         api_version: Some("batch/v1".to_owned()),

@@ -1,4 +1,4 @@
-//! The decision: which pods a set creates and deletes, on which nodes.
+//! The decision about a set: the pods to create and delete, by node.
 //!
 //! Source: kube-controller-manager's `pkg/controller/daemon` (`manage`).
 
@@ -24,7 +24,7 @@ pub enum Ended {
     Succeeded,
 }
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The nodes on which pods are created.
@@ -82,7 +82,7 @@ fn manage(observed: &Observed<'_>, mut backoff: impl FnMut(&str) -> Option<Durat
     plan
 }
 
-/// The pods that run; those that ended are deleted, failed ones not too often.
+/// Returns the running pods; marks ended ones for deletion, failed ones with a backoff.
 fn remove_ended<'a>(
     pods: &[&'a Arc<Pod>],
     node: &str,
@@ -139,7 +139,7 @@ fn remove_surplus(
     }
 }
 
-/// Pods that wait for a node that does not exist: nobody else deletes them.
+/// Returns the pods that wait for a node that does not exist: no other controller deletes them.
 fn without_node(by_node: &BTreeMap<&str, Vec<&Arc<Pod>>>, nodes: &[Arc<Node>]) -> Vec<Arc<Pod>> {
     let names: BTreeSet<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
     let lost = by_node.iter().filter(|(name, _)| !names.contains(*name)).flat_map(|(_, pods)| pods);

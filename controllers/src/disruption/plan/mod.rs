@@ -1,4 +1,5 @@
-//! The decision: a budget's status from its pods, and when a pod's condition is out of date.
+//! The decision about a budget: its status from its pods, and the time at which a pod's condition
+//! is out of date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +22,9 @@ pub(super) type CountError = String;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// How many pods there should be.
+    /// The expected number of pods.
     pub expected: i32,
-    /// How many of them have to stay.
+    /// The number of pods that must remain healthy.
     pub desired: i32,
 }
 
@@ -148,7 +149,8 @@ fn duration(signed: SignedDuration) -> Duration {
     Duration::try_from(signed).unwrap_or_default()
 }
 
-/// How long a pod may still be marked as about to be disrupted; None if it is not, or rightly so.
+/// Returns the time for which a pod may still be marked as about to be disrupted; None if it is not
+/// marked, or the mark is right.
 pub(super) fn stale_after(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let marked = conditions(pod).find(|condition| condition.type_ == TO_BE_DISRUPTED)?;

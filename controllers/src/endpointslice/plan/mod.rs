@@ -22,18 +22,18 @@ use crate::service_endpoints::pods::is_endpoint;
 use crate::service_endpoints::selection::is_headless;
 use crate::service_endpoints::slices::{MANAGED_BY, PortKey, SERVICE_NAME, SliceChanges, port_key};
 
-/// What is known of a Service.
+/// The state that the plan for a Service is based on.
 pub struct Observed<'a, N> {
     pub service: &'a Service,
     /// The pods that it selects.
     pub pods: &'a [Arc<Pod>],
-    /// Its slices, without those that are terminating.
+    /// The slices of the Service that are not terminating.
     pub slices: Vec<Arc<EndpointSlice>>,
     /// Looks up a node.
     pub node: N,
 }
 
-/// What is to be done, and what is counted of it.
+/// The changes to make, and their counts for the metrics.
 #[derive(Default)]
 pub struct Plan {
     /// The changes of each type of addresses.
@@ -47,7 +47,7 @@ pub struct Plan {
 
 /// Plans the slices of a Service.
 ///
-/// - `hinter`: sets the hints of slices that the Service asks for by its annotation
+/// - `hinter`: sets the hints of slices, if the Service requests them by its annotation
 pub fn plan<N>(observed: Observed<'_, N>, hinter: &mut Hinter<'_>) -> Plan
 where
     N: Fn(&str) -> Option<Arc<Node>>,

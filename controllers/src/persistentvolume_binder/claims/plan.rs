@@ -1,7 +1,7 @@
-//! What to do about a claim. Pure.
+//! The decision about a claim. Pure.
 //!
-//! A claim is *unbound* until it has the annotation `bind-completed`, after both sides were written. It then is *bound* for ever:
-//! a claim that loses its volume is lost, not unbound.
+//! A claim is *unbound* until it has the annotation `bind-completed`, which is set after both sides
+//! were written. Then it is *bound* for ever: a claim that loses its volume is lost, not unbound.
 
 use std::sync::Arc;
 
@@ -34,21 +34,22 @@ impl EventRecord {
     }
 }
 
-/// What is known around a claim.
+/// The objects that the decision about a claim depends on.
 #[derive(Default)]
 pub struct ClaimContext {
     /// The volume that the claim names.
     pub named: Option<Arc<PersistentVolume>>,
-    /// The volumes without a claim and those that refer to this one, where the claim names none and is not bound.
+    /// The volumes without a claim and those that refer to this one. Empty if the claim names a
+    /// volume or is bound.
     pub volumes: Vec<Arc<PersistentVolume>>,
     pub classes: Vec<Arc<StorageClass>>,
-    /// Pods of the claim that no node was found for yet, by name.
+    /// The names of the claim's pods that have no node yet.
     pub waiting_pods: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
-    /// Bind, or repair what is missing of a binding.
+    /// Bind, or complete a binding.
     Bind(Arc<PersistentVolume>),
     /// The claim that waited without a class gets the default one.
     SetClass(String),
@@ -57,7 +58,7 @@ pub enum Plan {
     RecordEvent(EventRecord),
     /// Wait in phase Pending.
     Wait(Option<EventRecord>),
-    /// Fail: a client undid what the controller did.
+    /// Fail: a client reverted a change of the controller.
     Fail(EventRecord),
     /// Phase Lost, with an event when it changes.
     Lose(EventRecord),

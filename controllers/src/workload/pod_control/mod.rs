@@ -17,7 +17,7 @@ use kube::{Resource, ResourceExt};
 /// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a ReplicationController or a Job.
 pub const BURST_REPLICAS: usize = 500;
 
-/// How many deletions are under way at a time.
+/// The number of concurrent deletions.
 const CONCURRENT_DELETIONS: usize = 64;
 
 /// Creates and deletes pods in the name of one controller.
@@ -46,7 +46,8 @@ impl PodControl {
         slow_start(pods, BURST_REPLICAS, |pod| self.create_pod(owner, pod.borrow(), ctx)).await
     }
 
-    /// Creates a pod, as [`coracle_kinds::pods::from_template`] makes it, and records `SuccessfulCreate` or `FailedCreate`.
+    /// Creates a pod from the template, as [`coracle_kinds::pods::from_template`] does, and records
+    /// `SuccessfulCreate` or `FailedCreate`.
     ///
     /// # Errors
     /// As for [`PodControl::create_pods`].

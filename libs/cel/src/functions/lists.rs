@@ -11,7 +11,7 @@ use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::{List, Value};
 
-/// How many items `lists.range` makes at most.
+/// The largest number of items that `lists.range` makes.
 const MAX_RANGE: i64 = 100_000;
 
 const SORTABLE: &str = "list<int>.()->bool list<uint>.()->bool list<double>.()->bool list<bool>.()->bool list<duration>.()->bool list<timestamp>.()->bool list<string>.()->bool list<bytes>.()->bool";

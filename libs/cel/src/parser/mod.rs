@@ -10,9 +10,9 @@ use crate::lexer::{self, Lexeme, Token};
 use crate::macros::{self, Expansion};
 use crate::source::{Issue, Issues};
 
-/// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
+/// The largest nesting depth of brackets and branches, so that parsing needs a bounded stack.
 const MAX_NESTING: usize = 64;
-/// How many characters an expression may have.
+/// The largest length of an expression, in characters.
 const MAX_LENGTH: usize = 100_000;
 /// The number of syntax errors after which parsing ends, as in cel-go.
 const MAX_SYNTAX_ERRORS: usize = 100;
@@ -39,9 +39,9 @@ const RESERVED: [&str; 18] = [
     "in",
 ];
 
-/// The tree of an expression, and how many nodes it has.
+/// Parses an expression. Returns its tree and the number of nodes.
 ///
-/// - `binds`: whether there is the macro `cel.bind`.
+/// - `binds`: whether the macro `cel.bind` is available.
 pub fn parse(text: &str, binds: bool) -> Result<(Expr, usize), Issues> {
     let length = text.chars().count();
     if length > MAX_LENGTH {
@@ -67,7 +67,7 @@ struct Parser {
     at: usize,
     factory: ExprFactory,
     nesting: usize,
-    /// Whether there is the macro `cel.bind`.
+    /// Whether the macro `cel.bind` is available.
     binds: bool,
 }
 
@@ -102,7 +102,7 @@ impl Parser {
         matches!(self.current().token, Token::Symbol(found) if found == symbol)
     }
 
-    /// Consumes a symbol if it is the next token; gives its place.
+    /// Consumes a symbol if it is the next token, and returns its position.
     fn take(&mut self, symbol: &str) -> Option<usize> {
         let offset = self.current().offset;
         self.is(symbol).then(|| {

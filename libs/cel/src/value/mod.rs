@@ -70,7 +70,7 @@ pub enum Value<'a> {
     Format(NamedFormat),
     /// A struct literal.
     Object(Arc<ObjectLiteral<'a>>),
-    /// What the caller provides.
+    /// A value provided by the caller.
     Host(Arc<dyn Host>),
 }
 
@@ -92,10 +92,10 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// The number of its bytes, about.
     fn size(&self) -> usize;
 
-    /// Calls a member function of it.
+    /// Calls a member function of the value.
     ///
     /// # Errors
-    /// What the evaluation ends with.
+    /// The error that ends the evaluation.
     fn call(&self, function: &str, args: &[Value<'_>]) -> Result<Value<'static>, EvalError>;
 }
 
@@ -104,7 +104,7 @@ pub trait Host: fmt::Debug + Send + Sync {
 pub enum List<'a> {
     /// Of the object.
     Json(&'a [Json], &'a DeclType, &'a ListSemantics),
-    /// Made.
+    /// Items made by the evaluation.
     Values(Arc<Nested<Vec<Value<'a>>>>),
 }
 
@@ -113,11 +113,12 @@ pub enum List<'a> {
 pub enum Map<'a> {
     /// Of the object.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
-    /// Made.
+    /// Entries made by the evaluation.
     Values(Arc<Nested<BTreeMap<Key, Value<'a>>>>),
 }
 
-/// Items or entries that are made, with their nesting: it is known before anything recurses into them.
+/// Items or entries made by the evaluation, with their nesting depth, so that it is known before a
+/// recursion into them.
 #[derive(Clone, Debug)]
 pub struct Nested<T> {
     depth: u32,
@@ -146,7 +147,7 @@ fn deepest<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u32 {
 }
 
 impl<'a> List<'a> {
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         match self {
             List::Json(items, ..) => items.len(),
@@ -154,7 +155,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there is no item.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -179,7 +180,7 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
             Map::Json(members, _) => members.len(),
@@ -187,7 +188,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -240,7 +241,8 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A value of JSON, read as its declared type says; what does not fit is read as it is.
+    /// Returns a JSON value, interpreted by its declared type; values of another type are kept as
+    /// they are.
     pub fn of_json(value: &'a Json, ty: &'a DeclType) -> Value<'a> {
         match (value, &ty.kind) {
             (Json::Null, _) => Value::Null,
@@ -290,7 +292,8 @@ impl<'a> Value<'a> {
         Value::Object(Arc::new(ObjectLiteral { name, fields, depth }))
     }
 
-    /// The number of values that were made and are nested in this one, in a line. Values of the object have the depth 0.
+    /// Returns the nesting depth of values made by the evaluation. Values of the object have the
+    /// depth 0.
     pub(crate) fn depth(&self) -> u32 {
         match self {
             Value::List(List::Values(items)) => items.depth,
@@ -301,7 +304,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The size by which costs are computed.
+    /// Returns the size from which costs are computed.
     pub fn size(&self) -> u64 {
         let size = match self {
             Value::Optional(Some(value)) => return value.size(),

@@ -1,11 +1,15 @@
-//! The options of a control plane: the one declaration of each, and what is derived from it.
+//! The options of a control plane: the only declaration of each, and the code derived from it.
 //!
 //! To add an option:
-//! 1. declare it in [`Options`] or in one of the structs beside it, by the macro `options!`: type, default, flag, form, usage,
+//! 1. declare it in [`Options`] or in one of the structs next to it, by the macro `options!`: type,
+//!    default, flag, form, usage,
 //! 2. use `options.FIELD` where the value is needed, such as in `start/`,
-//! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its documentation,
-//! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its range to [`range`],
-//! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and the expected help.
+//! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its
+//!    documentation,
+//! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its
+//!    range to [`range`],
+//! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and
+//!    the expected help.
 
 mod audit;
 mod declare;
@@ -272,7 +276,8 @@ impl Options {
         }
     }
 
-    /// Replaces numbers outside of their [ranges](range) by the nearest inside: what is started must not overflow.
+    /// Clamps numbers outside of their [ranges](range), so that computations with them cannot
+    /// overflow.
     pub(crate) fn within_ranges(mut self) -> Options {
         self.clamp();
         self.response_latency = range::RESPONSE_LATENCY.clamp(self.response_latency);
@@ -288,7 +293,8 @@ impl Options {
 pub struct ForkOptions {
     /// The mode of the clock; None for that of the control plane. A manual one begins at the time of the control plane.
     pub clock: Option<ClockMode>,
-    /// The URLs of Services that stand for those of webhooks in the fork, beside [`Options::webhook_service_urls`].
+    /// The URLs that replace the Services of webhooks in the fork, in addition to
+    /// [`Options::webhook_service_urls`].
     pub webhook_service_urls: Vec<ServiceUrl>,
 }
 

@@ -19,7 +19,7 @@ use kube::ResourceExt;
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// On a claim or a volume: the binder set the reference to the other, not a client.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// On a volume: the provisioner that made it.
+/// On a volume: its provisioner.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// On a claim or a volume: the CSI driver that took over from an in-tree plugin.
 pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
@@ -34,15 +34,16 @@ pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
-/// KEP-2644: the plugin in the controller has still to delete what is behind the volume.
+/// KEP-2644: the plugin in the controller has to delete the storage of the volume.
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
 /// KEP-2644: the CSI driver has still to do so.
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// Either of them keeps a volume until what is behind it is deleted. The plugin and the driver that takes over from it exchange them.
+/// Either of them keeps a volume until its storage is deleted. The plugin and the CSI driver that
+/// takes over from it exchange them.
 pub const DELETION_PROTECTIONS: [&str; 2] = [EXTERNAL_PROTECTION, IN_TREE_PROTECTION];
 
-/// A reclaim policy: what is behind the volume is deleted.
+/// The reclaim policy that deletes the storage of the volume.
 pub const DELETE: &str = "Delete";
 /// A reclaim policy: the volume is left as it is.
 pub const RETAIN: &str = "Retain";
@@ -61,7 +62,7 @@ fn storage(
     resources?.get("storage")?.0.parse().ok()
 }
 
-/// What a claim requests and is bound to.
+/// Accessors for a claim's requests and binding.
 pub trait ClaimExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
@@ -69,7 +70,7 @@ pub trait ClaimExt {
     fn has_class(&self) -> bool;
     /// The volume that it is bound to, or names; empty if none.
     fn volume_name(&self) -> &str;
-    /// The phase; empty before there is a status.
+    /// Returns the phase; empty if there is no status.
     fn phase(&self) -> &str;
     /// The requested storage; zero if none.
     fn requested(&self) -> Quantity;
@@ -79,7 +80,7 @@ pub trait ClaimExt {
     fn volume_mode(&self) -> &str;
     /// The VolumeAttributesClass; empty if none.
     fn attributes_class(&self) -> &str;
-    /// A reference to it, as a volume's `claimRef` holds it.
+    /// Returns a reference to it, in the form of a volume's `claimRef`.
     fn reference(&self) -> ObjectReference;
 }
 
@@ -131,7 +132,7 @@ impl ClaimExt for PersistentVolumeClaim {
     }
 }
 
-/// What a volume offers and is bound to.
+/// Accessors for a volume's properties and binding.
 pub trait VolumeExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
@@ -139,7 +140,7 @@ pub trait VolumeExt {
     fn claim_ref(&self) -> Option<&ObjectReference>;
     /// The name of its claim.
     fn claim_name(&self) -> Option<NamespacedName>;
-    /// The phase; empty before there is a status.
+    /// Returns the phase; empty if there is no status.
     fn phase(&self) -> &str;
     /// The reclaim policy.
     fn policy(&self) -> &str;
@@ -229,7 +230,8 @@ pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// The class of claims that name none: the newest of those that are marked as default, of two the first by name.
+/// Returns the class of claims without one: the newest of those that are marked as default, and of
+/// two the first by name.
 pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
     let says_so = |class: &&StorageClass| {
         [DEFAULT_CLASS, BETA_DEFAULT_CLASS]

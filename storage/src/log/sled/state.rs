@@ -4,16 +4,19 @@
 //! coracle store 4 open   SYNCED BOOT CRC   everything up to the revision SYNCED is on disk
 //! coracle store 4 sealed SYNCED SUM  CRC   and nothing else; SUM is a checksum of the log's files
 //! ```
-//! BOOT names the boot of the machine during which everything that was acknowledged was also written to files, or is 0. While that
-//! boot lasts the files have it, whatever became of the process.
 //!
-//! The number is that of the log's format, so that a program which does not know a format refuses the store. Stores of
-//! the formats 1 to 3 are opened, and are of format 4 from then on: the earlier ones have no journal.
+//! BOOT identifies the boot of the machine during which everything that was acknowledged was also
+//! written to files; 0 if there is none. As long as that boot lasts, the files have everything even
+//! if the process crashed.
 //!
-//! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is that of the line before it. The line is written
-//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never
-//! claims more than is on disk. It is exact after a crash of the process; after a crash of the machine it may be what was
-//! right a second ago.
+//! The number is the version of the log's format; a program that does not support it refuses the
+//! store. Stores of the formats 1 to 3 are opened, and have format 4 from then on: the earlier ones
+//! have no journal.
+//!
+//! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is the checksum of the line
+//! before it. The line is written after each flush of the log, but synced once a second at most, so
+//! that it costs the writers no second flush. It never claims more than is on disk. It is exact
+//! after a crash of the process; after a crash of the machine it may be up to a second old.
 
 use std::{
     fs::File,
@@ -26,7 +29,7 @@ use parking_lot::Mutex;
 
 use crate::Revision;
 
-/// What the line means.
+/// The meaning of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Never used, or never so far that anything was acknowledged.
@@ -56,7 +59,7 @@ struct Written {
     at: Option<Instant>,
 }
 
-/// How often the file is synced while the store is in use.
+/// The shortest interval between syncs of the file while the store is in use.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The first format, with a line that has no revision.
@@ -153,8 +156,9 @@ impl StateFile {
         self.file.sync_data()
     }
 
-    /// Records the boot during which everything that is acknowledged from now on is in files. What was acknowledged before must be
-    /// on disk. The record itself is of no use once the machine has stopped, so it is not synced.
+    /// Records the boot during which everything that is acknowledged from now on is in files.
+    /// Everything acknowledged before must be on disk. The record is not synced, since it is of no
+    /// use once the machine has stopped.
     pub fn set_boot(&self, boot: Option<NonZeroU32>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.boot = boot;

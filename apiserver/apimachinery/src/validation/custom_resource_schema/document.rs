@@ -1,4 +1,4 @@
-//! Which parts of OpenAPI there are in schemas, and the lists and maps of apply.
+//! The supported parts of OpenAPI in schemas, and the list and map types of server-side apply.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,14 @@ use crate::field::{Errors, Field};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// Parts of OpenAPI that there are not.
+/// The parts of OpenAPI that are not supported.
 const UNSUPPORTED: [&str; 6] =
     ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
 
 /// The members that hold lists of schemas.
 const COMPOSITIONS: [&str; 3] = ["allOf", "oneOf", "anyOf"];
 
-/// Where a schema is.
+/// The position of a schema.
 #[derive(Clone, Copy, Default)]
 struct Place<'r> {
     is_root: bool,
@@ -29,7 +29,7 @@ pub(super) fn validate(schema: &Field<'_>, errors: &mut Errors) {
     validate_schema(schema, Place { is_root: true, ..Place::default() }, errors);
 }
 
-/// Whether a schema has a part that keeps it from being read as a structural one.
+/// Returns whether a schema has a part that prevents it from being read as a structural one.
 pub(super) fn is_unsupported(schema: &Value) -> bool {
     UNSUPPORTED.into_iter().any(|name| is_set(name, &Field::root(schema).get(name)))
         || schema.get("items").is_some_and(Value::is_array)
@@ -221,7 +221,7 @@ fn validate_keys(items: &Field<'_>, keys: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// An item without its key could not be found again.
+/// Validates that items must have their keys: an item without its key could not be identified.
 fn validate_keys_are_there(items: &Field<'_>, keys: &Field<'_>, errors: &mut Errors) {
     let required: HashSet<&str> = items.get("required").items().map(|name| name.str()).collect();
     for key in keys.items() {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::field::{Errors, Field, selectable_path};
 
-/// How many fields of a version can be selected by.
+/// The largest number of selectable fields of a version.
 const MAX_FIELDS: usize = 8;
 
 /// Validates the selectable fields of a version by its schema.

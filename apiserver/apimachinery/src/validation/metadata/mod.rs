@@ -1,12 +1,14 @@
-//! Object metadata: its rules on create, and what may change on update.
+//! Object metadata: its rules on create, and the permitted changes on update.
 //!
-//! The real server validates metadata more than once. Every update passes its generic layer (*ObjectMeta*: all the
-//! rules of a new object; *ObjectMetaUpdate*: immutable fields, and the contents again); then the validation of most
-//! kinds does some of that again, with the kind's rule for names and a stricter rule for finalizers. Each check
-//! reports its errors, which is why a bad label is reported four times for a Secret and three times for a Deployment.
-//! The table of built-in kinds in `resources` has the checks of each kind.
+//! kube-apiserver validates metadata more than once. Every update passes its generic layer
+//! (*ObjectMeta*: all the rules of a new object; *ObjectMetaUpdate*: immutable fields, and the
+//! contents again); then the validation of most kinds repeats some of that, with the kind's rule
+//! for names and a stricter rule for finalizers. Each check reports its errors, which is why a bad
+//! label is reported four times for a Secret and three times for a Deployment. The table of
+//! built-in kinds in `resources` has the checks of each kind.
 //!
-//! Start at [`MetadataValidation`]; the checks are [`validate_object_meta`] and [`validate_object_meta_update`].
+//! Start at [`MetadataValidation`]; the checks are [`validate_object_meta`] and
+//! [`validate_object_meta_update`].
 //!
 //! Source: `ValidateObjectMeta` and `ValidateObjectMetaUpdate` of apimachinery's `api/validation`.
 
@@ -21,7 +23,7 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const MANAGER_LENGTH: usize = 128;
 const SUBRESOURCE_LENGTH: usize = 256;
 
-/// What a name must be.
+/// The rule for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// RFC 1123 subdomain, the rule of most kinds.
@@ -52,7 +54,7 @@ pub enum Finalizers {
 pub enum MetadataCheck {
     /// The rules of new metadata.
     ObjectMeta,
-    /// What may not change.
+    /// Checks that immutable fields do not change.
     ObjectMetaUpdate,
 }
 
@@ -63,9 +65,9 @@ pub type MetadataChecks = &'static [MetadataCheck];
 pub const NONE: MetadataChecks = &[];
 /// The rules of new metadata.
 pub const META: MetadataChecks = &[MetadataCheck::ObjectMeta];
-/// What may not change.
+/// Only the check of immutable fields.
 pub const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
-/// Both, what may not change first.
+/// Both checks, that of immutable fields first.
 pub const META_UPDATE_AND_META: MetadataChecks =
     &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
 /// Both, the rules of new metadata first.
@@ -74,7 +76,7 @@ pub const META_AND_META_UPDATE: MetadataChecks =
 /// The rules of new metadata, twice.
 pub const META_TWICE: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMeta];
 
-/// How a kind's own validation validates metadata.
+/// The validation of metadata in a kind's own validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataValidation {
     /// The rule for finalizers.
@@ -100,7 +102,7 @@ impl MetadataValidation {
     pub const GENERIC: MetadataValidation =
         MetadataValidation { finalizers: Finalizers::Qualified, ..MetadataValidation::USUAL };
 
-    /// Kinds whose own validation leaves metadata to the generic layer.
+    /// The validation of kinds that leave metadata to the generic layer.
     pub const NOTHING: MetadataValidation = MetadataValidation {
         finalizers: Finalizers::Qualified,
         on_create: NONE,
@@ -167,7 +169,8 @@ pub fn validate_update(
     validate_object_meta(new, generic(identity.namespaced), Finalizers::Qualified, errors);
     validate_object_meta_update(new, old, Finalizers::Qualified, errors);
     if errors.len() == found_before {
-        // The kind's own checks would repeat the errors of the generic ones; what is left is where they are stricter.
+        // The kind's own checks would repeat the errors of the generic ones; only the stricter ones
+        // remain.
         validate_kind(new, identity, finalizers, checks, errors);
         return;
     }
@@ -179,7 +182,7 @@ pub fn validate_update(
     }
 }
 
-/// What a kind's own checks find in metadata in which the generic layer's found nothing.
+/// Runs a kind's own checks of metadata without errors in the generic layer.
 fn validate_kind(
     object: &Field<'_>,
     identity: Identity,
@@ -196,7 +199,7 @@ fn validate_kind(
     }
 }
 
-/// The generic layer's rules: a name must be a path segment, whatever the kind.
+/// Returns the generic layer's rules: a name must be a path segment, independent of the kind.
 fn generic(namespaced: bool) -> Identity {
     Identity { namespaced, name: NameRule::PathSegment }
 }
@@ -318,9 +321,9 @@ fn validate_namespace(namespace: &Field<'_>, namespaced: bool, errors: &mut Erro
     }
 }
 
-/// The metadata of an object template: labels and annotations, and nothing else.
+/// Validates the metadata of an object template, which may only have labels and annotations.
 pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
-    // In the order in which Go declares the members of ObjectMeta.
+    // In Go's order of the members of ObjectMeta.
     const FORBIDDEN: [&str; 13] = [
         "name",
         "generateName",

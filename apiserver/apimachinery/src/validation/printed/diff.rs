@@ -1,7 +1,8 @@
 //! The difference between two values in messages: a unified diff of their indented output.
 //!
-//! Which lines count as unchanged is decided by Ratcliff and Obershelp's pattern matching (the longest common block, then
-//! the same to its left and right), as in Python's difflib, which the real server's library follows to the letter.
+//! Unchanged lines are found by Ratcliff and Obershelp's pattern matching (the longest common
+//! block, then the same to its left and right), as in Python's difflib, which kube-apiserver's
+//! library follows exactly.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,14 +1,15 @@
-//! The values of custom resources: what their structural schemas say of each.
+//! The validation of custom resources against their structural schemas.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `value.rs` | one value: its type, its rules, and those of what is in it |
+//! | `value.rs` | one value: its type, its rules, and those of its children |
 //! | `number.rs` | the rules for numbers |
 //! | `composition.rs` | `allOf`, `anyOf`, `oneOf` and `not` |
-//! | `list_type.rs` | the items of sets, and those with keys, are unique |
-//! | `embedded.rs` | objects inside of an object |
+//! | `list_type.rs` | unique items of sets, and of lists with keys |
+//! | `embedded.rs` | embedded resources |
 //!
-//! An update may keep what was invalid before: errors in a value that equals the old one are dropped.
+//! An update may keep values that were invalid before: errors in a value that equals the old one
+//! are dropped.
 //!
 //! Source: OpenAPI v3, with the messages of kube-openapi's validator; KEP-4008 for updates.
 
@@ -41,7 +42,7 @@ pub fn validate_update(object: &Field<'_>, old: &Field<'_>, schema: &StructuralS
     validate_changed_lists(new, old, schema.root(), errors);
 }
 
-/// Validates a custom resource whose status was changed: nothing but the status.
+/// Validates only the status of a custom resource, after an update of its status.
 pub fn validate_status_update(
     object: &Field<'_>,
     old: &Field<'_>,
@@ -68,7 +69,7 @@ pub fn validate_value(value: &Value, structural: &Structural, path: &Path, error
     errors.extend(found);
 }
 
-/// Where lists had duplicates before, they may have others.
+/// Validates lists for duplicates. A list that had duplicates before may have others.
 fn validate_changed_lists(new: &Value, old: Option<&Value>, structural: &Structural, errors: &mut Errors) {
     let (mut found, mut known) = (Errors::new(), Errors::new());
     list_type::validate(&Field::root(new), structural, &mut found);

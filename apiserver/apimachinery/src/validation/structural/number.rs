@@ -1,20 +1,20 @@
 //! The rules for numbers.
 //!
-//! Where the value is whole, so are the bounds: their fractions are cut off. A bound that is no number of the type is an
-//! error of its own.
+//! If the value is an integer, the bounds are truncated to integers. A bound that is not a number
+//! of the type is an error of its own.
 
 use serde_json::Number;
 
 use crate::schema::StructuralType;
 use crate::schema::structural::{Bound, Structural};
 
-/// What is wrong with a number.
+/// An error in a number.
 pub(super) enum Mistake {
     /// The value breaks a rule; the text follows the path.
     Value(String),
-    /// Nothing is a multiple of this factor.
+    /// This factor is invalid: no number is a multiple of it.
     Factor(f64),
-    /// A text of its own, which ends with the path.
+    /// The number has another type; a complete message, which ends with the path.
     Type(String),
 }
 
@@ -65,7 +65,8 @@ pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake>
     mistakes
 }
 
-/// `prefix` says of what: the value or a bound.
+/// Returns the error if a number does not have the type. `prefix` names the number: the value or a
+/// bound.
 fn wrong_type(prefix: &str, value: f64, structural: &Structural) -> Option<String> {
     let format = structural.rules.format.as_deref().unwrap_or_default();
     let ty = structural.ty?;

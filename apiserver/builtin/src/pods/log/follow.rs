@@ -1,4 +1,4 @@
-//! Following a log: until the container ends, or the pod is deleted.
+//! Following a log until the container ends or the pod is deleted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{ContainerLog, ContainerRun, Following, LogLine, LogOptions, status};
 use crate::timers::FOLLOWED_LOG;
 
-/// What is appended to a log.
+/// Waits for text that is appended to a log.
 pub struct Follower {
     store: Store<ObjectIndex>,
     clock: Clock,
@@ -27,7 +27,7 @@ pub struct Follower {
 
 /// Follows a log that was read from a pod; None if there is nothing to follow.
 ///
-/// - `revision`: that at which the pod was read, or an earlier one
+/// - `revision`: the revision at which the pod was read, or an earlier one
 pub fn follow(
     registry: &Registry,
     target: &Target,

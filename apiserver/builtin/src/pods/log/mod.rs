@@ -1,7 +1,8 @@
-//! The log of a simulated container: the text of an annotation, what its command says that it writes, or one line.
+//! The log of a simulated container: the text of an annotation, the output that its command
+//! declares, or one line.
 //!
-//! A container's log can be followed (`follow.rs`) while it runs: what it writes meanwhile is sent when it is due, and what is appended to
-//! the annotation is appended to the log.
+//! A container's log can be followed (`follow.rs`) while it runs: its output is sent when it is
+//! due, and text appended to the annotation is appended to the log.
 
 mod follow;
 
@@ -22,7 +23,7 @@ use super::behavior::inherited_overrides;
 
 pub use follow::{Follower, follow};
 
-/// What a client wants of a log: the PodLogOptions of its request.
+/// The options of a request for a log (PodLogOptions).
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
     /// The container; "" is the only one.
@@ -64,7 +65,7 @@ impl LogOptions {
         })
     }
 
-    /// The options of what a container writes from now on.
+    /// Returns the options for a container's future output.
     pub fn from_now_on(container: &str) -> LogOptions {
         let container = container.to_owned();
         LogOptions { container, follow: true, tail_lines: Some(0), ..LogOptions::default() }
@@ -102,9 +103,10 @@ struct LogLine {
 /// The log of a container that has started.
 #[derive(Debug)]
 pub struct ContainerLog {
-    /// What is sent of it now.
+    /// The text to send now.
     pub text: String,
-    /// What follows it is sent too: how the container is known again, and what was read.
+    /// The state for following the log: the container run, and the text that was read. None if the
+    /// log is not followed.
     following: Option<Following>,
 }
 
@@ -121,11 +123,11 @@ struct Following {
     left: Option<usize>,
 }
 
-/// The writer of the logs of a pod's containers, which knows what they are made from beside the pod. It stays as it is while a log is
-/// followed.
+/// Writes the logs of a pod's containers, with the settings that are not in the pod. It does not
+/// change while a log is followed.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
-    /// The behavior of pods that nothing else is said about.
+    /// The behavior of pods without annotations.
     pub profile: Profile,
     /// The overrides of owners and of the namespace.
     pub inherited: Vec<Overrides>,
@@ -186,7 +188,8 @@ impl ContainerRun<'_> {
 
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a kubelet would send of a container's log. None where no kubelet has reported the pod, so there is none to ask.
+/// Returns the container's log as a kubelet would send it; None if no kubelet has reported the pod
+/// yet.
 ///
 /// # Errors
 /// The kubelet's, about containers that have no log yet.

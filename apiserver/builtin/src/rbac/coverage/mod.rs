@@ -1,12 +1,13 @@
-//! Coverage: which rights that some rules grant are not granted by other rules.
+//! Rule coverage: the rights granted by some rules and not by others.
 //!
-//! A rule is a box: all its verbs on all its groups, resources and names. Rules are never expanded into single rights,
-//! because sixty values in each of four lists are thirteen million rights. Instead each owned rule is subtracted from
-//! the box, which leaves up to four smaller boxes; what remains at the end is missing. A box is four bit sets over the
-//! distinct values of the wanted rule.
+//! A rule is a box: all its verbs on all its groups, resources and names. Rules are never expanded
+//! into single rights, because sixty values in each of four lists are thirteen million rights.
+//! Instead each owned rule is subtracted from the box, which leaves up to four smaller boxes; the
+//! remainder at the end is missing. A box is four bit sets over the distinct values of the wanted
+//! rule.
 //!
-//! Deciding whether boxes cover a box can take exponential time in theory, so the steps are counted: beyond
-//! [`CoverageLimits::steps`] the comparison is aborted and nothing is granted.
+//! Deciding whether boxes cover a box can take exponential time in theory, so the steps are
+//! counted: beyond [`CoverageLimits::steps`] the comparison is aborted and nothing is granted.
 //!
 //! Start at [`missing`].
 
@@ -37,7 +38,7 @@ impl CoverageLimits {
     pub const STANDARD: CoverageLimits = CoverageLimits { steps: 20_000_000, description: 256 * 1024 };
 }
 
-/// Bytes of a described line besides its values, and of a verb's quotes.
+/// The bytes of a described line besides its values, and of a verb's quotes.
 const AROUND_LINE: usize = 64;
 const AROUND_VERB: usize = 3;
 
@@ -95,7 +96,8 @@ const NAMES: usize = 3;
 /// The owned rules, the widest first.
 struct IndexedRules<'a> {
     rules: Vec<OwnedRule<'a>>,
-    /// Which rules select a value of an axis, so that a wanted rule is compared with few of them.
+    /// The rules that select a value of an axis, so that a wanted rule is compared with few of
+    /// them.
     postings: [Postings; 4],
 }
 
@@ -132,7 +134,7 @@ enum Selection {
     Only(Vec<u32>),
 }
 
-/// One member of a wanted rule: its distinct values.
+/// The distinct values of one member of a wanted rule.
 struct Axis<'a> {
     values: Vec<&'a str>,
     /// The ids that select a value, with the value's index; sorted.
@@ -337,7 +339,8 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// The rules that may cover something: those that select anything on the axis on which the fewest do.
+    /// Returns the rules that may cover something: those that select anything on the axis on which
+    /// the fewest do.
     fn candidates(
         &mut self,
         owned: &IndexedRules<'_>,

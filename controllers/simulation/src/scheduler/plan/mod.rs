@@ -1,5 +1,5 @@
-//! Which node a pod is bound to, or why none fits, and which pods go to make room for it. Pure: from a snapshot of the cluster and
-//! the pod's claims.
+//! The scheduling decision for a pod: the node to bind it to, or why none fits and which pods to
+//! preempt. Pure: a function of a snapshot of the cluster and the pod's claims.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! What only the log on disk promises.
+//! Tests of the promises that only the log on disk makes.
 
-// Only where a killed process can be told from a stopped machine.
+// Only on systems where a killed process can be distinguished from a stopped machine.
 #[cfg(target_os = "linux")]
 mod journal;
 
@@ -83,7 +83,8 @@ fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Leaves the directory as a crash would: what was flushed is there, but nothing was closed.
+/// Returns a copy of the directory as a crash would leave it: with the flushed data, but not
+/// closed.
 fn crash(disk: &Disk) -> Disk {
     let after = Disk::new();
     for (path, bytes) in contents(disk.path()) {
@@ -369,7 +370,8 @@ fn unreadable(tree: &Tree, revision: Revision) {
     }
 }
 
-/// A crash in the middle of a compaction leaves the later parts of a value whose first part is gone.
+/// A crash in the middle of a compaction leaves the later parts of a value after its first part was
+/// deleted.
 #[tokio::test]
 async fn an_interrupted_compaction_does_no_harm() {
     let disk = Disk::new();
@@ -481,7 +483,7 @@ impl Random {
     }
 }
 
-/// Harms one of a store's files; says how.
+/// Damages one of a store's files and returns a description of the damage.
 fn damage(files: &mut [(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     // Mostly the file with the data, and mostly its end, which is where sled repairs.
     let db = files.iter().position(|(path, _)| path.ends_with("db")).unwrap();
@@ -522,8 +524,8 @@ fn damage(files: &mut [(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     format!("{}: {what} at {at} of {}, up to {end}", path.display(), bytes.len())
 }
 
-/// Whatever becomes of the files of a store that was not closed: it opens with all that was acknowledged, or not at all.
-/// `TORTURE_CASES` says how often this is tried.
+/// A store that was not closed and has damaged files opens with all acknowledged writes, or not at
+/// all. `TORTURE_CASES` is the number of attempts.
 #[tokio::test]
 async fn damage_to_a_crashed_store_is_never_silent() {
     let cases: u64 = std::env::var("TORTURE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
@@ -579,7 +581,7 @@ async fn damage_to_a_crashed_store_is_never_silent() {
     assert!(cases < 50 || (whole > 0 && refused > 0), "{whole} opened whole, {refused} refused");
 }
 
-/// The disk is full as far as the operating system reports; then it has room again.
+/// The operating system reports a full disk, and free space later.
 #[tokio::test]
 async fn a_full_disk_takes_deletions_and_recovers() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -587,7 +589,7 @@ async fn a_full_disk_takes_deletions_and_recovers() {
         let disk = Disk::new();
         let free = Arc::new(AtomicU64::new(1 << 30));
         let asked = free.clone();
-        // The reserve is part of what is free as far as it is given up.
+        // The part of the reserve that was given up counts as free.
         let reserve = disk.path().join("reserve");
         let held = move || fs::metadata(&reserve).map_or(0, |file| file.len());
         let available: Available = Box::new(move |_| Ok(asked.load(Relaxed) + (8 << 20) - held()));
@@ -709,7 +711,7 @@ async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
         for name in stored.drain(..10) {
             delete(&store, &name).await;
         }
-        // More than the part of the reserve that was given up.
+        // Larger than the part of the reserve that was given up.
         let large = "x".repeat(1_400_000) + "@";
         assert!(store.put(key("more"), Expect::Any, large).await.is_err(), "{durability:?}");
         tmpfs.resize(128);

@@ -18,7 +18,7 @@ use super::spec::{
 };
 use super::validation;
 
-/// How Services are allocated what they need.
+/// The allocation of cluster IPs and node ports for Services.
 pub struct ServiceAllocation;
 
 impl Allocate for ServiceAllocation {
@@ -165,7 +165,8 @@ fn normalize_cluster_ips(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// A Service that prefers two families keeps its families when something else changes.
+/// Returns whether a Service that prefers two families keeps its families, because only other
+/// fields change.
 fn is_settled(service: &Value, old: &Value) -> bool {
     let prefers = |service: &Value| text(service, "ipFamilyPolicy") == "PreferDualStack";
     prefers(service)
@@ -232,7 +233,7 @@ fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Error
     }
 }
 
-/// The families of the given addresses, if the client did not set them.
+/// Sets the families from the given addresses, if the client did not set them.
 fn infer_families(service: &mut Value, allocators: &Allocators, errors: &mut Errors) {
     let mut families = list(service, "ipFamilies").to_vec();
     let known = families.len();
@@ -262,8 +263,8 @@ fn refuse_foreign_families(service: &Value, allocators: &Allocators, errors: &mu
     }
 }
 
-/// Allocates the requested address, or any. A Service with an address keeps it, whatever the update contains: the
-/// rules reject a change.
+/// Allocates the requested address, or any. A Service with an address keeps it regardless of the
+/// update: the rules reject a change.
 fn allocate_cluster_ips(
     service: &mut Value,
     old: Option<&Value>,
