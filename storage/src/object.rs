@@ -64,6 +64,12 @@ impl<I: Index> Object<I> {
         stored.len() == head.len() + tail.len() && stored.starts_with(head) && stored.ends_with(tail)
     }
 
+    /// Returns a copy of the stored bytes, which have no revision.
+    pub fn to_stored(&self) -> Bytes {
+        let (head, tail) = self.stored();
+        [head, tail].concat().into()
+    }
+
     /// Returns the stored bytes without copying them: the parts before and after the stamped
     /// revision.
     pub(crate) fn stored(&self) -> (&[u8], &[u8]) {
@@ -104,6 +110,7 @@ mod tests {
             assert_eq!(object.bytes, served, "{case}");
             assert_eq!(object.restamped(Revision(1000)), again, "{case}");
             assert!(object.is_stored_as(stored.as_bytes()), "{case}");
+            assert_eq!(object.to_stored(), stored, "{case}");
             for other in [served, "", "a@@b", "ab"] {
                 assert!(!object.is_stored_as(other.as_bytes()), "{case}: {other}");
             }

@@ -67,6 +67,8 @@ pub struct RequestContext {
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
     /// The refusal of a request that would have changed a resource.
     pub refusal: OnceLock<Status>,
+    /// The body, if an observer of the server is to have it.
+    pub body: OnceLock<Bytes>,
 }
 
 /// A request with a parsed head.
@@ -174,6 +176,7 @@ impl<B> ReceivedRequest<B> {
             latency: Arc::default(),
             flow_headers: OnceLock::new(),
             refusal: OnceLock::new(),
+            body: OnceLock::new(),
         };
         ReceivedRequest { context: Arc::new(context), body }
     }

@@ -35,6 +35,7 @@ mod api;
 mod backup;
 mod body;
 mod call;
+mod completed;
 mod connections;
 mod control_frames;
 mod deadline;
@@ -72,6 +73,7 @@ mod websocket;
 pub use api::{Api, Config};
 pub use backup::BACKUP_PATH;
 pub use body::Body;
+pub use completed::{CompletedRequest, ObserveRequests};
 pub use extensions::{
     Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, EXTENSION_PATHS,
     Extensions, FindBelow, PathRequest, Paths, RespondToPath,

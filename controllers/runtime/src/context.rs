@@ -16,6 +16,7 @@ use super::demand::Demand;
 use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
+use super::pass::ObservePasses;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::supervise::Supervisor;
 
@@ -31,6 +32,8 @@ pub struct Context<S> {
     /// The client of the caches and of discovery.
     shared: Client,
     clients: Option<MakeClient>,
+    /// Observes the passes of the controllers.
+    pub(super) observer: Option<ObservePasses>,
     /// The time.
     pub clock: Clock,
     /// The metrics of all controllers.
@@ -56,6 +59,7 @@ impl<S> Clone for Context<S> {
             unrecorded: self.unrecorded.clone(),
             shared: self.shared.clone(),
             clients: self.clients.clone(),
+            observer: self.observer.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: self.settings.clone(),
@@ -89,6 +93,7 @@ impl<S> Context<S> {
             unrecorded: client.clone(),
             shared: client,
             clients: None,
+            observer: None,
             clock,
             metrics,
             settings: Arc::new(settings),
@@ -125,6 +130,11 @@ impl<S> Context<S> {
         self
     }
 
+    /// The same context, with an observer of the passes of its controllers.
+    pub fn observed_by(self, observer: Option<ObservePasses>) -> Context<S> {
+        Context { observer, ..self }
+    }
+
     /// The same context, which makes a client for each controller, so that its user agent names the
     /// controller.
     pub fn with_clients(
@@ -154,6 +164,7 @@ impl<S> Context<S> {
             unrecorded: self.unrecorded.clone(),
             shared: self.shared.clone(),
             clients: self.clients.clone(),
+            observer: self.observer.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: Arc::new(settings),

@@ -2,9 +2,9 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use coracle_clock::Delay;
+use coracle_clock::{Clock, Delay};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use kube::Client;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::context::Context;
 use super::error::Error;
+use super::pass::{ObservePasses, Pass};
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::reconcile_context::ReconcileContext;
 use super::sources::Sources;
@@ -82,7 +83,8 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
     let client = context.unrecorded.clone();
-    let reconciler = Reconciler { controller: Arc::new(controller), queue, client };
+    let (clock, observer) = (context.clock.clone(), context.observer.clone());
+    let reconciler = Reconciler { controller: Arc::new(controller), queue, client, clock, observer };
     context.synced().await;
     ready();
     // The caches end with the last context, which lives until this does.
@@ -131,6 +133,8 @@ struct Reconciler<K> {
     controller: Arc<dyn ErasedController<K>>,
     queue: Queue<K>,
     client: Client,
+    clock: Clock,
+    observer: Option<ObservePasses>,
 }
 
 impl<K: Key> Reconciler<K> {
@@ -143,10 +147,16 @@ impl<K: Key> Reconciler<K> {
         work(queue, workers, process).await;
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the duration of a pass is measured")]
     async fn process(&self, key: K) {
-        let Reconciler { controller, queue, client } = self;
+        let Reconciler { controller, queue, client, clock, observer } = self;
         let ctx = ReconcileContext::new(client.clone());
+        let begun = observer.as_ref().map(|_| (clock.now(), Instant::now()));
         let (outcome, longest) = measured(controller.reconcile(&key, &ctx)).await;
+        if let Some((observer, (started, instant))) = observer.as_ref().zip(begun) {
+            let (controller, key, took) = (controller.name(), key.to_string(), instant.elapsed());
+            observer(&Pass { controller, key, started, took, outcome: &outcome });
+        }
         let late = ctx.wait_until_observed().await;
         if queue.is_dirty(&key) {
             late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));

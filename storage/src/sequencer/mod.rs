@@ -30,6 +30,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::oneshot;
+
 pub(crate) use self::pending::{PendingTransaction, PendingWrite};
 pub(crate) use self::shared_thread::{SharedThread, Wake};
 use self::{
@@ -37,7 +39,7 @@ use self::{
     pending::{Known, Own, Reply},
 };
 use crate::{
-    CommitOutcome, CompactRevision, Event, Index, Key, Options, Revision, StoreError,
+    CommitOutcome, CompactRevision, Event, Index, Key, Options, Revision, Snapshot, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
     log::{
@@ -52,10 +54,21 @@ use crate::{
 /// What the sequencer is asked.
 pub(crate) enum Message<I: Index> {
     Commit(PendingTransaction<I>),
-    Compact { up_to: Revision, reply: Reply<()> },
+    Compact {
+        up_to: Revision,
+        reply: Reply<()>,
+    },
     Close(Option<Reply<()>>),
     Notification(Notification),
+    /// Has events observed, from the state on that is the reply.
+    Observe {
+        observer: Observer<I>,
+        reply: oneshot::Sender<Snapshot<I>>,
+    },
 }
+
+/// Observes each event, in order, before its writer has a response. It must not block for long.
+pub type Observer<I> = Box<dyn FnMut(&Arc<Event<I>>) + Send>;
 
 pub(crate) struct Sequencer<I: Index> {
     log: Box<dyn Log>,
@@ -79,6 +92,7 @@ pub(crate) struct Sequencer<I: Index> {
     compaction_failed: bool,
     /// Who waits for the log to delete all that is superseded.
     compaction_replies: Vec<Reply<()>>,
+    observers: Vec<Observer<I>>,
     mailbox: Receiver<Message<I>>,
     /// A message taken from the mailbox before its time.
     held: Option<Message<I>>,
@@ -115,6 +129,7 @@ impl<I: Index> Sequencer<I> {
         notifier: Notifier,
         index: I,
         mut options: Options,
+        authors: &dyn Fn(Revision) -> Option<I::Author>,
         mailbox: Receiver<Message<I>>,
     ) -> Result<Sequencer<I>, LogError> {
         let bounds = log.start(notifier)?;
@@ -131,7 +146,8 @@ impl<I: Index> Sequencer<I> {
                 Record::Unreadable(entry) => entry.id,
             };
             let is_history = id.revision > bounds.compact_revision.revision();
-            match apply(&mut state, &index, record, Known::nothing(), source)? {
+            let known = Known { indexed: None, author: authors(id.revision) };
+            match apply(&mut state, &index, record, known, source)? {
                 Applied::Event(event) if is_history => timeline.push(event),
                 Applied::Event(event) => forget(&mut state, &mut superseded, &event),
                 // What it deleted was forgotten before.
@@ -190,6 +206,7 @@ impl<I: Index> Sequencer<I> {
             retried: Instant::now(),
             compaction_failed: false,
             compaction_replies: Vec::new(),
+            observers: Vec::new(),
             mailbox,
             held: None,
             is_to_inherit: false,
@@ -255,6 +272,12 @@ impl<I: Index> Sequencer<I> {
             }
             Some(Message::Notification(Notification::Failed(error))) => drop(self.log_failed(error)),
             Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
+            Some(Message::Observe { observer, reply }) => {
+                // Between messages the state is published.
+                if reply.send(Snapshot(self.shared.state())).is_ok() {
+                    self.observers.push(observer);
+                }
+            }
             Some(Message::Close(reply)) => return ControlFlow::Break(reply),
             None => self.publish(),
         }
@@ -431,6 +454,7 @@ impl<I: Index> Sequencer<I> {
                 Some(event) => {
                     self.unpublished += 1;
                     self.timeline.push(event.clone());
+                    self.observers.iter_mut().for_each(|observer| observer(&event));
                     if is_ours {
                         events.push(event);
                     }
