@@ -26,6 +26,9 @@
 //! near each other in the window of zstd. Blocks are independent. The last block of a record that
 //! was finished ends in [`Entry::End`].
 //!
+//! A reader ignores unknown members of JSON, so that a member may be added to an entry or to the
+//! header, with a default, in the same version. Anything else takes a new version.
+//!
 //! # Map
 //!
 //! | file | owns |

@@ -1,5 +1,6 @@
 //! The reader: opens a file and indexes its blocks.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::RangeInclusive;
@@ -42,6 +43,19 @@ pub enum Damage {
     },
     /// The record has no end. Its process was killed between two blocks, or still writes it.
     Unfinished,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::Truncated { at, lost } => {
+                write!(f, "the record is cut short: the {lost} bytes from byte {at} on are not a whole block")
+            }
+            Damage::Unfinished => {
+                write!(f, "the record has no end: its process was killed, or still writes it")
+            }
+        }
+    }
 }
 
 /// An opened record.

@@ -59,6 +59,8 @@ fn a_file_that_ends_anywhere_has_the_entries_of_its_whole_blocks() {
         let truncated = Damage::Truncated { at: at as u64, lost: (length - at) as u64 };
         let expected = if length == at { Damage::Unfinished } else { truncated };
         assert_eq!(damage, Some(expected), "{length} bytes");
+        let text = damage.unwrap().to_string();
+        assert!(if length == at { text.contains("no end") } else { text.contains("cut short") }, "{text}");
     }
 }
 
