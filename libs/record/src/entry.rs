@@ -21,6 +21,14 @@ pub enum Entry {
     Pass(Box<Pass>),
     /// A fault that was injected.
     Fault(Box<Fault>),
+    /// The revision of the objects that were there when the recording of a control plane began. They
+    /// are versions, too.
+    Base {
+        /// The revision.
+        revision: u64,
+    },
+    /// The beginning of a fork. It has the versions of its parent up to a revision.
+    Fork(Box<Fork>),
     /// Entries that are missing here.
     Gap(Gap),
     /// The end of recording before the end of the control plane.
@@ -39,6 +47,9 @@ pub enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
+    /// The fork that it is of; empty for the control plane that is none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub fork: Arc<str>,
     /// The revision of the store.
     pub revision: u64,
     /// The time of the write.
@@ -65,15 +76,21 @@ pub struct Author {
     pub user_agent: Arc<str>,
     /// The verb of the request, such as `patch`.
     pub verb: Arc<str>,
+    /// The subresource of the request.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub subresource: Arc<str>,
 }
 
 /// A request and its response. Fields that do not apply are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// The time of arrival.
+    /// The fork that it is of; empty for the control plane that is none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub fork: Arc<str>,
+    /// The time at which the response began.
     pub time: Timestamp,
-    /// The duration until the response was complete.
+    /// The duration until the response began.
     pub duration: Duration,
     /// The name of the user.
     pub user: Arc<str>,
@@ -114,10 +131,28 @@ pub struct Request {
     pub body: Option<Bytes>,
 }
 
+/// The beginning of a fork.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fork {
+    /// The name, which no other fork of the record has.
+    pub name: Arc<str>,
+    /// The fork that it was made of; empty for the control plane that is none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub parent: Arc<str>,
+    /// The revision of the parent that it begins with.
+    pub revision: u64,
+    /// The time.
+    pub time: Timestamp,
+}
+
 /// A step of the test clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClockStep {
+    /// The fork that it is of; empty for the control plane that is none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub fork: Arc<str>,
     /// The time before the step.
     pub from: Timestamp,
     /// The time after the step.
@@ -128,6 +163,9 @@ pub struct ClockStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pass {
+    /// The fork that it is of; empty for the control plane that is none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub fork: Arc<str>,
     /// The name of the controller.
     pub controller: Arc<str>,
     /// The key of its queue, such as `shop/web`.
@@ -217,7 +255,7 @@ pub enum StopReason {
 }
 
 impl Entry {
-    /// The time of the entry; `None` for `Stopped`, `End` and a gap without times.
+    /// The time of the entry; `None` for `Base`, `Stopped`, `End` and a gap without times.
     pub fn time(&self) -> Option<Timestamp> {
         match self {
             Entry::Version(version) => Some(version.time),
@@ -225,8 +263,9 @@ impl Entry {
             Entry::ClockStep(step) => Some(step.to),
             Entry::Pass(pass) => Some(pass.started),
             Entry::Fault(fault) => Some(fault.time),
+            Entry::Fork(fork) => Some(fork.time),
             Entry::Gap(gap) => gap.from,
-            Entry::Stopped { .. } | Entry::End { .. } => None,
+            Entry::Base { .. } | Entry::Stopped { .. } | Entry::End { .. } => None,
         }
     }
 
@@ -263,8 +302,10 @@ impl Entry {
         const FIXED: usize = 256;
         let texts: usize = match self {
             Entry::Version(version) => {
-                let author =
-                    version.author.as_ref().map(|a| a.user.len() + a.user_agent.len() + a.verb.len());
+                let author = version
+                    .author
+                    .as_ref()
+                    .map(|a| a.user.len() + a.user_agent.len() + a.verb.len() + a.subresource.len());
                 version.bucket.len() + version.key.len() + author.unwrap_or_default()
             }
             Entry::Request(request) => request.texts().iter().map(|text| text.len()).sum(),
@@ -279,7 +320,12 @@ impl Entry {
                 let texts = [&fault.rule, &fault.effect, &fault.user_agent, &fault.verb, &fault.path];
                 texts.iter().map(|text| text.len()).sum()
             }
-            Entry::ClockStep(_) | Entry::Gap(_) | Entry::Stopped { .. } | Entry::End { .. } => 0,
+            Entry::Fork(fork) => fork.name.len() + fork.parent.len(),
+            Entry::ClockStep(_)
+            | Entry::Base { .. }
+            | Entry::Gap(_)
+            | Entry::Stopped { .. }
+            | Entry::End { .. } => 0,
         };
         FIXED + texts + self.payload().map_or(0, Bytes::len)
     }

@@ -68,7 +68,7 @@ mod writer;
 
 pub use entries::Entries;
 pub use entry::{
-    Author, ClockStep, Entry, Fault, Gap, GapReason, Pass, PassOutcome, Request, StopReason, Version,
+    Author, ClockStep, Entry, Fault, Fork, Gap, GapReason, Pass, PassOutcome, Request, StopReason, Version,
 };
 pub use error::Error;
 pub use header::{ClockMode, Header, Run};

@@ -11,7 +11,7 @@ const STEP: usize = 256;
 
 fn step(second: i64) -> Entry {
     let from = Timestamp::UNIX_EPOCH;
-    Entry::ClockStep(ClockStep { from, to: Timestamp::from_second(second).unwrap() })
+    Entry::ClockStep(ClockStep { fork: "".into(), from, to: Timestamp::from_second(second).unwrap() })
 }
 
 fn gap(reason: GapReason, entries: u64, from: i64, to: i64) -> Entry {
@@ -41,6 +41,7 @@ fn a_full_queue_drops_entries_and_counts_them_where_they_are_missing() {
 fn a_gap_is_before_the_first_entry_that_finds_space_again() {
     let queue = Queue::new(4 * STEP, Duration::ZERO);
     let large = Entry::Version(Box::new(Version {
+        fork: "".into(),
         revision: 1,
         time: Timestamp::UNIX_EPOCH,
         bucket: "pods".into(),

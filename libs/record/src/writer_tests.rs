@@ -8,7 +8,7 @@ use crate::{ClockStep, Limits, Record, Run};
 const UNLIMITED: FileLimits = FileLimits { bytes: u64::MAX, raw_bytes: u64::MAX, blocks: u64::MAX };
 
 fn step() -> Entry {
-    Entry::ClockStep(ClockStep { from: Timestamp::UNIX_EPOCH, to: Timestamp::UNIX_EPOCH })
+    Entry::ClockStep(ClockStep { fork: "".into(), from: Timestamp::UNIX_EPOCH, to: Timestamp::UNIX_EPOCH })
 }
 
 /// A writer of a new file with a header.

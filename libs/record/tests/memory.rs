@@ -31,6 +31,7 @@ fn peak<T>(function: impl FnOnce() -> T) -> (T, usize) {
 fn version(revision: u64, object: Bytes) -> Entry {
     let (bucket, key) = ("pods".into(), "shop/web".into());
     Entry::Version(Box::new(Version {
+        fork: "".into(),
         revision,
         time: Timestamp::UNIX_EPOCH,
         bucket,

@@ -135,6 +135,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             Entry::Pass(pass) => (pass.key, pass.started) = (text.into(), time),
             Entry::Fault(fault) => (fault.rule, fault.time) = (text.into(), time),
             Entry::ClockStep(step) => step.to = time,
+            Entry::Base { .. } | Entry::Fork(_) => {}
             Entry::Gap(_) | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
         entry

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_record::{
-    Author, ClockMode, ClockStep, Entry, Error, Fault, Limits, Options, Pass, PassOutcome, Record, Recorder,
-    Request, Run, Statistics, Version,
+    Author, ClockMode, ClockStep, Entry, Error, Fault, Fork, Limits, Options, Pass, PassOutcome, Record,
+    Recorder, Request, Run, Statistics, Version,
 };
 use jiff::Timestamp;
 
@@ -27,17 +27,24 @@ pub fn run() -> Run {
 /// A version whose revision is also its time.
 pub fn version(revision: u64, object: Option<&str>) -> Entry {
     Entry::Version(Box::new(Version {
+        fork: "".into(),
         revision,
         time: time(revision.try_into().unwrap()),
         bucket: "pods".into(),
         key: "shop/web-0".into(),
-        author: Some(Author { user: "ann".into(), user_agent: "kubectl/1.36".into(), verb: "patch".into() }),
+        author: Some(Author {
+            user: "ann".into(),
+            user_agent: "kubectl/1.36".into(),
+            verb: "patch".into(),
+            subresource: "status".into(),
+        }),
         object: object.map(|object| object.as_bytes().to_vec().into()),
     }))
 }
 
 pub fn request(seconds: i64, body: Option<&str>) -> Entry {
     Entry::Request(Box::new(Request {
+        fork: "".into(),
         time: time(seconds),
         duration: Duration::from_micros(1_500),
         user: "ann".into(),
@@ -59,6 +66,7 @@ pub fn request(seconds: i64, body: Option<&str>) -> Entry {
 
 pub fn pass(seconds: i64, outcome: PassOutcome) -> Entry {
     Entry::Pass(Box::new(Pass {
+        fork: "".into(),
         controller: "deployment".into(),
         key: "shop/web".into(),
         started: time(seconds),
@@ -68,7 +76,7 @@ pub fn pass(seconds: i64, outcome: PassOutcome) -> Entry {
 }
 
 pub fn clock_step(from: i64, to: i64) -> Entry {
-    Entry::ClockStep(ClockStep { from: time(from), to: time(to) })
+    Entry::ClockStep(ClockStep { fork: "a".into(), from: time(from), to: time(to) })
 }
 
 /// An entry of each kind that callers append.
@@ -91,6 +99,8 @@ pub fn entries() -> Vec<Entry> {
         pass(3, PassOutcome::Failed { error: "conflict".into() }),
         Entry::Fault(Box::new(fault)),
         clock_step(4, 64),
+        Entry::Fork(Box::new(Fork { name: "a".into(), parent: "".into(), revision: 2, time: time(5) })),
+        Entry::Base { revision: 1 },
         version(3, None),
     ]
 }

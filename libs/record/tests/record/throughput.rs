@@ -42,14 +42,19 @@ fn pod(index: u64, revision: u64) -> String {
 }
 
 fn entries(count: u64) -> Vec<Entry> {
-    let author: Author =
-        Author { user: "system:node".into(), user_agent: "kubelet/v1.36".into(), verb: "patch".into() };
+    let author: Author = Author {
+        user: "system:node".into(),
+        user_agent: "kubelet/v1.36".into(),
+        verb: "patch".into(),
+        subresource: "status".into(),
+    };
     let bucket: Arc<str> = "pods".into();
     let keys: Vec<Arc<str>> = (0..PODS).map(|index| format!("shop/web-{index:05x}").into()).collect();
     (0..count)
         .map(|revision| {
             let index = revision * 7 % PODS;
             Entry::Version(Box::new(Version {
+                fork: "".into(),
                 revision,
                 time: time(0) + Duration::from_micros(50 * revision),
                 bucket: bucket.clone(),
