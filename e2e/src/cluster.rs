@@ -104,11 +104,11 @@ impl Builder {
         Ok(cluster)
     }
 
-    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until it has exited. Returns whether it
-    /// served.
+    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until
+    /// it has exited. Returns whether it served.
     ///
     /// # Errors
-    /// It ends by itself.
+    /// The process exits by itself.
     pub async fn start_and_kill(self, after: Duration) -> Result<bool> {
         let (cluster, ready) = self.spawn()?;
         let serves = match timeout(after, ready).await {

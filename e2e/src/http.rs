@@ -1,6 +1,7 @@
 //! Plain HTTP/1.1: requests exactly as given, responses exactly as received.
 //!
-//! Client libraries negotiate, retry and decode, which would hide what the tests compare and measure.
+//! Client libraries negotiate, retry and decode, which would hide what the tests compare and
+//! measure.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -103,8 +104,8 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, self.socket().await?).await?)
     }
 
-    /// Opens a WebSocket with these headers, and with an `Origin` unless they have one. The error is a `tungstenite::Error::Http` if
-    /// the server rejects the handshake.
+    /// Opens a WebSocket with these headers, and with an `Origin` unless they have one. The error
+    /// is a `tungstenite::Error::Http` if the server rejects the handshake.
     pub async fn websocket(
         &self,
         path: &str,
@@ -156,8 +157,8 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// Sends a request, and returns when the response begins. The headers replace the default ones; one without a value removes
-    /// the default.
+    /// Sends a request, and returns when the response begins. The headers replace the default ones;
+    /// one without a value removes the default.
     pub async fn open(
         &mut self,
         method: &str,

@@ -122,7 +122,7 @@ impl JsonClient {
         self.call("DELETE", path, None).await
     }
 
-    /// Creates a namespace of a generated name, and returns that. Pods can be created in it.
+    /// Creates a namespace with a generated name, and returns the name. Pods can be created in it.
     ///
     /// # Errors
     /// See [`JsonClient::call`]; it has no default ServiceAccount in time.
@@ -142,7 +142,7 @@ impl JsonClient {
         self.until_within(path, DEADLINE, condition).await
     }
 
-    /// The same with a time limit of its own.
+    /// Reads until a condition holds, with a time limit of its own.
     ///
     /// # Errors
     /// See [`JsonClient::until`].

@@ -287,7 +287,8 @@ impl Scenario {
         self.restart_after(end, || Ok(())).await
     }
 
-    /// Ends the server, and starts it again after `between`, which the server does not see.
+    /// Ends the server, and starts it again after `between`, whose changes the server does not
+    /// observe.
     pub async fn restart_after(
         &mut self,
         end: Termination,
@@ -312,8 +313,8 @@ impl Scenario {
         self.restart(Termination::Stop).await
     }
 
-    /// Restarts the server if the scenario is interrupted, stopping and killing it in turn. Each method that changes objects calls
-    /// it.
+    /// Restarts the server if the scenario is interrupted, stopping and killing it in turn. Each
+    /// method that changes objects calls it.
     pub async fn interrupt(&mut self) -> Result<()> {
         let Some(end) = self.interruption else { return Ok(()) };
         self.interruption = Some(match end {
@@ -456,13 +457,14 @@ impl Scenario {
         self.until(name, |pod: &Pod| pod_phase(pod) == "Running").await.map(drop)
     }
 
-    /// Waits until the controllers have processed everything before: an unused claim is bound and then deleted with its volume.
+    /// Waits until the controllers have processed everything before: an unused claim is bound and
+    /// then deleted with its volume.
     pub async fn until_settled(&self) -> Result<()> {
         let canary = self.canary().await?;
         self.until_canary_gone(&canary).await
     }
 
-    /// As [`Scenario::until_settled`], with claim protection not running.
+    /// Waits as [`Scenario::until_settled`] does, without claim protection.
     pub async fn until_settled_without_protection(&self) -> Result<()> {
         let canary = self.canary().await?;
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -534,7 +536,8 @@ impl Scenario {
         found.with_context(|| format!("finalizers {want:?} of {volume}")).map(drop)
     }
 
-    /// Checks that no object is terminating, and that the directories are those of existing volumes and of `remaining`.
+    /// Checks that no object is terminating, and that the directories are those of existing volumes
+    /// and of `remaining`.
     pub async fn assert_remaining(&self, remaining: &[&BoundClaim]) -> Result<()> {
         self.until_settled().await?;
         ensure!(self.terminating().await?.is_empty(), "stuck: {:?}", self.terminating().await?);

@@ -213,7 +213,8 @@ fn json_body(response: &HttpResponse) -> Result<Value> {
     Ok(serde_json::from_slice(&response.body)?)
 }
 
-/// Waits until the server is ready as envtest does: an anonymous request, and then the default namespace.
+/// Waits until the server is ready as envtest does: an anonymous request, and then the default
+/// namespace.
 async fn serving(certificates: &Certificates, port: u16) -> Result<Client> {
     ready(&Endpoint::new(&certificates.config(port, None).await?)?, "/healthz").await?;
     let admin = Client::try_from(certificates.config(port, Some(ADMIN)).await?)?;

@@ -40,7 +40,8 @@ fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// Creates, updates and deletes objects. Returns a revision in the middle of these changes, and the number of changes after it.
+/// Creates, updates and deletes objects. Returns a revision in the middle of these changes, and the
+/// number of changes after it.
 async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     for name in ["kept", "changed", "deleted"] {
         send(to, "POST", CONFIG_MAPS, Some(config_map(name, "old"))).await?;

@@ -6,7 +6,8 @@ use crate::Key;
 pub trait Index: Send + Sync + 'static {
     /// The metadata that readers need without parsing the bytes again.
     type Meta: Send + Sync + 'static;
-    /// An event encoded for watchers (cheap to clone, such as `Bytes`); see [`Event::frame`](crate::Event::frame).
+    /// An event encoded for watchers (cheap to clone, such as `Bytes`); see
+    /// [`Event::frame`](crate::Event::frame).
     type Frame: Clone + Send + Sync + 'static;
 
     /// Reads one stored value: once per version, when it is written or loaded.
@@ -34,7 +35,7 @@ pub struct Indexed<M> {
     pub stamp: usize,
 }
 
-/// Why an [`Index`] cannot read a value.
+/// The error of an [`Index`] that cannot read a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);

@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-/// A bucket (one resource's keyspace, such as `apps/deployments`) and a name in it (`ns/name` or `name`).
+/// A bucket (one resource's keyspace, such as `apps/deployments`) and a name in it (`ns/name` or
+/// `name`).
 ///
 /// Keys are cheap to clone. Within a bucket they are ordered by the bytes of the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// An owner whose values are text with an `@`, after which the revision is stamped.
+/// An owner whose values are text with an `@`, after which the revision is inserted.
 #[derive(Debug)]
 pub struct Marked;
 
@@ -55,7 +55,7 @@ impl TestLog for MemoryLog {
     }
 }
 
-/// Remembers nothing, so it is for promises that need no second opening.
+/// A log that stores nothing, for tests without a second opening.
 pub struct Ephemeral;
 
 impl TestLog for Ephemeral {

@@ -18,7 +18,7 @@ type Objects<I> = OrdMap<Arc<str>, Arc<Object<I>>>;
 /// All buckets at one revision. Costs a pointer.
 pub struct Snapshot<I: Index>(pub(crate) Arc<State<I>>);
 
-/// One bucket at one revision, in the order of names. Costs two pointers.
+/// One bucket at one revision, in the order of names. Its size is two pointers.
 pub struct BucketSnapshot<I: Index> {
     revision: Revision,
     objects: Objects<I>,
@@ -37,7 +37,7 @@ pub(crate) struct State<I: Index> {
 /// The unreadable entries of other writers, which are kept out of the buckets.
 #[derive(Clone, Default)]
 struct Quarantine {
-    /// The newest entry of each key, as long as it is an unreadable one.
+    /// The newest entry of each key, if it is unreadable.
     entries: OrdMap<Key, Arc<UnreadableEntry>>,
     /// The number of entries found since the store was opened.
     total: u64,
@@ -56,33 +56,34 @@ impl<I: Index> Snapshot<I> {
         self.0.revision
     }
 
-    /// The live object under a key.
+    /// Returns the live object of a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
         self.0.get(key)
     }
 
-    /// One bucket of this snapshot; an empty one if nothing was ever in it.
+    /// Returns one bucket of this snapshot; an empty one if it was never used.
     pub fn bucket(&self, bucket: &str) -> BucketSnapshot<I> {
         let objects = self.0.buckets.get(bucket).map(|b| b.objects.clone()).unwrap_or_default();
         BucketSnapshot { revision: self.0.revision, objects }
     }
 
-    /// The buckets that were ever in use, in order, each with the number of its live objects.
+    /// Iterates over all buckets ever used, in order, each with the number of its live objects.
     pub fn buckets(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
         self.0.buckets.iter().map(|(name, bucket)| (name, bucket.objects.len()))
     }
 
-    /// The number of live objects in a bucket.
+    /// Returns the number of live objects in a bucket.
     pub fn len(&self, bucket: &str) -> usize {
         self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
     }
 
-    /// The bytes that all live objects take, as [`Object::cost`] counts them.
+    /// Returns the total size of all live objects in bytes, as computed by [`Object::cost`].
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// The oldest revision one may watch the bucket from, or see it at.
+    /// Returns the oldest revision from which the bucket can be watched, and at which it can be
+    /// read.
     pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
         self.0.compact_revision(bucket)
     }
@@ -106,33 +107,34 @@ impl<I: Index> BucketSnapshot<I> {
         self.revision
     }
 
-    /// The live object under a name.
+    /// Returns the live object of a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
         self.objects.get(name)
     }
 
-    /// The number of live objects.
+    /// Returns the number of live objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Has the bucket no live objects?
+    /// Returns whether the bucket has no live objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The live objects, in the order of the bytes of their names.
+    /// Iterates over the live objects, in the byte order of their names.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.values()
     }
 
-    /// The objects from a name on: `Included` starts a prefix such as `ns/`, `Excluded` the page after a name.
+    /// The objects from a name on: `Included` starts a prefix such as `ns/`, `Excluded` the page
+    /// after a name.
     pub fn range(&self, from: Bound<&str>) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches
-    /// `ab/`.
+    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that
+    /// `a/` never matches `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.prefix_from(Bound::Included(prefix), prefix)
     }
@@ -290,8 +292,9 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// Takes one change from the log, which is newer than all before it, or of the same transaction. While the log is loaded
-    /// the live objects at the compact revision come first, in any order.
+    /// Applies one change from the log, which is newer than all before it, or of the same
+    /// transaction. While the log is loaded the live objects at the compact revision come first, in
+    /// any order.
     pub fn apply(&mut self, key: Key, id: EntryId, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
         self.quarantine.entries.remove(&key);
         let bucket = self.bucket_mut(key.bucket());
@@ -321,14 +324,15 @@ impl<I: Index> State<I> {
         self.quarantine.entries.remove(key);
     }
 
-    /// Forgets the oldest event of its bucket, and so every state before it.
+    /// Drops the oldest event of its bucket, and so every state before it.
     pub fn forget(&mut self, event: &Event<I>) {
         let bucket = self.bucket_mut(event.key.bucket());
         bucket.events.remove(&event.entry_id());
         bucket.compact_revision.raise(event.revision);
     }
 
-    /// Closes the past of every bucket up to a revision at which all events were forgotten.
+    /// Raises the compact revision of every bucket to a revision up to which all events were
+    /// dropped.
     pub fn raise_compact_revision(&mut self, to: Revision) {
         self.compact_revision.raise(to);
         let raised = |(name, bucket): (&Arc<str>, &Arc<Bucket<I>>)| {

@@ -99,7 +99,8 @@ fn write_until_killed() {
     });
 }
 
-/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will do.
+/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will
+/// do.
 fn next_step(store: &Store<Suffixed>, writer: usize) -> u64 {
     shown_step(store, writer).map_or(0, |step| step + 1)
 }
@@ -174,7 +175,7 @@ fn nothing_is_lost(durability: &str, acknowledgements: impl Fn(usize) -> usize) 
             assert!(revision > newest, "revisions go on: {revision} after {newest}");
             assert!(store.revision() >= revision);
             let shown_step = shown_step(&store, writer);
-            // One more step may have been written, but not acknowledged.
+            // One further step may have been written, but not acknowledged.
             assert!(
                 shown_step == after(step) || shown_step == after(step + 1),
                 "crash {crash}: {step}, but it shows {shown_step:?}"

@@ -39,7 +39,7 @@ impl Index for Prefixed {
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<(usize, usize, Expected, Option<u16>)>),
-    /// Forgets up to so many revisions before the newest.
+    /// Compacts up to this number of revisions before the newest.
     Compact(u64),
     Reopen,
     Watch(usize, u64),

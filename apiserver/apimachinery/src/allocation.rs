@@ -60,7 +60,7 @@ pub struct Allocators<'a> {
     node_ports: Lazy<'a, i64>,
     allocated_addresses: BTreeSet<IpAddr>,
     allocated_ports: BTreeSet<i64>,
-    /// Nothing is allocated: addresses stay empty, and ports are beyond the range.
+    /// Whether nothing is allocated: addresses stay empty, and ports are beyond the range.
     dry_run: bool,
 }
 
@@ -93,7 +93,8 @@ impl<'a> Allocators<'a> {
         family_of(self.range.address)
     }
 
-    /// The number of usable addresses, without the network's own and (in IPv4) the broadcast address.
+    /// The number of usable addresses, without the network's own and (in IPv4) the broadcast
+    /// address.
     fn size(&self) -> u64 {
         let host_bits = if self.range.address.is_ipv4() { 32 } else { 128 } - u32::from(self.range.prefix);
         let reserved = if self.range.address.is_ipv4() { 2 } else { 1 };

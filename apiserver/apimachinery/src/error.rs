@@ -14,7 +14,8 @@ use crate::names::{GroupKind, GroupResource};
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A request that failed. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by a retry.
+/// A request that failed. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by a
+/// retry.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.message())]
 pub enum Error {
@@ -50,7 +51,8 @@ pub enum Error {
         /// The last name that was tried.
         name: String,
     },
-    /// Optimistic concurrency or a precondition failed. `what` is the plural resource, or for deletes the Kind.
+    /// Optimistic concurrency or a precondition failed. `what` is the plural resource, or for
+    /// deletes the Kind.
     Conflict {
         /// The plural with its group, or for deletes the kind as printed.
         what: GroupResource,
@@ -68,15 +70,17 @@ pub enum Error {
         /// The violations, in the order in which they are reported.
         errors: Errors,
     },
-    /// The operations of a patch cannot be applied; as in the real server the response has no details.
+    /// The operations of a patch cannot be applied; as in the real server the response has no
+    /// details.
     Unprocessable,
-    /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`, else `forbidden: DETAIL`.
+    /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`,
+    /// else `forbidden: DETAIL`.
     Forbidden {
         /// The plural with its group, or None for a path that is no resource.
         resource: Option<GroupResource>,
         /// The object's name; empty for a request about none.
         name: String,
-        /// Why, without the prefix.
+        /// The reason, without the prefix.
         detail: String,
         /// The entries of `details.causes`.
         causes: Vec<Cause>,
@@ -87,7 +91,8 @@ pub enum Error {
     Unauthorized,
     /// 405 for a method that the path does not have.
     MethodNotAllowed,
-    /// A verb that the resource does not support (`create is not supported on resources of kind "x"`).
+    /// A verb that the resource does not support (`create is not supported on resources of kind
+    /// "x"`).
     MethodNotSupported {
         /// The plural, with its group.
         resource: GroupResource,
@@ -100,8 +105,8 @@ pub enum Error {
     UnsupportedMediaType(String),
     /// 413; the text names the part that is too large, without the prefix.
     TooLarge(String),
-    /// A revision or continue token older than the compact revision. With `fresh_continue` a client may continue the list at a
-    /// newer revision, which makes it inconsistent.
+    /// A revision or continue token older than the compact revision. With `fresh_continue` a client
+    /// may continue the list at a newer revision, which makes it inconsistent.
     Expired {
         /// The message as a whole.
         message: String,
@@ -156,7 +161,7 @@ pub struct Status {
     pub reason: Cow<'static, str>,
     /// The text for people; clients print it.
     pub message: String,
-    /// None leaves out the member `details`; an empty object keeps it.
+    /// None omits the member `details`; an empty object keeps it.
     pub details: Option<Value>,
     /// `metadata.continue`, for expired lists.
     pub continue_token: Option<String>,

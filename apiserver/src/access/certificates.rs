@@ -1,10 +1,11 @@
-//! Certificates: those of the cluster's certificate authority (`authority.rs`), the serving certificate and the
-//! administrator's client certificate.
+//! Certificates: those of the cluster's certificate authority (`authority.rs`), the serving
+//! certificate and the administrator's client certificate.
 //!
-//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an ephemeral server. The
-//! serving and the administrator's certificate are issued again at start whenever they are missing, unreadable, about
-//! to expire, not valid yet or do not match the configuration; the serving certificate is also renewed while the
-//! server runs ([`super::serving`]).
+//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an
+//! ephemeral server. The serving and the administrator's certificate are issued again at start
+//! whenever they are missing, unreadable, about to expire, not valid yet or do not match the
+//! configuration; the serving certificate is also renewed while the server runs
+//! ([`super::serving`]).
 //!
 //! Start at [`Certificates::in_folder`].
 
@@ -44,7 +45,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// A new authority and its certificates, in memory only. `names` are additional names and addresses of the server.
+    /// A new authority and its certificates, in memory only. `names` are additional names and
+    /// addresses of the server.
     pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
         let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::new(now)?;
@@ -166,7 +168,8 @@ impl Certificates {
         &self.ca_pem
     }
 
-    /// The certificates of all authorities by which clients are authenticated: our own, and those of `--client-ca-file`.
+    /// The certificates of all authorities by which clients are authenticated: our own, and those
+    /// of `--client-ca-file`.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] for an authority that cannot be parsed.
@@ -184,12 +187,14 @@ impl Certificates {
         &self.admin
     }
 
-    /// The private key of [`admin`](Self::admin) in the encoding that all clients support, SEC 1; some support no other.
+    /// The private key of [`admin`](Self::admin) in the encoding that all clients support, SEC 1;
+    /// some support no other.
     pub fn admin_key_pem(&self) -> String {
         sec1_pem(&self.admin.key_pem).unwrap_or_else(|| self.admin.key_pem.clone())
     }
 
-    /// Issues certificates for the requests of others; clients that present one are authenticated by it.
+    /// Issues certificates for the requests of others; clients that present one are authenticated
+    /// by it.
     pub fn signer(&self) -> CertificateSigner {
         CertificateSigner::new(self.authority.clone())
     }
@@ -197,7 +202,8 @@ impl Certificates {
     /// The TLS configuration of the listener with these certificates.
     ///
     /// # Errors
-    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be parsed.
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be
+    /// parsed.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
         let serving: Arc<dyn ResolvesServerCert> = match &self.own_server {
             Some(own) => own.clone(),

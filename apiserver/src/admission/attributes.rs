@@ -51,7 +51,7 @@ impl OperationOptions<'_> {
     }
 }
 
-/// One request as admission sees it.
+/// The attributes of one request for admission.
 pub struct AdmissionAttributes<'a> {
     /// The operation of the request.
     pub operation: Operation,
@@ -65,7 +65,8 @@ pub struct AdmissionAttributes<'a> {
     pub subresource: &'a str,
     /// The namespace of the path; empty for a resource of the cluster.
     pub namespace: &'a str,
-    /// The name; empty for a create with generateName, even after the object's name has been generated.
+    /// The name; empty for a create with generateName, even after the object's name has been
+    /// generated.
     pub name: &'a str,
     /// The new object, in the storage version; null on delete.
     pub object: &'a mut Value,
@@ -120,7 +121,8 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// The name in messages: for a create with generateName the generated name, or before that the prefix.
+    /// The name in messages: for a create with generateName the generated name, or before that the
+    /// prefix.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());

@@ -30,7 +30,7 @@ pub struct RenderedList {
 }
 
 enum State {
-    /// Nothing is rendered yet.
+    /// No item has been rendered yet.
     New(Renderer, Vec<Arc<Stored>>),
     Items {
         renderer: Renderer,
@@ -113,7 +113,8 @@ impl Renderer {
             Format::Json => (format!("\"{member}\":[]"), format!("\"{member}\":["), "]"),
             Format::Yaml => (format!("\n{member}: []\n"), format!("\n{member}:\n"), ""),
             Format::Protobuf => {
-                // A message begins with its length, so all of it must be known before any of it is sent.
+                // A message begins with its length, so all of it must be known before any of it is
+                // sent.
                 let mut scratch = Vec::new();
                 let length = |item: &Arc<Stored>| {
                     scratch.clear();

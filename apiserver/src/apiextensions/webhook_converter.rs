@@ -26,7 +26,8 @@ use crate::{Error, Result, codec};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest size of a response, in bytes, beyond four times the size of the request.
 const MAX_GROWTH: usize = 8 << 20;
-/// The bytes of a text of the webhook, such as why it failed, that the client sees.
+/// The largest size of a message from the webhook, such as an error, that is sent to the client, in
+/// bytes.
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// Converts objects by a webhook.
@@ -271,7 +272,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// As Go prints a group, version and kind.
+/// Formats a group, version and kind as Go does.
 fn printed(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{group}/{version}, Kind={kind}")

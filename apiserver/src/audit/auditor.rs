@@ -27,7 +27,7 @@ pub struct AuditOptions {
     pub log: Option<LogOptions>,
 }
 
-/// Why a server cannot audit: one line for the operator.
+/// The reasons for which a server cannot audit: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The policy cannot be used.

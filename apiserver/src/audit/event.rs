@@ -14,14 +14,15 @@ use crate::codec::json;
 use crate::field::quote;
 use crate::schema::{TypeRef, schema};
 
-/// Of a longer User-Agent only the beginning is recorded.
+/// The largest size of a recorded User-Agent, in bytes; the rest is cut off.
 const MAX_USER_AGENT: usize = 1024;
-/// An event of more bytes is written without the objects. kube-apiserver's default for backends that truncate.
+/// An event of more bytes is written without the objects. kube-apiserver's default for backends
+/// that truncate.
 const MAX_EVENT: usize = 10 << 20;
 /// The annotation of an event from which objects were omitted.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// The object that a request is about, as far as it is known.
+/// The object that a request refers to, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference {
     /// The plural.
@@ -71,13 +72,13 @@ pub struct Event {
     pub request_object: Option<Vec<u8>>,
     /// The response's object as JSON text.
     pub response_object: Option<Vec<u8>>,
-    /// When the request was received.
+    /// The time at which the request was received.
     pub received_at: Timestamp,
     /// Annotations of authorization, admission and others.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The User-Agent as it is recorded.
+/// Returns the User-Agent to record.
 pub fn user_agent(text: &str) -> String {
     let mut end = MAX_USER_AGENT;
     if text.len() <= end {

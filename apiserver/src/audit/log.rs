@@ -34,7 +34,8 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub enum Mode {
     /// `batch`: they do not.
     Batch,
-    /// `blocking`: the response waits until its events are written, for a second at most. The default.
+    /// `blocking`: the response waits until its events are written, for a second at most. The
+    /// default.
     #[default]
     Blocking,
     /// `blocking-strict`: also, a request is refused if the event of its receipt cannot be written.
@@ -91,7 +92,7 @@ pub struct LogOptions {
     pub mode: Mode,
     /// The format of events.
     pub format: Format,
-    /// When the file is rotated, and which backups are kept.
+    /// The rotation of the file.
     pub rotation: Rotation,
 }
 
@@ -108,7 +109,7 @@ pub struct AuditLog {
 struct Shared {
     metrics: AuditMetrics,
     waiting_bytes: AtomicUsize,
-    /// Whether a response has waited in vain, and nothing was written since.
+    /// Whether a response has timed out waiting, and nothing was written since.
     is_stalled: AtomicBool,
 }
 

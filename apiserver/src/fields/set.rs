@@ -78,7 +78,7 @@ impl FieldPathSet {
         self.children.iter().map(|(element, part)| (element.as_str(), part))
     }
 
-    /// Whether anything is owned inside.
+    /// Returns whether it has children.
     pub fn has_children(&self) -> bool {
         !self.children.is_empty()
     }
@@ -105,10 +105,11 @@ impl FieldPathSet {
         }
     }
 
-    /// Removes the members of another set; their children stay.
+    /// Removes the members of another set; their children are kept.
     pub fn difference_with(&mut self, other: &FieldPathSet) {
         self.owned &= !other.owned;
-        // Iterates over the set with fewer children: one change is removed from the sets of many managers.
+        // Iterates over the set with fewer children: one change is removed from the sets of many
+        // managers.
         if self.children.len() < other.children.len() {
             self.children.retain(|element, ours| {
                 if let Some(theirs) = other.children.get(element) {
@@ -155,7 +156,8 @@ impl FieldPathSet {
         }
     }
 
-    /// The members as errors print them, those of a node before those inside of them: `.spec.ports[port=80].name`.
+    /// The members as errors print them, those of a node before those inside of them:
+    /// `.spec.ports[port=80].name`.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths("", &mut paths);

@@ -17,8 +17,8 @@ use crate::names::Text;
 use crate::schema::structural::{ENVELOPE, object_meta};
 use crate::schema::{FieldSchema, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
 
-/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
-/// `metadata.managedFields`, stays within the depth limit of documents.
+/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few
+/// levels deep in `metadata.managedFields`, stays within the depth limit of documents.
 const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 
 /// The type of a position in an object.
@@ -40,7 +40,7 @@ pub(super) enum FieldType<'s> {
 
 /// The structure of a position for ownership.
 pub(super) enum Shape<'s> {
-    /// One value, owned as a whole.
+    /// A value that is owned as a whole.
     Leaf,
     Struct(&'s Struct),
     Map(FieldType<'s>),
@@ -181,7 +181,7 @@ pub(super) struct Position<'s> {
 }
 
 impl<'s> Position<'s> {
-    /// That of a whole object.
+    /// Returns the position of a whole object.
     pub fn whole(kind: &'s TypeRef) -> Position<'s> {
         Position { field_type: FieldType::whole(kind), depth: 0 }
     }
@@ -191,7 +191,7 @@ impl<'s> Position<'s> {
         if self.depth >= MAX_OWNED_DEPTH { Shape::Leaf } else { self.field_type.shape(old, new) }
     }
 
-    /// That of a value inside of this one.
+    /// Returns the position of a value inside of this one.
     pub fn inner(self, field_type: FieldType<'s>) -> Position<'s> {
         Position { field_type, depth: self.depth + 1 }
     }
@@ -205,7 +205,8 @@ impl<'s> Position<'s> {
         }
     }
 
-    /// The element of a list's item at this position. Missing keys have their defaults, if they have any.
+    /// The element of a list's item at this position. Missing keys have their defaults, if they
+    /// have any.
     pub fn element(self, keys: &[Text], value: &Value) -> PathElement {
         if keys.is_empty() {
             return set::value(value);
@@ -253,7 +254,8 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
     present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which a configuration may have.
+/// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which
+/// a configuration may have.
 pub(super) fn present<'v>(
     field: &FieldSchema,
     parent: Option<&Value>,

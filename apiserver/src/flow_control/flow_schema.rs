@@ -8,9 +8,9 @@ use crate::access::authorize::{RequestAttributes, ResourceTarget, Target};
 
 /// A FlowSchema, parsed for matching.
 pub struct FlowSchema {
-    /// Its name.
+    /// The name of the FlowSchema.
     pub name: String,
-    /// Its uid, as a header's value.
+    /// The uid of the FlowSchema, as a header value.
     pub uid: HeaderValue,
     /// `matchingPrecedence`: the lowest is matched first.
     pub precedence: i64,
@@ -57,7 +57,8 @@ struct NonResourceRule {
 }
 
 impl FlowSchema {
-    /// Parses a stored FlowSchema; None for one without uid or priority level, which validation rejects.
+    /// Parses a stored FlowSchema; None for one without uid or priority level, which validation
+    /// rejects.
     pub fn read(object: &Value) -> Option<FlowSchema> {
         let spec = &object["spec"];
         let distinguisher = match spec["distinguisherMethod"]["type"].as_str() {

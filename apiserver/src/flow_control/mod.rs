@@ -41,8 +41,8 @@ use metrics::{Executing, FlowRuleMetrics};
 use priority_level::PriorityLevel;
 pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 
-/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400) and
-/// `--max-mutating-requests-inflight` (200).
+/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400)
+/// and `--max-mutating-requests-inflight` (200).
 pub const SERVER_CONCURRENCY_LIMIT: usize = 600;
 
 /// The group of the configuration.
@@ -74,14 +74,14 @@ pub struct FlowController {
     metrics: FlowControlMetrics,
     configuration: ArcSwap<Configuration>,
     base: Instant,
-    /// When the configuration was compared last, in milliseconds from the base.
+    /// The time of the last comparison of the configuration, in milliseconds from the base.
     compared_at: AtomicU64,
-    /// Held by the one request that refreshes the configuration.
+    /// Held by the request that refreshes the configuration.
     refreshing: Mutex<()>,
 }
 
 struct Configuration {
-    /// In the order of their precedence.
+    /// The rules, in order of precedence.
     rules: Vec<Arc<FlowRule>>,
     levels: HashMap<String, Arc<PriorityLevel>>,
     /// The revisions of the last changes that it contains.
@@ -122,7 +122,8 @@ impl FlowController {
         }
     }
 
-    /// The flow of a request; None if no FlowSchema matches, which the mandatory ones prevent while they exist.
+    /// The flow of a request; None if no FlowSchema matches, which the mandatory ones prevent while
+    /// they exist.
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
@@ -138,7 +139,7 @@ impl FlowController {
         if elapsed.saturating_sub(compared_at) < REFRESH {
             return;
         }
-        // Other requests continue with the current configuration meanwhile.
+        // Other requests continue with the current configuration in the meantime.
         let Some(_refreshing) = self.refreshing.try_lock() else { return };
         self.compared_at.store(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let known = self.configuration.load();

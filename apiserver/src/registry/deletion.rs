@@ -24,7 +24,7 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// The outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// Deleted with this request, as it is stored.
+    /// The object is deleted by this request, in its stored version.
     Remove,
     /// Stored like this, then deleted with this request.
     MarkAndRemove(Value),
@@ -109,7 +109,7 @@ fn deadline(object: &Value) -> Option<Timestamp> {
 
 enum Grace {
     Unsupported,
-    /// Marked (now, or shortened): it ends after so many seconds.
+    /// Terminating, with a new or shortened grace period in seconds.
     Ends(i64),
     /// Already terminating, with a deadline no later than requested.
     Pending,
@@ -121,7 +121,7 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
     }
     if object.is_terminating() {
         let present = match object.grace_period() {
-            // It waits for its finalizers only, or the second write of its deletion was lost.
+            // It only waits for its finalizers, or the second write of its deletion was lost.
             None | Some(0) => return Grace::Unsupported,
             Some(present) => grace_or_one_second(present),
         };

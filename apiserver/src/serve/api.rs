@@ -89,7 +89,8 @@ pub struct Api {
     pub(super) connection: Option<Arc<Connection>>,
     /// The remote address; None without a socket.
     pub(super) remote: Option<IpAddr>,
-    /// Whether the other end is a part of the control plane, which works in turns where the clock is manual.
+    /// Whether the client is a part of the control plane, whose requests take turns under a manual
+    /// clock.
     pub(super) is_own: bool,
 }
 
@@ -112,18 +113,18 @@ pub(super) struct Shared {
     pub clients: Clients,
     /// The queue of large requests.
     pub large: Arc<QueueSet>,
-    /// Turns at working on a large request.
+    /// The permits for processing large requests.
     pub large_turns: Arc<Semaphore>,
     /// Seats of requests that evaluate expressions that take long.
     pub evaluations: Arc<QueueSet>,
     pub renderers: Arc<Semaphore>,
-    /// Turns true when the server shuts down: watches end.
+    /// Set to true when the server shuts down, so that watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
 }
 
 impl Api {
-    /// The API as it is configured.
+    /// Creates the API from its configuration.
     pub fn new(config: Config) -> Api {
         let Config {
             registry,
@@ -186,7 +187,8 @@ impl Api {
         Api { shared, peer, connection: Some(connection), remote: Some(remote), is_own: false }
     }
 
-    /// The API of a server that the path leads to below the address of this one, for the same connection. The URI becomes one of that server.
+    /// The API of a server that the path leads to below the address of this one, for the same
+    /// connection. The URI becomes one of that server.
     pub(super) fn below(&self, uri: &mut Uri) -> Option<Api> {
         let (api, length) = self.shared.extensions.below.as_ref()?(uri.path())?;
         let rest = uri.path_and_query()?.as_str().get(length..)?;

@@ -15,7 +15,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The deadline of requests without one: a year exceeds the patience of any client.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// When a request must be answered.
+/// The time by which a request must be answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     began: Instant,
@@ -31,10 +31,11 @@ impl Default for Deadline {
 }
 
 impl Deadline {
-    /// The deadline of a request that comes now: that which its `timeout` names, but no later than any other's.
+    /// Returns the deadline of a request that arrives now: that of its `timeout`, limited to the
+    /// server's.
     ///
     /// # Errors
-    /// 400 for a `timeout` that is no duration.
+    /// 400 for an invalid `timeout`.
     pub fn of(query: &Query) -> Result<Deadline> {
         let asked = query.timeout()?.filter(|timeout| !timeout.is_zero()).unwrap_or(REQUEST_TIMEOUT);
         let began = Instant::now();
@@ -47,12 +48,13 @@ impl Deadline {
         Deadline { began, at: began + NEVER }
     }
 
-    /// When a request must be executed that waits for a seat: after a quarter of its time, as upstream has it.
+    /// Returns the time by which a request that waits for a seat must be executed: after a quarter
+    /// of its time, as in upstream.
     pub fn of_queue(&self) -> Instant {
         self.began + (self.at - self.began) / 4
     }
 
-    /// Does some work by the deadline.
+    /// Runs some work until the deadline.
     ///
     /// # Errors
     /// 504 if it is not done by then, or the work's own.

@@ -43,7 +43,7 @@ pub fn authorized(method: &str, uri: &str, user: &str) -> AuthorizedRequest<Test
     AuthorizedRequest { context, user: Arc::new(UserInfo::new(user, &[])), flow: None, body }
 }
 
-/// Why a user may not list pods.
+/// Returns the error of a user who may not list pods.
 pub fn forbidden(user: &str) -> Error {
     let context = received("GET", "/api/v1/pods", &[]).context;
     authorize::forbidden(&UserInfo::new(user, &[]), &context.attributes(), "")

@@ -38,7 +38,8 @@ pub struct Context<S> {
     has_prompt_discovery: bool,
     /// The caches of this context, for those of forks.
     cached: CachedObjects,
-    /// The caches of a server that this one is a fork of, which have the same objects up to a revision.
+    /// The caches of a server that this one is a fork of, which have the same objects up to a
+    /// revision.
     origin: Option<(CachedObjects, u64)>,
     identity: Arc<str>,
 }
@@ -106,9 +107,11 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, with its caches among these, and with the objects of a server that this one is a fork of.
+    /// The same context, with its caches among these, and with the objects of a server that this
+    /// one is a fork of.
     ///
-    /// - `origin`: the caches of that server, and the revision up to which both have the same objects
+    /// - `origin`: the caches of that server, and the revision up to which both have the same
+    ///   objects
     pub fn sharing(mut self, cached: CachedObjects, origin: Option<(CachedObjects, u64)>) -> Context<S> {
         (self.cached, self.origin) = (cached, origin);
         self

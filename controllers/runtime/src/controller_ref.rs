@@ -17,7 +17,8 @@ use super::error::Error;
 use super::reconcile_context::ReconcileContext;
 use super::requests::ignore_not_found;
 
-/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those without a controller.
+/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those
+/// without a controller.
 struct ByController;
 
 impl<K: Resource> Index<K> for ByController {

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use super::cache::{Cache, Cached, Change, Changes};
 
-/// As kube-controller-manager's garbage collector.
+/// The period of refreshes, as in kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
 /// The time by which discovery may lag behind definitions and APIServices, whose watches report a
 /// change first.
@@ -52,9 +52,9 @@ impl ServedResource {
 /// All that is served at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoverySnapshot {
-    /// In the order of discovery.
+    /// The resources, in discovery's order.
     pub resources: Vec<ServedResource>,
-    /// Why a group version (`g/v`) is not known.
+    /// The error of each group version (`g/v`) that is not available.
     pub failed: BTreeMap<String, String>,
 }
 
@@ -120,7 +120,7 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
 /// Discovery of the served API, refreshed by a task and on request.
 pub struct Discovery {
     client: Client,
-    /// Whether a definition is there before watches report that it is established.
+    /// Whether discovery has a custom resource before watches report its definition as established.
     is_prompt: bool,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
     subscribers: parking_lot::Mutex<Vec<mpsc::UnboundedSender<Work>>>,

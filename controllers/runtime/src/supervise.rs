@@ -59,7 +59,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// One that restarts tasks by this clock.
+    /// Creates a supervisor that restarts tasks by this clock.
     ///
     /// - `metrics`: counts the panics
     pub fn new(clock: Clock, metrics: Metrics) -> Supervisor {

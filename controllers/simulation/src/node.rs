@@ -37,12 +37,13 @@ impl SimulatedNode {
         format!("{}/{}", Ipv4Addr::from_bits(self.range()), 32 - Self::RANGE_BITS)
     }
 
-    /// The addresses that pods may have: the first of a range is the network's, the second the node's.
+    /// The addresses that pods may have: the first of a range is the network's, the second the
+    /// node's.
     pub fn pod_addresses(self) -> impl Iterator<Item = Ipv4Addr> {
         (2..(1 << Self::RANGE_BITS) - 1).map(move |offset| Ipv4Addr::from_bits(self.range() + offset))
     }
 
-    /// From 10.244.0.0 to the end of 10.0.0.0/8, and then from 10.128.0.0.
+    /// The ranges are assigned from 10.244.0.0 to the end of 10.0.0.0/8, and then from 10.128.0.0.
     fn range(self) -> u32 {
         const BASE: u32 = u32::from_be_bytes([10, 128, 0, 0]);
         const FIRST: u32 = u32::from_be_bytes([0, 116, 0, 0]);

@@ -62,7 +62,7 @@ pub struct NodeRegistration {
     recorder: Recorder,
     count: usize,
     nodes: Arc<Cache<Node>>,
-    /// Since when the nodes that were registered are so, and when their last heartbeat was.
+    /// The time of the last heartbeat of each registered node.
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
 }
 
@@ -163,7 +163,7 @@ impl NodeRegistration {
             }
             None => self.make_schedulable(api.create(&wanted).await?, ctx).await?,
         };
-        // As in a kubelet's events, a node's uid is its name.
+        // In a kubelet's events, a node's uid is its name.
         let mut about = kube::Resource::object_ref(&node, &());
         about.uid = Some(simulated.name());
         self.recorder.on(&simulated.name()).event(about, EventType::Normal, "Starting", "Starting kubelet.");
@@ -225,7 +225,8 @@ impl NodeRegistration {
         Ok(())
     }
 
-    /// Whether the Lease of a node was renewed a moment ago: before a restart, or by the parent of a fork.
+    /// Whether the Lease of a node was renewed a moment ago: before a restart, or by the parent of
+    /// a fork.
     async fn is_renewed(&self, node: &Node, now: Timestamp) -> Result<bool, Error> {
         let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
         let stored = api.get_opt(node.metadata.name.as_deref().unwrap_or_default()).await?;
@@ -351,7 +352,8 @@ fn is_unknown(node: &Node) -> bool {
     node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
 }
 
-/// Moves on the heartbeats of the conditions that are there; one that has none of the kubelet's gets them all.
+/// Updates the heartbeats of the existing conditions; a node without conditions of a kubelet gets
+/// all of them.
 fn heartbeat(node: &Node, now: Timestamp) -> Value {
     let known = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ours = conditions(now);

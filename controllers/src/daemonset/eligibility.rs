@@ -1,4 +1,4 @@
-//! Whether a pod of a set belongs on a node.
+//! The eligibility of a node for a pod of a set.
 //!
 //! Source: kube-controller-manager's `NodeShouldRunDaemonPod`.
 

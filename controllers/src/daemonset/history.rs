@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 /// The revisions of a set, divided by whether they hold the current template.
 #[derive(Default)]
 pub struct History {
-    /// The revisions that hold the current template, the newest first. More than one is one too many.
+    /// The revisions that hold the current template, the newest first. More than one is one too
+    /// many.
     pub current: Vec<Arc<ControllerRevision>>,
     /// All others, the oldest first.
     pub old: Vec<Arc<ControllerRevision>>,

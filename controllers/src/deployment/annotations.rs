@@ -28,12 +28,12 @@ pub(super) fn revision(meta: &ObjectMeta) -> Option<i64> {
     annotation(meta, REVISION).map_or(Some(0), |text| text.parse().ok())
 }
 
-/// A size that is noted in an annotation.
+/// Returns the size in an annotation.
 pub(super) fn size(set: &ReplicaSet, name: &str) -> Option<i32> {
     annotation(&set.metadata, name)?.parse().ok()
 }
 
-/// Sets an annotation. Returns whether that changed anything.
+/// Sets an annotation. Returns whether its value changed.
 pub(super) fn set(meta: &mut ObjectMeta, name: &str, value: &str) -> bool {
     let changes = annotation(meta, name) != Some(value);
     if changes {
@@ -50,13 +50,13 @@ pub(super) fn copy(deployment: &Deployment, replica_set: &mut ReplicaSet) -> boo
     copied.fold(false, |changed, (key, value)| set(&mut replica_set.metadata, key, value) || changed)
 }
 
-/// Notes the size of the Deployment, and with its surge. Returns whether that changed anything.
+/// Records the size of the Deployment, and the size with its surge. Returns whether they changed.
 pub(super) fn set_sizes(set: &mut ReplicaSet, desired: i32, max: i32) -> bool {
     let desired = self::set(&mut set.metadata, DESIRED_REPLICAS, &desired.to_string());
     self::set(&mut set.metadata, MAX_REPLICAS, &max.to_string()) || desired
 }
 
-/// Raises the revision of the new ReplicaSet, and notes a former one. Returns whether that changed anything.
+/// Raises the revision of the new ReplicaSet, and records a former one. Returns whether it changed.
 pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
     let meta = &mut set.metadata;
     let former = annotation(meta, REVISION).map(str::to_owned);
@@ -80,7 +80,8 @@ pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
     true
 }
 
-/// A history with another entry, and without the oldest ones if it would be too long. None: even the entry alone is too long.
+/// A history with another entry, and without the oldest ones if it would be too long. None: even
+/// the entry alone is too long.
 fn appended(history: &str, entry: &str) -> Option<String> {
     if history.is_empty() {
         return Some(entry.to_owned());

@@ -18,7 +18,8 @@ pub(super) struct ReplicaSets {
 }
 
 impl ReplicaSets {
-    /// Of several ReplicaSets with the template the oldest is the new one. Its name and its hash do not matter.
+    /// Sorts the ReplicaSets. If several have the template, the oldest is the new one, independent
+    /// of its name and hash.
     pub fn of(spec: &DeploymentSpec, mut sets: Vec<Arc<ReplicaSet>>) -> ReplicaSets {
         sort_by_age(&mut sets);
         let is_new = |set: &Arc<ReplicaSet>| {
@@ -50,7 +51,7 @@ impl ReplicaSets {
     }
 }
 
-/// From the oldest to the youngest.
+/// Sorts ReplicaSets from the oldest to the youngest.
 pub(super) fn sort_by_age(sets: &mut [Arc<ReplicaSet>]) {
     sets.sort_by_cached_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
 }
@@ -87,7 +88,7 @@ impl Resize {
         Resize { set: Arc::clone(set), to }
     }
 
-    /// None if the ReplicaSet has that size.
+    /// Returns a resize; None if the ReplicaSet already has that size.
     pub fn unless_equal(set: &Arc<ReplicaSet>, to: i32) -> Option<Resize> {
         (replicas(set) != to).then(|| Resize::new(set, to))
     }

@@ -21,7 +21,8 @@ use super::{rolling, status};
 const LONGEST_NAME: usize = 253;
 
 impl Executor<'_> {
-    /// Brings the new ReplicaSet, if it exists, up to date with the Deployment; if it was, the Deployment gets its revision.
+    /// Updates the new ReplicaSet, if it exists, from the Deployment; if it was up to date, the
+    /// Deployment gets its revision.
     pub async fn sync_revision(&mut self, mut sets: ReplicaSets) -> Result<ReplicaSets, Error> {
         let Some(new) = &sets.new else { return Ok(sets) };
         if let Some(changed) = up_to_date(&self.deployment, new, sets.max_old_revision() + 1) {
@@ -43,8 +44,8 @@ impl Executor<'_> {
         Ok(sets)
     }
 
-    /// Creates the ReplicaSet of the Deployment's template, or finds it under the name that it would have. None: the namespace is
-    /// terminating.
+    /// Creates the ReplicaSet of the Deployment's template, or finds it under the name that it
+    /// would have. None: the namespace is terminating.
     pub async fn create_new_replica_set(
         &mut self,
         sets: &ReplicaSets,
@@ -64,7 +65,7 @@ impl Executor<'_> {
                         (Arc::new(set), false)
                     }
                     None => {
-                        // Another name is tried.
+                        // The next attempt uses another name.
                         let mut status = self.status();
                         status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
                         self.write_status(status).await?;

@@ -48,7 +48,7 @@ pub struct DisruptionController {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     Budget(NamespacedName),
-    /// One that was to be disrupted.
+    /// A pod that was marked as about to be disrupted.
     Pod(NamespacedName),
 }
 
@@ -178,7 +178,7 @@ impl DisruptionController {
         plan::counts(&spec, scale)
     }
 
-    /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
+    /// Removes the mark that a pod is about to be disrupted, if it still exists.
     async fn clear_stale_condition(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Action, Error> {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {

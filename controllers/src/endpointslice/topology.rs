@@ -56,7 +56,7 @@ pub fn is_enabled(service: &Service) -> bool {
 }
 
 impl Hinter<'_> {
-    /// Notes that a Service does not ask for them any more.
+    /// Records that a Service no longer requests hints.
     pub fn remove(&mut self, service: &Service, kind: AddressType) {
         if self.populated.remove(&(NamespacedName::of(service), kind)).is_some() {
             self.disabled("Topology Aware Hints has been disabled", kind);

@@ -141,7 +141,7 @@ pub struct Node {
     pub is_terminating: bool,
     /// Whether the object waits for its dependents (foreground deletion). Never reset.
     pub is_deleting_dependents: bool,
-    /// As last seen.
+    /// The phase at the last observation.
     phase: Phase,
 }
 
@@ -157,7 +157,7 @@ pub enum Change {
 /// Work that follows from a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// See whether it has to be deleted.
+    /// Check whether the object has to be deleted.
     Delete(Uid),
     /// The same, but not at once.
     DeleteLater(Uid),
@@ -419,7 +419,7 @@ fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
         let references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
         known.extend(references.map(|owner| {
             let same_kind = owner.kind == identity.kind && owner.api_version == identity.api_version;
-            // A kind that was looked up without a namespace has none.
+            // The identity of a cluster-scoped kind has no namespace.
             let namespace = match identity.namespace.is_empty() && same_kind {
                 true => identity.namespace.clone(),
                 false => dependent.identity.namespace.clone(),

@@ -89,7 +89,8 @@ impl Collector {
             let plan = plan(Phase::of(&live), &owners, self.dependents(uid));
             apply(&identity, &api, &live, plan).await?;
         }
-        // A watch that was restarted may never report an object that was created and deleted meanwhile.
+        // A restarted watch may never report an object that was created and deleted in the
+        // meantime.
         let is_observed = self.graph().node(uid).is_none_or(|node| node.is_observed);
         Ok(if is_observed { Outcome::Done } else { Outcome::Retry })
     }
@@ -296,7 +297,8 @@ async fn live(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<
     Ok(found.filter(|found| found.uid.as_deref() == Some(uid)))
 }
 
-/// Deletes the object that was judged: no other of its name, and not if its owners changed meanwhile.
+/// Deletes the object that was judged, with its uid as a precondition, and not if its owners
+/// changed in the meantime.
 async fn delete(
     api: &Api<DynamicObject>,
     judged: &ObjectMeta,

@@ -45,7 +45,7 @@ struct Metric {
 struct Failure {
     /// The reason of events and of the condition.
     reason: &'static str,
-    /// Of the event.
+    /// The message of the event.
     message: String,
     /// Put before the message.
     context: String,

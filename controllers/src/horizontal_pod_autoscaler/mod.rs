@@ -75,7 +75,7 @@ struct Known {
     selector: String,
 }
 
-/// One pass over an autoscaler: the status as it comes to be.
+/// One pass over an autoscaler, which builds its status.
 struct Pass<'a> {
     controller: &'a HorizontalPodAutoscalerController,
     name: &'a NamespacedName,

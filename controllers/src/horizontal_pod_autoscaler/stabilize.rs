@@ -9,14 +9,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::Statement;
 
-/// For how long higher recommendations are followed, without a window of `spec.behavior`.
+/// The time for which higher recommendations are followed, in seconds, if `spec.behavior` has no
+/// window.
 const DOWNSCALE_WINDOW: i32 = 300;
 
 /// The history of an autoscaler, in memory only.
 #[derive(Debug, Default)]
 pub struct Memory {
     recommendations: Vec<(Timestamp, i32)>,
-    /// By how many replicas the target was scaled.
+    /// The numbers of replicas by which the target was scaled.
     added: Vec<(Timestamp, i32)>,
     removed: Vec<(Timestamp, i32)>,
 }
@@ -58,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// Notes that the target was scaled.
+    /// Records that the target was scaled.
     pub fn observe_scaling(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,

@@ -137,7 +137,8 @@ fn parse_requirement(text: &str) -> Result<Expression, String> {
     })
 }
 
-/// Whether a selector that is written as text matches an object. One that cannot be read matches none.
+/// Whether a selector that is written as text matches an object. One that cannot be read matches
+/// none.
 pub fn text_selects(
     selector: &str,
     meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,

@@ -73,7 +73,7 @@ impl Observed<'_> {
         match pods::phase(pod) {
             "Failed" => true,
             "Succeeded" => false,
-            // It may have no kubelet that would end it.
+            // There may be no kubelet to end it.
             _ => !self.replaces_only_failed() && pods::is_terminating(pod),
         }
     }
@@ -95,9 +95,10 @@ pub struct Census {
     /// The completed indexes of the status, and those with newly succeeded pods.
     pub succeeded_before: Indexes,
     pub succeeded_indexes: Indexes,
-    /// With `backoffLimitPerIndex`.
+    /// Set with `backoffLimitPerIndex`.
     pub failed_indexes: Option<Indexes>,
-    /// With `backoffLimitPerIndex`: the failed pods that keep the failure counts of their indexes until they are replaced.
+    /// Set with `backoffLimitPerIndex`: the failed pods that keep the failure counts of their
+    /// indexes until they are replaced.
     pub awaiting_replacement: BTreeMap<i32, Arc<Pod>>,
     pub backoff: BackoffRecord,
 }

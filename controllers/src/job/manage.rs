@@ -16,9 +16,11 @@ use crate::workload::ranking::sort_active;
 #[derive(Debug)]
 pub enum PodAction {
     None,
-    /// Deletes active pods of a Job that ends. They keep their finalizers, and so are counted if the Job fails.
+    /// Deletes active pods of a Job that ends. They keep their finalizers, and so are counted if
+    /// the Job fails.
     Terminate(Vec<Arc<Pod>>),
-    /// Deletes active pods that are too many. They lose their finalizers before, and so are not counted.
+    /// Deletes active pods that are too many. They lose their finalizers before, and so are not
+    /// counted.
     Remove(Vec<Arc<Pod>>),
     Create(Creation),
     /// Pods are missing, but it is too early to create them.
@@ -28,7 +30,7 @@ pub enum PodAction {
 /// Pods to create.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Creation {
-    /// As many pods, of a Job that is not Indexed.
+    /// The number of pods to create, for a Job that is not Indexed.
     Plain(usize),
     /// Pods of these indexes; with `backoffLimitPerIndex` with the failures before.
     Indexed(Vec<(i32, Option<FailureCounts>)>),
@@ -53,7 +55,7 @@ pub fn manage(observed: &Observed, census: &Census) -> PodAction {
     }
     let parallelism = observed.spec.parallelism.unwrap_or(1);
     let wanted = match observed.spec.completions {
-        // From the first success on no pods are created.
+        // After the first success no pods are created.
         None if census.succeeded > 0 => active,
         None => parallelism,
         Some(completions) => completions.saturating_sub(census.succeeded).min(parallelism).max(0),
@@ -123,7 +125,8 @@ fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<
     taken.lowest_missing(observed.completions(), missing)
 }
 
-/// Pods that are too many: those of an Indexed Job that have no place or share it, and then others, `least` in all.
+/// Pods that are too many: those of an Indexed Job that have no place or share it, and then others,
+/// `least` in all.
 fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
     let (mut surplus, left) = match observed.is_indexed() {
         true => without_place(observed, &census.active),

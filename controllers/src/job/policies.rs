@@ -61,7 +61,7 @@ pub fn match_pod_failure_policy(spec: &JobSpec, pod: &Pod) -> FailureAction {
             "FailIndex" => Some(FailureAction::FailIndex),
             "Ignore" => Some(FailureAction::Ignore),
             "Count" => Some(FailureAction::Count),
-            // Of a later version: the rule is skipped.
+            // An action of a later version: the rule is skipped.
             _ => None,
         }
     });

@@ -116,7 +116,7 @@ fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     (!observed.is_suspended()).then(|| allowed.saturating_sub(elapsed))
 }
 
-/// When the Job has to be reconciled again because of its deadline.
+/// Returns the time until the Job has to be reconciled again because of its deadline.
 pub fn deadline_requeue(observed: &Observed) -> Option<Duration> {
     let left = time_until_deadline(observed)?;
     Duration::try_from(left).ok().filter(|left| !left.is_zero())

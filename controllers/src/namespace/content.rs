@@ -23,7 +23,7 @@ pub struct Content<'a> {
 #[derive(Default)]
 pub struct Emptied {
     pub findings: Findings,
-    /// In how many seconds the rest should be deleted.
+    /// The number of seconds in which the remaining objects should be deleted.
     pub estimate: i64,
     /// The errors because of which the namespace cannot be finalized, even if nothing remains.
     pub errors: Option<String>,

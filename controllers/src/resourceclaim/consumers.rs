@@ -52,7 +52,8 @@ pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Op
     (is_unused && is_done && !is_terminating).then_some(Step::Delete)
 }
 
-/// A claim with one more consumer; None if it is not allocated, has that one, or has as many as it may.
+/// A claim with one more consumer; None if it is not allocated, has that one, or has as many as it
+/// may.
 pub fn with_consumer(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> {
     claim.status.as_ref()?.allocation.as_ref()?;
     let uid = pod.uid()?;

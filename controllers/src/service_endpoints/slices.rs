@@ -86,9 +86,10 @@ impl SliceChanges {
         self.create.len() + self.update.len() + self.delete.len()
     }
 
-    /// Turns deletions with creations of the same type of addresses into updates: the name of a slice is used again.
+    /// Replaces deletions and creations of the same address type by updates, which reuse the names
+    /// of slices.
     ///
-    /// - `may_be_reused`: whether a slice may become another one
+    /// - `may_be_reused`: whether a slice may get another content
     pub fn reuse_names(&mut self, may_be_reused: impl Fn(&EndpointSlice) -> bool) {
         let mut deleted = Vec::new();
         for slice in self.delete.drain(..) {

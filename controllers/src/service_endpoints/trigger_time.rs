@@ -45,7 +45,7 @@ impl TriggerTimeTracker {
         trigger
     }
 
-    /// Forgets a Service that was deleted.
+    /// Removes the state of a deleted Service.
     pub fn forget(&self, name: &NamespacedName) {
         self.services.lock().remove(name);
     }

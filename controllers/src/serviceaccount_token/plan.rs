@@ -14,7 +14,7 @@ const TOKEN: &str = "token";
 const CERTIFICATES: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 
-/// Whether a secret is there for a token of that account.
+/// Returns whether a secret is a token secret of an account.
 pub fn is_token(secret: &Secret, account: &str) -> bool {
     let annotations = secret.metadata.annotations.as_ref();
     secret.type_.as_deref() == Some(TYPE)

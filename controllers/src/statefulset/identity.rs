@@ -14,7 +14,8 @@ pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// The name of the set that a pod's name refers to, and its ordinal there; the ordinal is None if it is beyond all ordinals.
+/// Returns the name of the set that a pod's name refers to, and its ordinal; the ordinal is None if
+/// it is out of range.
 pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
     let (parent, ordinal) = pod.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -117,7 +118,7 @@ fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
     format!("{}-{ordinal}", name_of(&set.metadata))
 }
 
-/// A pod that does not exist yet, as it is created.
+/// Returns a missing pod, as it is to be created.
 pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
     let mut pod = pods::from_template(template, set);
     let name = pod_name(set, ordinal);

@@ -56,7 +56,8 @@ pub(super) fn outdated(
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
     }
-    // Without a partition a missing pod is created of the current revision, and deleted once it exists.
+    // Without a partition a missing pod is created of the current revision, and deleted once it
+    // exists.
     let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
     let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
     let targets = replicas.iter().rev();
@@ -80,7 +81,8 @@ mod tests {
             .unwrap()
     }
 
-    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there yet.
+    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there
+    /// yet.
     fn pods(letters: &str) -> Vec<Arc<Pod>> {
         let pod = |(ordinal, letter): (usize, char)| {
             let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };

@@ -38,8 +38,8 @@ pub fn controlling_owner<O: Cached>(dependent: &ObjectMeta, owners: &Cache<O>) -
     referred_owner(controller, dependent.namespace.as_deref().unwrap_or_default(), owners)
 }
 
-/// The object of kind `O` that a reference means, and no other one of its name. The group is not compared, as in
-/// kube-controller-manager.
+/// The object of kind `O` that a reference means, and no other one of its name. The group is not
+/// compared, as in kube-controller-manager.
 pub fn referred_owner<O: Cached>(
     reference: &OwnerReference,
     namespace: &str,

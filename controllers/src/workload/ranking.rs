@@ -56,8 +56,8 @@ pub fn sort_active(active: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     active
 }
 
-/// Pairs are compared by different rules, so that the order is not always transitive: that is kube-controller-manager's order. The
-/// sorts of the standard library may panic on it.
+/// Pairs are compared by different rules, so that the order is not always transitive: that is
+/// kube-controller-manager's order. The sorts of the standard library may panic on it.
 fn sort(pods: Vec<Arc<Pod>>, order: impl Fn(&Pod, &Pod) -> Ordering) -> Vec<Arc<Pod>> {
     let mut sorted: Vec<Arc<Pod>> = Vec::with_capacity(pods.len());
     for pod in pods {
@@ -107,7 +107,8 @@ fn created_at(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
-/// The younger one first, as far as their ages differ in their magnitude; otherwise by uid, which is as good as random.
+/// The younger one first, as far as their ages differ in their magnitude; otherwise by uid, which
+/// is as good as random.
 fn by_age(a: &Pod, b: &Pod, since: fn(&Pod) -> Option<Timestamp>, now: Timestamp) -> Ordering {
     let (a_since, b_since) = (since(a), since(b));
     match (a_since, b_since) {

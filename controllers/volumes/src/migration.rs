@@ -1,4 +1,4 @@
-//! In-tree volume plugins, and the CSI drivers that took over from them (KEP-625).
+//! In-tree volume plugins, and the CSI drivers that have taken over from them (KEP-625).
 
 /// The simulated CSI driver: its name, and that of the provisioner that it is.
 pub const CSI_DRIVER: &str = "coracle.csi";
@@ -10,7 +10,7 @@ pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 /// The in-tree plugin that provisions directories of this machine.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
-/// Plugins that only their CSI drivers know any more, and these drivers.
+/// The plugins that are only implemented by CSI drivers, and these drivers.
 const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
     ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
@@ -24,7 +24,8 @@ const MIGRATED: [(&str, &str); 7] = [
 /// The plugins that CSI drivers have taken over in the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migration {
-    /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and off over the same data.
+    /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and
+    /// off over the same data.
     pub host_path: bool,
 }
 

@@ -60,7 +60,8 @@ impl Request {
     }
 }
 
-/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it returns none or the time is over.
+/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it
+/// returns None or the time is over.
 pub async fn drive(
     endpoint: &Endpoint,
     connections: usize,

@@ -68,10 +68,12 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
     all
 }
 
-/// The runtime of the attacks. Its threads have the lowest priority, so that they use only the processor time that the server and
-/// its other clients leave: real attackers have machines of their own.
+/// The runtime of the attacks. Its threads have the lowest priority, so that they use only the
+/// processor time that the server and its other clients leave: real attackers have machines of
+/// their own.
 pub fn runtime() -> std::io::Result<Runtime> {
-    // Applies to the calling thread only on Linux. Without the lower priority the figures are worse, not wrong.
+    // Applies to the calling thread only on Linux. Without the lower priority the figures are
+    // worse, not wrong.
     let last = || _ = rustix::process::setpriority_process(None, 19);
     Builder::new_multi_thread().worker_threads(2).on_thread_start(last).enable_all().build()
 }
@@ -144,7 +146,7 @@ async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Streams of HTTP/2 that are reset as soon as they have begun: "rapid reset", CVE-2023-44487.
+/// Resets HTTP/2 streams immediately after they begin: "rapid reset", CVE-2023-44487.
 async fn reset_streams(endpoint: Endpoint, connections: usize) {
     repeat_concurrently(connections, || async {
         let io = TokioIo::new(endpoint.tls(b"h2").await?);
@@ -194,7 +196,7 @@ async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
     stream.write_all(head.as_bytes()).await?;
-    // Reads one byte, so that the response has begun, and nothing more.
+    // Reads only one byte, so that the response has begun.
     stream.read_u8().await?;
     sleep(Duration::from_secs(90)).await;
     Ok(())

@@ -44,7 +44,7 @@ struct Records {
 }
 
 impl History {
-    /// An empty history whose times and values follow those of this one.
+    /// Returns an empty history whose times and values follow those of this one.
     pub fn next(&self) -> History {
         History { clock: self.clock.clone(), values: self.values.clone(), records: Arc::default() }
     }
@@ -113,7 +113,7 @@ impl History {
         self.lock().operations.values().map(Vec::len).sum()
     }
 
-    /// Is nothing recorded?
+    /// Returns whether nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,10 +147,10 @@ impl Client {
         Ok(Client { history: history.clone(), rng, keys: keys.to_vec(), seen: HashMap::new(), connection })
     }
 
-    /// Does so many things. Returns whether the server was there to the end.
+    /// Executes a number of operations. Returns whether the server was available to the end.
     ///
     /// # Errors
-    /// A response that no operation may have.
+    /// A response that is invalid for the operation.
     pub async fn run(&mut self, count: usize) -> Result<bool> {
         for _ in 0..count {
             if !self.one().await? {
@@ -256,8 +256,8 @@ pub async fn list(endpoint: &Endpoint) -> Result<Listed> {
     listed(&serde_json::from_slice(&response.body)?)
 }
 
-/// Writes an object that is not one of the history's. Returns its revision: a watch that has seen it has seen everything
-/// before.
+/// Writes an object that is not one of the history's. Returns its revision: a watch that has seen
+/// it has seen everything before.
 ///
 /// - `text`: another one each time.
 ///

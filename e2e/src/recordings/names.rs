@@ -62,7 +62,8 @@ impl Names {
         self.fill(text, plain)
     }
 
-    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some responses quote the request.
+    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some
+    /// responses quote the request.
     pub fn expand_json(&self, text: &RawValue) -> String {
         let text = self.fill(text.get(), |value| {
             let quoted = Value::from(plain(value)).to_string();

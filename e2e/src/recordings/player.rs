@@ -67,7 +67,8 @@ impl Played {
 /// The server that the recordings are played against.
 pub struct Server {
     endpoint: Endpoint,
-    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not wait for it.
+    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not
+    /// wait for it.
     creates_service_accounts: AtomicBool,
 }
 
@@ -78,8 +79,8 @@ impl Server {
     }
 }
 
-/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their names. `end` returns the step before
-/// which to stop.
+/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their
+/// names. `end` returns the step before which to stop.
 pub async fn play(
     server: &Server,
     recordings: &[Recording],
@@ -255,7 +256,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Sends a request, over the connection of the run as long as it is open.
+    /// Sends a request over the connection of the run, as long as it is open.
     async fn call(
         &mut self,
         method: &str,

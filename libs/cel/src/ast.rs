@@ -34,7 +34,8 @@ pub enum ExprKind {
         /// Whether it only tests the presence of the field.
         test_only: bool,
     },
-    /// `function(args)` or `target.function(args)`; operators are functions with names such as `_+_`.
+    /// `function(args)` or `target.function(args)`; operators are functions with names such as
+    /// `_+_`.
     Call {
         /// The name.
         function: Arc<str>,
@@ -82,7 +83,7 @@ pub struct Comprehension {
     pub var2: Option<Arc<str>>,
     /// The accumulator.
     pub accu: Arc<str>,
-    /// Its first value.
+    /// The first value of the accumulator.
     pub init: Expr,
     /// Whether the fold continues.
     pub condition: Expr,

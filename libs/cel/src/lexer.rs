@@ -34,7 +34,7 @@ pub struct Lexeme {
     pub token: Token,
     /// The start of the token, in characters.
     pub offset: usize,
-    /// As it is written.
+    /// The text of the token.
     pub text: String,
 }
 
@@ -86,7 +86,7 @@ pub fn printed(text: &str) -> String {
 }
 
 enum Fault {
-    /// So many characters begin no token.
+    /// The number of characters that begin no token.
     Unrecognized(usize),
     /// A literal with a wrong escape.
     Literal(String),

@@ -94,7 +94,7 @@ impl Type {
         matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
-    /// Whether the type has more than so many parts.
+    /// Returns whether the type has more than `parts` parts.
     pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
         fn count(ty: &Type, left: usize) -> Option<usize> {
             let left = left.checked_sub(1)?;

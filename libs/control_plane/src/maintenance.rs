@@ -108,7 +108,7 @@ pub fn delete(data_dir: &Path) -> Result<(), Error> {
     data_dir::delete(data_dir).map_err(|cause| file_error(data_dir, cause))
 }
 
-/// Opens a backup, and reads it once to see that it is sound.
+/// Opens a backup, after reading it once to verify it.
 fn open_backup(file: &Path, kinds: Kinds) -> Result<(File, Summary), Error> {
     let read_error = |cause| file_error(file, cause);
     let mut source = open_regular(file).map_err(read_error)?;

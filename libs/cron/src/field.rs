@@ -39,7 +39,7 @@ impl Field {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bits {
     bits: u64,
-    /// Whether the field has `*` or `?` without a step: it restricts nothing.
+    /// Whether the field has `*` or `?` without a step, and so restricts nothing.
     pub is_star: bool,
 }
 

@@ -66,7 +66,7 @@ pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
     pod.status.iter().flat_map(|status| &status.conditions).flatten()
 }
 
-/// Since when a pod is ready. None if it is not, or if it is not known.
+/// Returns the time since which a pod is ready; None if it is not ready, or the time is unknown.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     Some(ready(pod)?.last_transition_time.as_ref()?.0)
 }
@@ -104,7 +104,7 @@ pub enum Role {
     Sidecar,
     /// Runs once the init containers have ended and the sidecars have started.
     Main,
-    /// Was added to a pod that runs, to look into it; runs once.
+    /// A container that was added to a running pod for debugging; it runs once.
     Ephemeral,
 }
 
@@ -191,7 +191,8 @@ pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
         && (here.is_none() || there.is_none() || here == there)
 }
 
-/// Whether nothing of a pod runs any more: it ended, or it terminates and no container is running.
+/// Returns whether no container of a pod runs any more: it ended, or it is terminating and no
+/// container is running.
 pub fn is_terminated(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return pod.metadata.deletion_timestamp.is_some() };
     let all =

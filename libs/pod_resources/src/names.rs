@@ -23,7 +23,8 @@ pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// Whether a resource is a vendor's, such as `example.com/gpu`. Whether the name is well formed is not checked.
+/// Whether a resource is a vendor's, such as `example.com/gpu`. Whether the name is well formed is
+/// not checked.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with(REQUESTS)
 }

@@ -20,12 +20,13 @@ use crate::{
 /// The key that kube-apiserver uses, independent of its prefix.
 const COMPACT_REV_KEY: &[u8] = b"compact_rev_key";
 
-/// When the history in the cluster is compacted.
+/// The trigger of the compaction of the cluster's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compaction {
-    /// At each interval, by one of the servers that share the cluster (`--etcd-compaction-interval`); never if it is zero.
+    /// Periodically, by one of the servers that share the cluster (`--etcd-compaction-interval`);
+    /// never if it is zero.
     Interval(Duration),
-    /// With the history of the store. For a cluster that no other store uses.
+    /// Whenever the store compacts its history. For a cluster that no other store uses.
     WithHistory,
 }
 
@@ -38,7 +39,7 @@ struct Round {
     revision: u64,
 }
 
-/// Compacts at each interval, in turn with the other servers, until it is dropped.
+/// Compacts at each interval, alternating with the other servers, until it is dropped.
 pub(crate) async fn compact_at_intervals(client: Arc<Client>, interval: Duration) {
     let mut round = Round::default();
     loop {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use coracle_storage::log::{Location, LogError};
 use tonic::Status;
 
-/// Why a cluster cannot be used as a log.
+/// The reasons for which a cluster cannot be used as a log.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// The list of URLs is empty.
     #[error("no etcd servers are given")]
     NoServers,
-    /// A URL is none, or has TLS options that cannot be used.
+    /// A URL is invalid, or has TLS options that cannot be used.
     #[error("the etcd server {server:?} cannot be used")]
     Endpoint {
         /// The URL.

@@ -18,7 +18,7 @@ use crate::request::negotiate::MetaVersion;
 /// The part of the object that each row includes (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// No object.
     None,
     /// The object's metadata.
     #[default]
@@ -65,7 +65,7 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// An object whose two versions are the same.
+    /// Creates an item whose two versions are the same.
     pub fn of(object: &'a Value) -> Item<'a> {
         Item { stored: object, requested: object }
     }
@@ -101,12 +101,12 @@ impl Printer {
         Printer { columns: Columns::BuiltIn(columns), ..Printer::default() }
     }
 
-    /// With rows sorted by a key.
+    /// Sorts rows by a key.
     pub fn sorted_by(self, key: SortKey) -> Printer {
         Printer { sort_key: Some(key), ..self }
     }
 
-    /// With conditions in its rows.
+    /// Adds conditions to rows.
     pub fn with_row_conditions(self, conditions: RowConditions) -> Printer {
         Printer { row_conditions: Some(conditions), ..self }
     }
@@ -168,7 +168,7 @@ impl Printer {
     }
 }
 
-/// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
+/// Returns a table of these objects; `metadata` is that of the list, see [`table_of_one`].
 pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &TableOptions) -> Value {
     if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));

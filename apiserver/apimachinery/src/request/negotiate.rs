@@ -1,6 +1,7 @@
 //! Content negotiation: the format of a request's body and the representation of its response.
 //!
-//! Source: RFC 9110 content negotiation as the real server narrows it; API concepts, "Alternate representations".
+//! Source: RFC 9110 content negotiation as the real server narrows it; API concepts, "Alternate
+//! representations".
 
 use http::{HeaderMap, header};
 
@@ -31,7 +32,8 @@ impl Format {
     /// The format of a request's body; JSON without a `Content-Type`.
     ///
     /// # Errors
-    /// [`Error::UnsupportedMediaType`] for another media type, or for parameters that cannot be parsed.
+    /// [`Error::UnsupportedMediaType`] for another media type, or for parameters that cannot be
+    /// parsed.
     pub fn of_body(headers: &HeaderMap) -> Result<Format> {
         let content_type = match headers.get(header::CONTENT_TYPE) {
             None => return Ok(Format::Json),
@@ -108,7 +110,8 @@ pub struct Accept {
 /// The representations that an endpoint offers besides JSON, YAML and the metadata of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// Tables. Endpoints that evaluate an object without storing it, such as access reviews, have none.
+    /// Tables. Endpoints that evaluate an object without storing it, such as access reviews, have
+    /// none.
     pub tables: bool,
     /// Protobuf of whole objects, which custom resources do not have.
     pub protobuf: bool,
@@ -120,10 +123,12 @@ impl Accept {
 
     /// Chooses the representation of a response.
     ///
-    /// - `watchable`: whether the endpoint also serves watches. It only adds their media types to the text of the error.
+    /// - `watchable`: whether the endpoint also serves watches. It only adds their media types to
+    ///   the text of the error.
     ///
     /// # Errors
-    /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
+    /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where
+    /// only its parameters fail.
     pub fn negotiate(
         headers: &HeaderMap,
         query: &Query,
@@ -152,7 +157,8 @@ impl Accept {
         })
     }
 
-    /// The representation of a watch: YAML, which has no framing of single events, is replaced by the next accepted format.
+    /// The representation of a watch: YAML, which has no framing of single events, is replaced by
+    /// the next accepted format.
     ///
     /// # Errors
     /// [`Error::NotAcceptable`] if the client accepts YAML only.
@@ -172,7 +178,8 @@ impl Accept {
         }
     }
 
-    /// Chooses the representation of a Status. It is never transformed; where the client accepts no format, it is indented JSON.
+    /// Chooses the representation of a Status. It is never transformed; where the client accepts no
+    /// format, it is indented JSON.
     pub fn of_errors(headers: &HeaderMap, query: &Query) -> Accept {
         let plain = |clause: &Clause<'_>, format| {
             (clause.transform(format)? == Transform::None).then(|| clause.is_pretty())
@@ -207,11 +214,11 @@ pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// No more media ranges than this are looked at.
+/// The largest number of media ranges that are considered.
 const MAX_CLAUSES: usize = 100;
 
-/// Checks as upstream's router does, without parameters, that some media range names one of the formats. `more` are further
-/// media types, only listed in the error.
+/// Checks as upstream's router does, without parameters, that some media range names one of the
+/// formats. `more` are further media types, only listed in the error.
 ///
 /// # Errors
 /// [`Error::Status`] 406.
@@ -232,7 +239,8 @@ pub fn route(clauses: &[Clause<'_>], formats: &[Format], more: &[&str]) -> Resul
     })))
 }
 
-/// Chooses the first media range and format for which `shape` returns a value; None if the client sent no `Accept`.
+/// Chooses the first media range and format for which `shape` returns a value; None if the client
+/// sent no `Accept`.
 ///
 /// # Errors
 /// [`Error::NotAcceptable`] if there is none.

@@ -1,7 +1,8 @@
 //! The options of each verb, parsed from the query or (for deletes) from the body, and validated.
 //!
-//! There are two kinds of errors: a value that cannot be parsed is a bad request (400); a value that is parsed and not allowed
-//! is an invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io` (422).
+//! There are two kinds of errors: a value that cannot be parsed is a bad request (400); a value
+//! that is parsed and not allowed is an invalid `ListOptions`, `CreateOptions`, ... of group
+//! `meta.k8s.io` (422).
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Whether the key is there, with or without a value.
+    /// Returns whether the key is present, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.first(key).is_some()
     }
@@ -51,7 +52,7 @@ impl Query {
         self.first(key).unwrap_or("").to_owned()
     }
 
-    /// A boolean as the API reads it: anything but `false` and `0` is true.
+    /// Returns a boolean, with the API's rule: any value except `false` and `0` is true.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
@@ -64,7 +65,7 @@ impl Query {
         match self.first("timeout") {
             None | Some("") => Ok(None),
             Some(text) => match coracle_duration::parse(text) {
-                // One below zero is zero.
+                // A negative timeout counts as zero.
                 Ok(timeout) => Ok(Some(timeout.try_into().unwrap_or(Duration::ZERO))),
                 Err(why) => {
                     Err(Error::bad_request(format!("invalid timeout specified in the request URL - {why}")))
@@ -100,7 +101,8 @@ fn parse_int(text: &str) -> Result<i64> {
     })
 }
 
-/// Parses a resourceVersion; `""` is 0. The message of the error is that of Go's `strconv.ParseUint`.
+/// Parses a resourceVersion; `""` is 0. The message of the error is that of Go's
+/// `strconv.ParseUint`.
 pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     if text.is_empty() {
         return Ok(0);
@@ -146,7 +148,7 @@ fn error(error_type: ErrorType, field: &str, value: Option<Value>, detail: &str)
 /// `resourceVersionMatch`: how a list relates to the revision that it names (KEP-2523).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// Not set, or a value that is none of these.
+    /// Not set, or another value.
     Unset,
     /// The list at exactly that revision.
     Exact,
@@ -181,8 +183,8 @@ impl ListOptions {
     /// Parses the options of a watch (`watch`), or of a list or deletecollection.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for selectors and numbers that cannot be parsed, [`Error::Invalid`] for options that exclude each
-    /// other.
+    /// [`Error::BadRequest`] for selectors and numbers that cannot be parsed, [`Error::Invalid`]
+    /// for options that exclude each other.
     pub fn parse(query: &Query, watch: bool) -> Result<ListOptions> {
         let limit = query.int("limit")?.unwrap_or(0);
         let timeout = query.int("timeoutSeconds")?;
@@ -207,7 +209,8 @@ impl ListOptions {
         };
         let mut errors = Errors::new();
         let mut version_match = query.first("resourceVersionMatch").unwrap_or("");
-        // A watch without a revision starts with initial events, so it can mark their end with a bookmark.
+        // A watch without a revision starts with initial events, so it can mark their end with a
+        // bookmark.
         let from_now = matches!(options.resource_version.as_str(), "" | "0")
             && query.flag("watch") == Some(true)
             && options.send_initial_events.is_none();
@@ -274,9 +277,9 @@ fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
 /// `fieldValidation`: how unknown and repeated fields are treated. The default is kube-apiserver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// Unknown fields are dropped.
     Ignore,
-    /// They are dropped, with a warning for each.
+    /// Unknown fields are dropped, with a warning for each.
     #[default]
     Warn,
     /// The request is rejected with 400.
@@ -372,7 +375,8 @@ fn check_dry_run(values: &[&str], errors: &mut Errors) {
 /// Source: `metav1.DeletionPropagation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// The owner stays, with finalizer `foregroundDeletion`, until its blocking dependents are deleted.
+    /// The owner stays, with finalizer `foregroundDeletion`, until its blocking dependents are
+    /// deleted.
     Foreground,
     /// The garbage collector deletes the dependents after the owner.
     Background,
@@ -401,7 +405,8 @@ impl DeleteOptions {
     /// The options in a query, for a request without a body.
     ///
     /// # Errors
-    /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be parsed.
+    /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be
+    /// parsed.
     pub fn from_query(query: &Query) -> Result<DeleteOptions> {
         let mut options = json!({});
         if let Some(grace) = query.int("gracePeriodSeconds")? {
@@ -428,7 +433,8 @@ impl DeleteOptions {
     /// The options in a body that has been decoded as `DeleteOptions`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than `All`.
+    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than
+    /// `All`.
     pub fn from_value(options: &Value) -> Result<DeleteOptions> {
         let mut errors = Errors::new();
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);

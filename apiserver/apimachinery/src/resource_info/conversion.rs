@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// The conversion between the versions of a kind.
 #[derive(Clone)]
 pub enum Conversion {
-    /// In this process.
+    /// Conversion within this process.
     Local(LocalConverter),
     /// Elsewhere, which takes time and may fail.
     Remote(Arc<dyn Converter>),
@@ -43,13 +43,13 @@ pub trait Converter: Send + Sync {
 
 /// A stored object for a response.
 pub struct Shown {
-    /// As it is stored; None where that is the version of the request.
+    /// The object in its storage version; None if that is the version of the request.
     stored: Option<Value>,
     requested: Value,
 }
 
 impl Shown {
-    /// An object that is in the version of the request as it is.
+    /// Creates one from an object that is in the version of the request already.
     pub fn of(object: Value) -> Shown {
         Shown { stored: None, requested: object }
     }
@@ -59,7 +59,7 @@ impl Shown {
         self.stored.as_ref().unwrap_or(&self.requested)
     }
 
-    /// In the version of the request.
+    /// Returns the object in the version of the request.
     pub fn requested(&self) -> &Value {
         &self.requested
     }

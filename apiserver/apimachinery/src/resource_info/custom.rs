@@ -33,11 +33,11 @@ pub struct CustomKind {
     pub categories: Vec<String>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
-    /// Its definition is being deleted, so that no more objects can be created.
+    /// Whether its definition is being deleted, so that no more objects can be created.
     pub terminating: bool,
     /// The conversion between versions.
     pub conversion: Conversion,
-    /// When watches end; None for as long as they may last.
+    /// Signals the end of watches; None if they are never ended.
     pub retirement: Option<Retirement>,
 }
 
@@ -46,7 +46,7 @@ pub struct CustomKind {
 pub struct CustomVersion {
     /// The name.
     pub name: String,
-    /// Whether clients see it.
+    /// Whether clients can access it.
     pub served: bool,
     /// Whether objects are stored in it; one of all versions.
     pub storage: bool,
@@ -174,7 +174,7 @@ impl CustomKind {
             storage: Storage {
                 type_ref: storage_type,
                 bucket: GroupResource::new(&self.group, &self.plural).to_string().into(),
-                // Members are sorted, so nothing that all objects share comes first.
+                // Members are sorted, so objects have no common prefix.
                 type_prefix: None,
                 api_version: storage_api_version,
             },

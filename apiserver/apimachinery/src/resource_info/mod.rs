@@ -71,7 +71,7 @@ pub struct ResourceInfo {
     pub versions: Arc<[(String, TypeRef)]>,
     /// The conversion between versions.
     pub conversion: Conversion,
-    /// When watches of a custom resource end.
+    /// Signals the end of watches of a custom resource.
     pub retirement: Option<Retirement>,
     /// The behaviour of the kind in the generic pipeline.
     pub behaviour: Behaviour,
@@ -97,7 +97,8 @@ pub struct Storage {
 }
 
 impl ResourceInfo {
-    /// Whether it is defined by clients: its paths have a handler of their own, with fewer methods and media types.
+    /// Whether it is defined by clients: its paths have a handler of their own, with fewer methods
+    /// and media types.
     pub fn is_custom(&self) -> bool {
         matches!(self.type_ref, TypeRef::Structural(_))
     }
@@ -122,8 +123,8 @@ impl ResourceInfo {
         self.subresource("status").is_some()
     }
 
-    /// The fields that an endpoint does not write, in a version of the kind. The endpoint of custom resources themselves
-    /// has such fields in its own version only.
+    /// The fields that an endpoint does not write, in a version of the kind. The endpoint of custom
+    /// resources themselves has such fields in its own version only.
     pub fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         if self.is_custom() && subresource.is_empty() && api_version != self.api_version {
             return &[];
@@ -178,7 +179,7 @@ pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The beginning of a built-in object as it is stored.
+/// Returns the beginning of a stored built-in object.
 pub fn type_prefix(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }

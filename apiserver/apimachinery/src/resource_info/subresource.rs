@@ -39,13 +39,13 @@ pub enum Endpoint {
 /// The target of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// Its log.
+    /// The log of a pod.
     Log,
     /// A command that is run in it.
     Exec,
     /// A process of it.
     Attach,
-    /// Its ports.
+    /// The ports of a pod.
     PortForward,
     /// The HTTP server that it runs.
     Proxy,

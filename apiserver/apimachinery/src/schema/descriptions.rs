@@ -10,7 +10,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 const TEXTS: &str = include_str!("descriptions.json");
 
-/// Parsed while documents are generated, and dropped afterwards: more than half a megabyte that is rarely used.
+/// Parsed while documents are generated, and dropped afterwards: more than half a megabyte that is
+/// rarely used.
 ///
 /// Type name, then JSON name of a field ("" for the type itself), then text.
 pub struct Descriptions(HashMap<String, HashMap<String, String>>);
@@ -38,7 +39,8 @@ impl Descriptions {
         if let Some(fields) = self.0.get(openapi_name) {
             return fields.get(field).map(String::as_str);
         }
-        // The crate has one generic type for all lists; the common members of objects are described by any of them.
+        // The crate has one generic type for all lists; the common members of objects are described
+        // by any of them.
         let any_kind = matches!(field, "kind" | "apiVersion");
         let pod = any_kind.then(|| self.0.get("io.k8s.api.core.v1.Pod")).flatten()?;
         pod.get(field).map(String::as_str)

@@ -49,7 +49,7 @@ pub enum Type {
     MicroTime,
     /// A duration as Go writes it.
     Duration,
-    /// An object of any kind, kept as it came.
+    /// An object of any kind, kept unchanged.
     RawExtension,
     /// A set of fields, as `managedFields` has it.
     FieldsV1,
@@ -86,7 +86,7 @@ impl Type {
 /// The list type in server-side apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// One value.
+    /// The list is one value.
     #[default]
     Atomic,
     /// Items are their own keys.
@@ -104,7 +104,8 @@ pub struct Struct {
     pub package: &'static str,
     /// Whether apply treats it as one value.
     pub atomic: bool,
-    /// As declared, in Go's order. An inline field embeds a struct, which is a message of its own in protobuf.
+    /// As declared, in Go's order. An inline field embeds a struct, which is a message of its own
+    /// in protobuf.
     pub fields: &'static [FieldSchema],
     /// The members of the JSON object in Go's order: the fields, with embedded structs flattened.
     pub(super) members: Vec<&'static FieldSchema>,
@@ -136,7 +137,8 @@ impl Struct {
         found.ok().map(|at| usize::from(self.by_name[at]))
     }
 
-    /// The fields that protobuf has, in the order of their numbers. An inline one is a message of its own.
+    /// The fields that protobuf has, in the order of their numbers. An inline one is a message of
+    /// its own.
     pub fn fields_by_number(&self) -> &[(u32, &'static FieldSchema)] {
         &self.by_number
     }
@@ -158,7 +160,7 @@ impl Struct {
 pub enum UnionRole {
     /// Names the one that is set.
     Discriminator,
-    /// May be the one that is set.
+    /// A member that may be set.
     Alternative,
 }
 
@@ -169,9 +171,9 @@ pub struct FieldSchema {
     pub name: &'static str,
     /// The type, pointers left out.
     pub ty: Type,
-    /// It embeds a struct.
+    /// Whether it embeds a struct.
     pub inline: bool,
-    /// It is a pointer in Go: absent is not zero.
+    /// Whether it is a pointer in Go, so that absent differs from zero.
     pub pointer: bool,
     /// Go prints the zero value too. A nil list, map or pointer is printed as null.
     pub keep: bool,
@@ -243,9 +245,9 @@ pub(super) fn inside(declared: &'static str) -> Option<&'static str> {
 /// Go's declaration of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeclaredString {
-    /// It has a type of its own, such as `v1.Protocol`.
+    /// Whether it has a type of its own, such as `v1.Protocol`.
     pub is_named: bool,
-    /// It is a pointer, so that it can be absent.
+    /// Whether it is a pointer, so that it can be absent.
     pub is_pointer: bool,
 }
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::field::{Field, Path};
 use crate::validation::content;
 
-/// The maximum number of requirements: each is evaluated for every object of a list. The values in a set do not count,
-/// since they are found by binary search.
+/// The maximum number of requirements: each is evaluated for every object of a list. The values in
+/// a set do not count, since they are found by binary search.
 const MAX_REQUIREMENTS: usize = 1000;
 
 /// The requirements that the labels must satisfy; an empty selector selects everything.
@@ -32,7 +32,7 @@ enum Test {
     Equals(String),
     /// Sorted, as are those of `NotIn`.
     In(Vec<String>),
-    /// Also true where the label is missing.
+    /// Also true if the label is missing.
     NotIn(Vec<String>),
     Greater(i64),
     Less(i64),
@@ -264,7 +264,8 @@ impl Parser {
         let key = self.word("expected: identifier")?;
         check(content::qualified_name(&key), &key, &Path::root())?;
         if negated {
-            // The real server parses any operator after `!key` and then ignores it; its grammar rejects it below.
+            // The real server parses any operator after `!key` and then ignores it; its grammar
+            // rejects it below.
             return Ok(Requirement { key, test: Test::Missing });
         }
         if matches!(self.peek(), Token::End | Token::Comma) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::FieldSelector;
 use crate::{Error, Result};
 
-/// The selectable fields of a kind, beside `metadata.name` and `metadata.namespace`.
+/// The selectable fields of a kind, in addition to `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectableFields {
     fields: Fields,
@@ -24,7 +24,7 @@ pub struct SelectableFields {
 #[derive(Clone, Debug, PartialEq)]
 enum Fields {
     BuiltIn(&'static [(&'static str, FieldSource)]),
-    /// With JSON pointers.
+    /// Labels with JSON pointers.
     Custom(Arc<[(String, String)]>),
 }
 
@@ -44,7 +44,7 @@ pub enum FieldSource {
 /// The words for an unknown field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refusal {
-    /// Only metadata is known.
+    /// The message names only metadata.
     OnlyMetadata,
     /// The field is not supported.
     NotSupported,
@@ -61,7 +61,7 @@ impl SelectableFields {
     pub const METADATA: SelectableFields =
         SelectableFields { fields: Fields::BuiltIn(&[]), refusal: Refusal::OnlyMetadata, namespaced: true };
 
-    /// These fields: their labels, and where their values stand.
+    /// Creates a set of fields: their labels, and the locations of their values.
     pub const fn of(fields: &'static [(&'static str, FieldSource)]) -> SelectableFields {
         SelectableFields { fields: Fields::BuiltIn(fields), refusal: Refusal::NotSupported, namespaced: true }
     }
@@ -77,7 +77,7 @@ impl SelectableFields {
         self
     }
 
-    /// With other words for an unknown field.
+    /// Sets another message for an unknown field.
     pub const fn refusing(mut self, refusal: Refusal) -> SelectableFields {
         self.refusal = refusal;
         self

@@ -103,7 +103,8 @@ pub trait Strategy: Send + Sync {
         desired_state(object).ne(desired_state(old))
     }
 
-    /// Why an object of this name may not be deleted, if so. As part of a collection it may.
+    /// Returns the reason if deletion of `name` is forbidden. As part of a collection it may be
+    /// deleted.
     fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
@@ -170,11 +171,11 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, meter, errors);
     }
 
-    /// Validates the kind's own rules that depend on other objects; `old` is None on create, `part` is the one that is written.
-    /// They are applied before the others.
+    /// Validates the kind's own rules that depend on other objects, before the others. `old` is
+    /// None on create; `part` is the subresource that is written.
     ///
     /// # Errors
-    /// The errors of the cluster.
+    /// The errors of reading the cluster.
     fn validate_in_cluster(
         &self,
         object: &Field<'_>,
@@ -214,7 +215,7 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, errors);
     }
 
-    /// Texts for `Warning` headers; `old` is None on create.
+    /// Returns the texts of `Warning` headers; `old` is None on create.
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let _ = (object, old);
         Vec::new()

@@ -132,7 +132,7 @@ fn integer(object: &Value, path: &str) -> Result<Option<i64>, String> {
     value.as_i64().map(Some).ok_or_else(|| mismatch(path, value, "int64"))
 }
 
-/// The value at a path; None if there is none.
+/// Returns the value at a path; None if it does not exist.
 fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, String> {
     let mut value = object;
     let mut walked = String::new();

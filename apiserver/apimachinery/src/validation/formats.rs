@@ -72,7 +72,7 @@ static TIME: LazyLock<Regex> =
     LazyLock::new(|| rule("^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$"));
 static DURATION_PART: LazyLock<Regex> = LazyLock::new(|| rule(r"([0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)"));
 
-/// One of the constant expressions above.
+/// Compiles one of the constant expressions above.
 fn rule(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the expressions of this module are valid")
 }
@@ -87,7 +87,7 @@ pub fn is_text_format(format: &str) -> bool {
     find(format).is_some()
 }
 
-/// Whether a format means anything, for texts or for numbers.
+/// Returns whether a format is known, for strings or for numbers.
 pub fn is_known(format: &str) -> bool {
     NUMBERS.contains(&format) || is_text_format(format)
 }

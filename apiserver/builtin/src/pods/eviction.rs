@@ -70,7 +70,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     }
 }
 
-/// Why a pod may go.
+/// Returns the permit of an eviction.
 async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
     match phase(pod) {
         _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Firm),

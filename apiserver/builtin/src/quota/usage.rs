@@ -31,7 +31,7 @@ pub(super) enum Evaluator {
     Services,
     Claims,
     DeviceClaims,
-    /// By number only, under each of these names.
+    /// Only the number of objects, under each of these names.
     Objects(Vec<String>),
 }
 

@@ -90,7 +90,7 @@ async fn timed(case: &str, bytes: usize, request: impl Future<Output = u16>) -> 
     code
 }
 
-/// As many items as fit, joined by commas.
+/// Returns as many items as fit, joined by commas.
 fn many(most_bytes: usize, item: impl Fn(usize) -> String) -> String {
     joined(",", most_bytes / SCALE, usize::MAX, item)
 }

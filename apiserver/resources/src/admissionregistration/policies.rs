@@ -38,8 +38,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Validates the fields that both kinds of policy share: failure policy, parameters, match constraints, conditions,
-/// variables.
+/// Validates the fields that both kinds of policy share: failure policy, parameters, match
+/// constraints, conditions, variables.
 pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = policy.get("spec");
     let failure = spec.get("failurePolicy");

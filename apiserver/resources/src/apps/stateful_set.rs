@@ -1,7 +1,8 @@
 //! StatefulSet.
 //!
-//! The controller sets the host name, subdomain and claim volumes of its pods, so the template is validated as the
-//! controller will use it. After creation only the fields in [`MUTABLE`] may change.
+//! The controller sets the host name, subdomain and claim volumes of its pods, so the template is
+//! validated as the controller will use it. After creation only the fields in [`MUTABLE`] may
+//! change.
 
 use std::collections::HashSet;
 
@@ -141,8 +142,8 @@ fn default_update_strategy(spec: &mut Object) {
     }
 }
 
-/// Defaults `maxUnavailable` if the gate MaxUnavailableStatefulSet is on; otherwise drops the field, unless the old
-/// set has it.
+/// Defaults `maxUnavailable` if the gate MaxUnavailableStatefulSet is on; otherwise drops the
+/// field, unless the old set has it.
 fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     const ROLLING_UPDATE: &str = "/spec/updateStrategy/rollingUpdate";
     let in_use = old.and_then(|old| old.pointer(ROLLING_UPDATE)?.get("maxUnavailable")).is_some();

@@ -1,7 +1,7 @@
 //! CertificateSigningRequest.
 //!
-//! The server sets the requesting user in the spec, and the spec never changes. Approval conditions can be set through
-//! `/approval` only, the certificate through `/status` only.
+//! The server sets the requesting user in the spec, and the spec never changes. Approval conditions
+//! can be set through `/approval` only, the certificate through `/status` only.
 
 use std::collections::{HashMap, HashSet};
 

@@ -52,9 +52,9 @@ const CONTAINER_RESOURCES: [&str; 6] = [
 /// The place in which a field is exposed, which determines the valid fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// In an environment variable.
+    /// An environment variable.
     InVariable,
-    /// In a file of a downward API volume.
+    /// A file of a downward API volume.
     InFile,
 }
 

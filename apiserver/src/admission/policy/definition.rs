@@ -25,7 +25,7 @@ pub struct Policy {
 /// The expressions of a policy.
 pub struct Expressions {
     pub conditions: MatchConditions,
-    /// In the order of their declaration.
+    /// The variables, in the order of their declaration.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub audit_annotations: Vec<(String, Expression)>,

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicy: expressions that the final object must satisfy.
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and `validator.go`.
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and
+//! `validator.go`.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub struct ValidatingAdmissionPolicy {
     bindings: Source<Binding>,
 }
 
-/// Why a request is not valid for a policy and a binding.
+/// The reason for which a request is not valid for a policy and a binding.
 struct Failure {
     message: String,
     reason: String,
@@ -150,7 +151,8 @@ fn is_configuration(failure: &Failure) -> bool {
     failure.is_error && failure.message.starts_with("failed to configure")
 }
 
-/// The warning and the entry of the audit annotation that the actions of the binding ask for. A wrong configuration has none.
+/// The warning and the entry of the audit annotation that the actions of the binding ask for. A
+/// wrong configuration has none.
 fn report(
     policy: &Policy,
     binding: &Binding,

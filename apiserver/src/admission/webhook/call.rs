@@ -25,16 +25,16 @@ use crate::webhook::{CallError, Post};
 /// in base64.
 pub const MAX_RESPONSE: usize = 8 << 20;
 
-/// Why a webhook did not allow a request.
+/// The reasons for which a webhook did not allow a request.
 pub enum Failure {
     /// The call failed, or its response is invalid: the failure policy decides.
     Call {
-        /// Why.
+        /// The reason.
         reason: String,
         /// The status code under which it is counted.
         code: u16,
     },
-    /// It denied the request.
+    /// The webhook denied the request.
     Denied(Error),
     /// The request fails independent of the failure policy.
     Request(Error),

@@ -32,11 +32,13 @@ pub struct Response {
 
 /// The number of warnings, and of audit annotations, of one response that count.
 const MAX_TEXTS: usize = 1000;
-/// The bytes of a warning that count; of all together the client sees 4,096 characters.
+/// The number of bytes of a warning that are considered; the client gets at most 4,096 characters
+/// of all warnings.
 const MAX_WARNING: usize = 16 << 10;
 /// The bytes of all keys and values of audit annotations that count.
 const MAX_ANNOTATIONS: usize = 1 << 20;
-/// The bytes of the message of a denial, and of its reason, that the client sees.
+/// The largest size of the message and of the reason of a denial that are sent to the client, in
+/// bytes.
 const MAX_MESSAGE: usize = 256 << 10;
 /// The bytes of a wrong value that an error repeats.
 const MAX_REPEATED: usize = 1 << 10;
@@ -158,10 +160,10 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
 /// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Mistake {
-    /// It is no AdmissionReview.
+    /// It is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
-    /// It is not the one that was expected.
+    /// It does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
     /// Its patch type is not supported.
@@ -169,7 +171,7 @@ pub enum Mistake {
     PatchType(String),
 }
 
-/// As Go prints a group, version and kind.
+/// Formats a group, version and kind as Go does.
 fn printed(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{group}/{version}, Kind={kind}")

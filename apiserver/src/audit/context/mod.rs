@@ -34,7 +34,7 @@ pub struct AuditedRequest {
 }
 
 impl AuditedRequest {
-    /// The event as it is now.
+    /// Returns the present event.
     pub fn event(&self) -> MutexGuard<'_, Event> {
         // Members are replaced whole, so the event is whole after a panic elsewhere.
         self.event.lock()
@@ -59,7 +59,8 @@ impl AuditContext {
         self.0.get_or_init(|| None);
     }
 
-    /// Whether it is decided if the request is audited. It is not before the request is authenticated.
+    /// Whether it is decided if the request is audited. It is not before the request is
+    /// authenticated.
     pub fn is_decided(&self) -> bool {
         self.0.get().is_some()
     }
@@ -84,7 +85,8 @@ impl AuditContext {
         self.add_annotation_at(Level::Metadata, key, value);
     }
 
-    /// Adds an annotation that is recorded from a level on, as [`AuditContext::add_annotation`] does.
+    /// Adds an annotation that is recorded from a level on, as [`AuditContext::add_annotation`]
+    /// does.
     pub fn add_annotation_at(&self, level: Level, key: impl Into<String>, value: impl Into<String>) {
         let Some(request) = self.at_level(level) else { return };
         match request.event().annotations.entry(key.into()) {
@@ -107,8 +109,8 @@ impl AuditContext {
         }
     }
 
-    /// Records the decoded object of a request: its name and versions at every level, itself from `Request` on. The first one
-    /// counts: a retried write decodes its body again.
+    /// Records the decoded object of a request: its name and versions at every level, itself from
+    /// `Request` on. The first one counts: a retried write decodes its body again.
     pub fn log_request_object(&self, object: &Value, type_ref: &TypeRef) {
         let Some(request) = self.request() else { return };
         let mut event = request.event();
@@ -186,7 +188,8 @@ fn may_be_status(code: u16, body: &Bytes) -> bool {
     code >= 400 || memchr::memmem::find(start, b"Status").is_some()
 }
 
-/// The object in a response as JSON text; None for plain text, and for documents that are no API object.
+/// The object in a response as JSON text; None for plain text, and for documents that are no API
+/// object.
 fn object_in(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let json = match media_type(content_type) {

@@ -21,14 +21,14 @@ pub const API_VERSION: &str = "audit.k8s.io/v1";
 /// The amount of data that is recorded about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing.
+    /// No event.
     #[default]
     None,
     /// The user, the request and its outcome, without bodies.
     Metadata,
-    /// Also the body of the request.
+    /// The body of the request as well.
     Request,
-    /// Also the body of the response.
+    /// The body of the response as well.
     RequestResponse,
 }
 
@@ -52,7 +52,8 @@ impl Level {
 pub enum Stage {
     /// The request was received.
     RequestReceived,
-    /// The head of the response is sent, and its body follows: for long-running requests such as watches.
+    /// The head of the response is sent, and its body follows: for long-running requests such as
+    /// watches.
     ResponseStarted,
     /// The response is complete.
     ResponseComplete,
@@ -87,7 +88,8 @@ pub struct RequestAuditConfig {
     pub omit_managed_fields: bool,
 }
 
-/// Why a policy cannot be used: one line for the operator, in kube-apiserver's words.
+/// The reasons for which a policy cannot be used: one line for the operator, in kube-apiserver's
+/// words.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.

@@ -1,8 +1,8 @@
 //! OpenAPI documents: `/openapi/v3` and its documents, and `/openapi/v2`.
 //!
-//! A document is generated on the first request, from the schema table and the served resources, and cached as bytes.
-//! The index contains a hash of each without generating it: the hash of a document's sources. When the list changes,
-//! documents whose sources did not change are kept.
+//! A document is generated on the first request, from the schema table and the served resources,
+//! and cached as bytes. The index contains a hash of each without generating it: the hash of a
+//! document's sources. When the list changes, documents whose sources did not change are kept.
 //!
 //! Start at [`OpenApi::respond`]; schemas are generated in [`schemas`], operations in [`paths`].
 
@@ -180,7 +180,7 @@ impl OpenApi {
         }
     }
 
-    /// Whether the response to a path is there already: generating it takes long.
+    /// Returns whether the response to a path is already generated: generating it takes long.
     pub(super) fn is_generated(&self, path: &str, headers: &HeaderMap) -> bool {
         let is_json = |offers: &[(&str, &'static str)]| {
             accepted(headers, offers).is_none_or(|media_type| media_type == JSON)
@@ -411,7 +411,8 @@ impl Source {
     }
 }
 
-/// The first offered media type, in the order of the client's preferences. Offers are identified by their subtype.
+/// The first offered media type, in the order of the client's preferences. Offers are identified by
+/// their subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {

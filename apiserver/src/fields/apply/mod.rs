@@ -43,7 +43,8 @@ pub struct ApplyTo<'a> {
 
 /// The result of an apply.
 pub struct Applied {
-    /// The object, in the version of the request, not decoded yet: it may have nulls that were applied.
+    /// The object, in the version of the request, not decoded yet: it may have nulls that were
+    /// applied.
     pub object: Value,
     /// The new entries of `metadata.managedFields`.
     pub entries: Vec<Entry>,
@@ -140,7 +141,8 @@ impl ApplyTo<'_> {
         Ok(Applied { object: if changed { object } else { live.clone() }, entries, changed })
     }
 
-    /// Whether the configuration may be applied at all. `is_tracked`: the live object has managers.
+    /// Checks that the configuration may be applied at all. `is_tracked`: whether the live object
+    /// has managers.
     fn check(
         &self,
         live: &Value,
@@ -324,7 +326,7 @@ impl ApplyTo<'_> {
 
 type Converted<'v> = std::result::Result<(Cow<'v, Value>, &'v TypeRef), Unconvertible>;
 
-/// None for an object in a version that the kind does not have.
+/// Returns the converted object; None if the kind does not have that version.
 fn known(converted: Converted<'_>) -> std::result::Result<Option<(Cow<'_, Value>, &TypeRef)>, Unconvertible> {
     match converted {
         Ok(converted) => Ok(Some(converted)),
@@ -365,7 +367,7 @@ pub fn kind_of(object: &Value) -> String {
     group_version_kind(text("apiVersion"), text("kind"))
 }
 
-/// As Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
+/// Formats it as Go does: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
 fn group_version_kind(api_version: &str, kind: &str) -> String {
     let (group, version) = match api_version.split_once('/') {
         Some((_, version)) if version.contains('/') => ("", ""),

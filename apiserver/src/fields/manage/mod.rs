@@ -121,8 +121,8 @@ pub fn update(
     Ok(entry::write(entries))
 }
 
-/// Brings the entries of a custom resource in line with today's schemas. Whether that changes any. Entries of built-in
-/// kinds are as the schema table has them.
+/// Adapts the entries of a custom resource to the current schemas. Returns whether any entry
+/// changed. Entries of built-in kinds always match the schema table.
 ///
 /// # Errors
 /// The errors of the conversion of the live object to the version of an entry.
@@ -155,7 +155,8 @@ pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Valu
     entry::write(entries)
 }
 
-/// The entries after a write to `/scale` changed the replicas of `live`. The new entry has no time.
+/// Returns the entries after a write to `/scale` changed the replicas of `live`. The new entry has
+/// no time.
 pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     let kept = managed_fields(live);
     let old = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -251,7 +252,8 @@ fn managed_fields(object: &Value) -> &Value {
     object.meta("managedFields").unwrap_or(&Value::Null)
 }
 
-/// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).
+/// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to
+/// that).
 fn is_reset(sent: &Value) -> bool {
     let list = sent.as_array().map(Vec::as_slice);
     matches!(list, Some([Value::Object(entry)]) if entry.is_empty())
@@ -320,7 +322,8 @@ static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
     untracked
 });
 
-/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and empty ones.
+/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and
+/// empty ones.
 pub(super) fn remove_fields<'d>(
     entries: &mut Vec<Entry>,
     mut comparison: impl FnMut(&str) -> Option<&'d Comparison>,

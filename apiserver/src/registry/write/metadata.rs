@@ -42,7 +42,8 @@ pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<(
     }
 }
 
-/// A PUT that names another uid means another object. The key in the message of a dry run has no prefix.
+/// A PUT that names another uid means another object. The key in the message of a dry run has no
+/// prefix.
 pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());

@@ -17,14 +17,14 @@ use crate::serve::Body;
 use crate::serve::exchange::{BufferedRequest, MeasuredRequest, RequestRefusal};
 use crate::telemetry::latency::Phase;
 
-/// The size of bodies and objects, in bytes, from which they are processed in the background, one at
-/// a time: decoded, a hostile body can be hundreds of times its size.
+/// The size of bodies and objects, in bytes, from which they are processed in the background, one
+/// at a time: decoded, a hostile body can be hundreds of times its size.
 const LARGE: usize = 64 << 10;
-/// The factor for the size of bodies that can grow when they are decoded: by copies in a JSON patch,
-/// or aliases in YAML.
+/// The factor for the size of bodies that can grow when they are decoded: by copies in a JSON
+/// patch, or aliases in YAML.
 const GROWTH: usize = 16;
-/// The number of bytes that an object or a list in a body counts in addition to its size: `{}` may get
-/// many defaults, and as many errors.
+/// The number of bytes that an object or a list in a body counts in addition to its size: `{}` may
+/// get many defaults, and as many errors.
 const NODE: usize = 16;
 /// The factor for the size of protobuf bodies: their nodes cannot be counted without decoding, and
 /// have fewer bytes.
@@ -103,7 +103,8 @@ where
     }
 }
 
-/// Whether a request with a body takes long: by its group, its body, and the size of the object that it changes.
+/// Whether a request with a body takes long: by its group, its body, and the size of the object
+/// that it changes.
 fn is_large(
     request: &ResourceRequest,
     groups: &[&str],
@@ -143,7 +144,7 @@ mod tests {
     use crate::serve::deadline::Deadline;
     use crate::serve::testing;
 
-    /// Of extensions.
+    /// The groups of extensions.
     const GROUPS: [&str; 1] = ["rbac.authorization.k8s.io"];
 
     #[test]

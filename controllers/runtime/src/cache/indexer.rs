@@ -27,7 +27,7 @@ pub struct Indexer {
     activity: Activity,
 }
 
-/// A change on its way to a subscriber, which ends the work once it has followed it.
+/// A change that is sent to a subscriber, which drops the work once it has processed the change.
 pub(crate) type Sent = (Change<dyn Object>, Work);
 
 /// A write of a controller's own, to be seen before it decides again.
@@ -53,7 +53,8 @@ pub(super) type Relist = BTreeSet<NamespacedName>;
 #[derive(Default)]
 struct State {
     objects: BTreeMap<NamespacedName, Arc<dyn Object>>,
-    /// The revision up to which these are all objects and all of their changes; None while they are listed.
+    /// The revision up to which these are all objects and all of their changes; None while they are
+    /// listed.
     complete: Option<u64>,
     indexes: HashMap<TypeId, Indexed>,
     /// The channels of the subscribers. They are unbounded and allocate nothing while they are
@@ -104,7 +105,8 @@ impl Indexer {
         self.state().objects.values().for_each(&mut visit);
     }
 
-    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns false.
+    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns
+    /// false.
     pub(super) fn for_each_in(&self, namespace: &str, mut visit: impl FnMut(&Arc<dyn Object>) -> bool) {
         let first = NamespacedName::new(namespace, "");
         for (name, object) in self.state().objects.range(first..) {
@@ -209,7 +211,8 @@ impl Indexer {
         self.advance(revision);
     }
 
-    /// - `complete`: the revision up to which all is known with this object; None while objects are listed
+    /// - `complete`: the revision up to which all is known with this object; None while objects are
+    ///   listed
     fn insert(&self, new: Arc<dyn Object>, complete: Option<u64>) {
         let name = NamespacedName::of_meta(new.metadata());
         let mut state = self.state();
@@ -218,7 +221,7 @@ impl Indexer {
         if state.objects.get(&name).is_some_and(|old| old.metadata().uid != new.metadata().uid) {
             state.remove(&name, &self.activity);
         }
-        // Before anything is changed: these are functions of the indexes' owners, which may panic.
+        // Keys are computed before any change: the functions of indexes may panic.
         let old = state.objects.get(&name).cloned();
         let moves: Vec<_> = state
             .indexes

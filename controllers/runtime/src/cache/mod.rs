@@ -108,7 +108,8 @@ impl<K: Cached> Cache<K> {
         any
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name. An index is maintained from its first use on.
+    /// The objects that an index has under a key, ordered by namespace and name. An index is
+    /// maintained from its first use on.
     pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
         let keys = |object: &dyn Object| {
             let object: &dyn Any = object;
@@ -129,7 +130,8 @@ impl<K: Cached> Cache<K> {
         self.indexer.is_synced()
     }
 
-    /// All that is, and then each change. The receiver has to keep up: changes are kept until it takes them.
+    /// All that is, and then each change. The receiver has to keep up: changes are kept until it
+    /// takes them.
     pub fn subscribe(&self) -> Changes<K> {
         Changes::of(self.indexer.subscribe())
     }

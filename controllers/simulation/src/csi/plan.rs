@@ -8,7 +8,8 @@ use coracle_object_meta::{annotation, has_finalizer, set_finalizer};
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-/// Whether the driver is responsible for a volume: one that it provisioned, or took over; or that a client created for it.
+/// Whether the driver is responsible for a volume: one that it provisioned, or took over; or that a
+/// client created for it.
 pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     match annotation(&volume.metadata, PROVISIONED_BY) {

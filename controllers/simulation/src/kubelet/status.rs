@@ -22,7 +22,7 @@ use super::runtime_state::{
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     pub host: Ipv4Addr,
-    /// None: it has none yet.
+    /// The pod's address; None if it has none yet.
     pub pod: Option<Ipv4Addr>,
 }
 
@@ -265,7 +265,7 @@ fn mounts(spec: &Spec) -> Option<Vec<VolumeMountStatus>> {
     Some(mounts.collect())
 }
 
-/// As Go prints a duration of whole seconds.
+/// Formats a duration of whole seconds as Go does.
 fn go_seconds(seconds: u64) -> String {
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds}s"),

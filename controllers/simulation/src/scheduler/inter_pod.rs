@@ -92,7 +92,7 @@ impl InterPodConstraints {
         if self.is_claim_in_use { Rejection::resolvable(IN_USE) } else { None }
     }
 
-    /// Why the others keep the pod from this node, if they do.
+    /// Returns the rejection if other pods exclude the pod from this node.
     pub fn rejection(&self, node: &Node) -> Option<Rejection> {
         const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
         for spread in &self.spread {

@@ -64,7 +64,7 @@ fn balanced_allocation(candidate: &Candidate, node: &NodeInfo) -> i64 {
     rounded((1.0 - (share(cpu, all_cpu) - share(memory, all_memory)).abs() / 2.0) * 100.0)
 }
 
-/// Taints that only prefer that pods stay away: the fewer the better.
+/// Scores `PreferNoSchedule` taints that are not tolerated: the fewer the better.
 fn taint_toleration(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     let tolerations = candidate.spec.tolerations.as_deref();
     let count = |node: &&NodeInfo| {
@@ -175,7 +175,7 @@ fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo])
     let counted = || sums.iter().flatten().map(|sum| rounded(*sum));
     let (least, most) = (counted().min()?, counted().max()?);
     let score = |sum: &Option<f64>| match sum {
-        // It has no such domain.
+        // The node is in no such domain.
         None => 0,
         Some(_) if most == 0 => HIGHEST,
         Some(sum) => HIGHEST * (most + least - rounded(*sum)) / most,

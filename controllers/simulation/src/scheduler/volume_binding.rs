@@ -52,7 +52,7 @@ pub struct Waiting {
 #[derive(Clone, Debug)]
 pub struct VolumeBinding {
     pub claim: Arc<PersistentVolumeClaim>,
-    /// None: it has to be provisioned.
+    /// The volume; None if it has to be provisioned.
     pub volume: Option<Arc<PersistentVolume>>,
 }
 

@@ -13,11 +13,12 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::workload::int_or_percent::{Round, scaled_value};
 
-/// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
+/// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted
+/// until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
 const TO_BE_DISRUPTED: &str = "DisruptionTarget";
 
-/// Why the pods of a budget cannot be counted.
+/// The reason for which the pods of a budget cannot be counted.
 pub(super) type CountError = String;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +31,9 @@ pub(super) struct Counts {
 
 pub(super) struct Plan<'a> {
     pub status: PodDisruptionBudgetStatus,
-    /// When an eviction should have been executed.
+    /// The time until an eviction should have been executed.
     pub recheck: Option<Duration>,
-    /// Pods that were evicted and yet stay.
+    /// Pods that were evicted but still exist.
     pub not_deleted: Vec<&'a Pod>,
 }
 

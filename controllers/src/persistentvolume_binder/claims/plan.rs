@@ -54,7 +54,7 @@ pub enum Plan {
     /// The claim that waited without a class gets the default one.
     SetClass(String),
     Provision(Arc<StorageClass>),
-    /// Record an event; the claim's phase is left as it is.
+    /// Record an event; the claim's phase does not change.
     RecordEvent(EventRecord),
     /// Wait in phase Pending.
     Wait(Option<EventRecord>),

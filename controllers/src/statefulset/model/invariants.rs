@@ -158,7 +158,8 @@ impl Invariants {
         Ok(())
     }
 
-    /// From the highest down to the partition, and no more than may be unavailable.
+    /// Checks the deletion of a pod for an update: from the highest ordinal down to the partition,
+    /// within `maxUnavailable`.
     fn updates(&self, view: &View, pod: &Pod) -> Checked {
         let (seen, name, number) = (view.0, pod.name_any(), ordinal(pod));
         invariant!(rollout::is_rolling(seen.set), "{name} is updated");

@@ -184,7 +184,7 @@ enum Kind {
     PodClaims,
 }
 
-/// Why a pass ends early.
+/// The reason for which a pass ends early.
 #[derive(Debug)]
 enum Stop {
     Failed(Refusal),
@@ -381,7 +381,7 @@ impl Controller {
         self.seen = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
     }
 
-    /// Looks at the set as the controller does; returns whether to look again after a time.
+    /// Reconciles the set as the controller does; returns whether to repeat that after a time.
     fn pass(&mut self, pass: &Pass, world: &mut World, invariants: &mut Invariants) -> Result<bool, Stop> {
         let latest = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
         for ((seen, latest), lag) in self.seen.iter_mut().zip(latest).zip(pass.lag) {
@@ -462,7 +462,7 @@ impl Controller {
     }
 }
 
-/// Carries out a plan on the world as `executor.rs` does on the API.
+/// Executes a plan on the world, as `executor.rs` does on the API.
 struct Executor<'a> {
     seen: &'a Observed<'a>,
     world: &'a mut World,

@@ -77,7 +77,7 @@ impl Parser {
     fn whole(&mut self) -> Parsed {
         let expr = self.expression()?;
         if self.current().token != Token::End {
-            // One token too many is skipped; with more of them the parser stops.
+            // A single superfluous token is skipped; after several of them the parser stops.
             let only = self.peek(1).token == Token::End;
             let wrong = if only { "extraneous" } else { "mismatched" };
             let current = self.current().clone();
@@ -315,7 +315,8 @@ impl Parser {
         Ok(name)
     }
 
-    /// Reports a dot without a field name. Returns whether parsing continues after the member, as that of ANTLR's parser does.
+    /// Reports a dot without a field name. Returns whether parsing continues after the member, as
+    /// that of ANTLR's parser does.
     fn recover_from_missing_field(&mut self, dot: usize) -> bool {
         let current = self.current().clone();
         let follows = match current.token {

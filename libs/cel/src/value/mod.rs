@@ -102,7 +102,7 @@ pub trait Host: fmt::Debug + Send + Sync {
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Of the object.
+    /// Items of the evaluated object.
     Json(&'a [Json], &'a DeclType, &'a ListSemantics),
     /// Items made by the evaluation.
     Values(Arc<Nested<Vec<Value<'a>>>>),
@@ -111,7 +111,7 @@ pub enum List<'a> {
 /// A map or object.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    /// Of the object.
+    /// Members of the evaluated object.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
     /// Entries made by the evaluation.
     Values(Arc<Nested<BTreeMap<Key, Value<'a>>>>),
@@ -160,7 +160,7 @@ impl<'a> List<'a> {
         self.len() == 0
     }
 
-    /// One item.
+    /// Returns one item.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             List::Json(items, ty, _) => Some(Value::of_json(items.get(index)?, ty)),
@@ -318,7 +318,8 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// The lesser of the sizes of two values. Of a text that is certainly longer, the characters are not counted.
+    /// The lesser of the sizes of two values. Of a text that is certainly longer, the characters
+    /// are not counted.
     pub(crate) fn lesser_size(&self, other: &Value<'_>) -> u64 {
         let (short, long) = match (self, other) {
             (Value::String(a), Value::String(b)) if a.len() <= b.len() => (self, b),
@@ -338,7 +339,7 @@ impl Key {
             Value::Bool(value) => Key::Bool(*value),
             Value::Int(value) => Key::Int(*value),
             Value::Uint(value) => Key::Uint(*value),
-            // Both zeros are the same key.
+            // Positive and negative zero are the same key.
             Value::Double(value) => Key::Double((value + 0.0).to_bits()),
             Value::String(text) => Key::String(Arc::from(&**text)),
             Value::Null => Key::Null,

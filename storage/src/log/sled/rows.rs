@@ -81,14 +81,14 @@ pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
 pub(super) struct Header {
     pub id: EntryId,
     pub part: u16,
-    /// Does the transaction continue in the next row?
+    /// Whether the transaction continues in the next row.
     pub more: bool,
     /// Whether the row was written in an earlier format, in which its transaction may continue at
     /// the next revision.
     pub is_earlier: bool,
 }
 
-/// None if it is not a row.
+/// Parses the key and the beginning of a row; None if it is not a row.
 pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
     let (revision, rest) = key.strip_prefix(PREFIX)?.split_first_chunk()?;
     let revision = Revision::from_bytes(*revision);
@@ -150,7 +150,7 @@ impl Assembler {
         Ok(None)
     }
 
-    /// Does an entry lack parts?
+    /// Returns whether an entry lacks parts.
     pub fn is_incomplete(&self) -> bool {
         self.0.is_some()
     }
@@ -171,7 +171,8 @@ mod tests {
         (0..).zip(sizes).map(entry).collect()
     }
 
-    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not complete.
+    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not
+    /// complete.
     fn assembled(rows: &[Row]) -> String {
         let mut assembler = Assembler::default();
         let mut rendered: Vec<_> = rows

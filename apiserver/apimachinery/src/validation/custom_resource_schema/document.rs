@@ -21,7 +21,7 @@ struct Place<'r> {
     is_root: bool,
     /// Inside of `metadata`.
     in_metadata: bool,
-    /// Why there may be no defaults.
+    /// The reason why defaults are forbidden; None if they are permitted.
     no_defaults: Option<&'r str>,
 }
 

@@ -30,9 +30,9 @@ pub enum NameRule {
     Subdomain,
     /// RFC 1123 label.
     Label,
-    /// RFC 1123 subdomain in newer words; a `generateName` is not looked at.
+    /// RFC 1123 subdomain, with newer messages; a `generateName` is not validated.
     LongName,
-    /// Anything that is one segment of a path.
+    /// Any segment of a path.
     PathSegment,
     /// A segment of a path or nothing: the rule of an object inside of another one.
     OptionalPathSegment,
@@ -70,7 +70,7 @@ pub const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
 /// Both checks, that of immutable fields first.
 pub const META_UPDATE_AND_META: MetadataChecks =
     &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
-/// Both, the rules of new metadata first.
+/// Both checks, the rules of new metadata first.
 pub const META_AND_META_UPDATE: MetadataChecks =
     &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
 /// The rules of new metadata, twice.
@@ -85,7 +85,8 @@ pub struct MetadataValidation {
     pub on_create: MetadataChecks,
     /// The checks on update.
     pub on_update: MetadataChecks,
-    /// On updates of `/status`, and of the other subresources that write the whole object.
+    /// The checks on updates of `/status`, and of the other subresources that write the whole
+    /// object.
     pub on_status_update: MetadataChecks,
 }
 
@@ -110,12 +111,12 @@ impl MetadataValidation {
         on_status_update: NONE,
     };
 
-    /// With these checks on update.
+    /// Sets the checks on update.
     pub const fn on_update(self, on_update: MetadataChecks) -> MetadataValidation {
         MetadataValidation { on_update, ..self }
     }
 
-    /// With these checks on updates of `/status`.
+    /// Sets the checks on updates of `/status`.
     pub const fn on_status_update(self, on_status_update: MetadataChecks) -> MetadataValidation {
         MetadataValidation { on_status_update, ..self }
     }
@@ -143,8 +144,9 @@ pub fn validate_create(
     validate_object_meta(object, identity, validation.finalizers, errors);
 }
 
-/// The generic layer's check of a new object, if the kind reported no error. A kind that validates metadata itself has reported
-/// all of these errors already, so it matters only to the few that do not.
+/// The generic layer's check of a new object, if the kind reported no error. A kind that validates
+/// metadata itself has reported all of these errors already, so it matters only to the few that do
+/// not.
 pub fn validate_create_generic(
     object: &Field<'_>,
     namespaced: bool,
@@ -226,8 +228,9 @@ pub fn validate_object_meta(
     validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
 }
 
-/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been checked, and the uid and
-/// creationTimestamp of the stored object have been filled in where the client left them out.
+/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been
+/// checked, and the uid and creationTimestamp of the stored object have been filled in where the
+/// client left them out.
 pub fn validate_object_meta_update(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -299,7 +302,8 @@ pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     }
 }
 
-/// A prefix may end in a dash. The real server also removes the letter before the dash, and so never validates it.
+/// A prefix may end in a dash. The real server also removes the letter before the dash, and so
+/// never validates it.
 fn without_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {

@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::internal;
 
 const CONTEXT: usize = 3;
-/// From this number of lines on, frequent lines do not start a match.
+/// The number of lines from which frequent lines do not start a match.
 const MANY_LINES: usize = 200;
-/// The number of line pairs that are compared: the search is quadratic in the number of lines and worse. Lines that
-/// are not matched by then count as changed.
+/// The largest number of line pairs that are compared: the search is quadratic in the number of
+/// lines, or worse. The remaining unmatched lines count as changed.
 const MAX_PAIRS: usize = 3_000_000;
 
 /// The diff from `old` to `new`, both of the internal type of that name; empty if they print alike.
@@ -268,7 +268,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Changing every other line recurses as deep as there are lines, and repeated lines are compared pairwise.
+    /// Changing every other line recurses as deep as there are lines, and repeated lines are
+    /// compared pairwise.
     #[test]
     fn large_diffs_are_bounded() {
         let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<Vec<_>>();

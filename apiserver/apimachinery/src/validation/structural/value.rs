@@ -21,7 +21,7 @@ pub(super) struct Validator {
     root: Path,
     /// The number of values that may still be validated.
     steps: usize,
-    /// Whether an int-or-string is one of these: in a default it is not looked at.
+    /// Whether an int-or-string is checked to be one of these; not done in defaults.
     checks_either: bool,
 }
 

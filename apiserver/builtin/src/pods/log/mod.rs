@@ -114,7 +114,7 @@ pub struct ContainerLog {
 struct Following {
     writer: Writer,
     container: String,
-    /// When the container started; a restarted one has a log of its own.
+    /// The start time of the container; a restarted one has another log.
     started_at: String,
     /// The whole log.
     lines: Vec<LogLine>,
@@ -163,7 +163,7 @@ impl Writer {
 struct ContainerRun<'a> {
     started_at: &'a str,
     started: Timestamp,
-    /// None: it is running.
+    /// The time at which it ended; None while it is running.
     finished: Option<Timestamp>,
 }
 

@@ -27,7 +27,7 @@ use missing::RightTarget;
 /// The limits of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct CoverageLimits {
-    /// Steps, each of which processes one value or 64 of them at once.
+    /// The number of steps, each of which processes one value or 64 of them at once.
     pub steps: usize,
     /// The approximate size in bytes of the description of missing rights.
     pub description: usize,
@@ -84,7 +84,7 @@ impl Budget {
 /// An owned rule, with numbers instead of its values.
 #[derive(PartialEq, Eq, Hash)]
 struct OwnedRule<'a> {
-    /// Of verbs, groups, resources and names.
+    /// The selections of verbs, groups, resources and names.
     selections: [Selection; 4],
     urls: &'a [String],
 }
@@ -363,7 +363,8 @@ impl<'a> Comparison<'a> {
         axes: &[impl std::borrow::Borrow<Axis<'a>>; N],
         selections: [&Selection; N],
     ) -> Result<Option<[Bits; N]>, TooManySteps> {
-        // Most rules have nothing in common with the wanted rule on some axis, and are skipped here.
+        // Most rules have nothing in common with the wanted rule on some axis, and are skipped
+        // here.
         for (axis, selection) in axes.iter().zip(selections) {
             if let Selection::Only(ids) = selection {
                 let axis = axis.borrow();
@@ -433,7 +434,8 @@ impl<'a> Axis<'a> {
         }
     }
 
-    /// The indexes of the values that a rule selects: looks up the shorter list in the longer one.
+    /// Returns the indexes of the values that a rule selects. It looks up the values of the shorter
+    /// list in the longer one.
     fn selected(&self, ids: &[u32]) -> Vec<u32> {
         if ids.len() > self.keys.len() {
             let selected = self.keys.iter().filter(|(id, _)| ids.binary_search(id).is_ok());

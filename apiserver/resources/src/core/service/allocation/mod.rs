@@ -1,7 +1,7 @@
 //! The cluster IPs, node ports and IP families of Services.
 //!
-//! [`allocate`] is called *before* the strategy's `prepare_*` hooks and the rules, which require the allocated fields; its
-//! errors replace those of the rules.
+//! [`allocate`] is called *before* the strategy's `prepare_*` hooks and the rules, which require
+//! the allocated fields; its errors replace those of the rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -309,7 +309,8 @@ fn no_port_left() -> Error {
     Error::Internal("failed to allocate a nodePort: range is full".to_owned())
 }
 
-/// Allocates the node ports of a new Service; the same port with several protocols gets the same one.
+/// Allocates the node ports of a new Service; the same port with several protocols gets the same
+/// one.
 fn allocate_node_ports(service: &mut Value, allocators: &mut Allocators, random: Random<'_>) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
     let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
