@@ -79,7 +79,7 @@ impl JsonClient {
         self.call("GET", path, None).await
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     ///
     /// # Errors
     /// See [`JsonClient::call`]; the response is not a list.
@@ -269,17 +269,17 @@ impl JsonClient {
     }
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub fn items(list: &Value) -> Option<&Vec<Value>> {
     list["items"].as_array()
 }
 
-/// The status of a condition of an object, such as `True`.
+/// Returns the status of a condition of an object, such as `True`.
 pub fn condition<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
     find_condition(object, r#type)?["status"].as_str()
 }
 
-/// The reason of a condition of an object.
+/// Returns the reason of a condition of an object.
 pub fn condition_reason<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
     find_condition(object, r#type)?["reason"].as_str()
 }

@@ -113,7 +113,7 @@ async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Obs
     Ok(seen)
 }
 
-/// The administrator and another user, concurrently.
+/// Observes the administrator and another user, concurrently.
 async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Observations; 2]> {
     let both = tokio::try_join!(use_api(admin.clone(), true, time), use_api(victim.clone(), true, time));
     both.map(|(admin, victim)| [admin, victim])

@@ -45,7 +45,7 @@ async fn assert_rejected(directory: &Path, arguments: &[&str], code: i32, line: 
     Ok(())
 }
 
-/// The contents of all files below a directory.
+/// Returns the contents of all files below a directory.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![directory.to_owned()];

@@ -15,7 +15,7 @@ const COUNT: usize = 16;
 /// glibc's allocator.
 const MEMORY_EACH: usize = 24 << 20;
 
-/// The resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

@@ -53,7 +53,7 @@ fn ordinals(start: impl Into<Option<u32>>, replicas: u32) -> Value {
     json!({"spec": {"replicas": replicas, "ordinals": ordinals}})
 }
 
-/// The manifest of a set with this first ordinal.
+/// Returns the manifest of a set with this first ordinal.
 fn starting(name: &str, start: u32, replicas: u32) -> Value {
     let mut set = stateful_set(name, replicas);
     set["spec"]["ordinals"] = json!({"start": start});

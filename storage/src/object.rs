@@ -49,14 +49,14 @@ impl<I: Index> Object<I> {
         EntryId { revision: self.revision, index: self.index }
     }
 
-    /// The bytes to serve where this version is shown at another revision, such as that of its
-    /// deletion.
+    /// Returns the bytes to serve where this version is shown at another revision, such as that of
+    /// its deletion.
     pub fn restamped(&self, revision: Revision) -> Bytes {
         stamped(self.stored(), revision)
     }
 
-    /// The bytes that the object takes in the store: its own, its name's, and those of its places
-    /// in the lists.
+    /// Returns the bytes that the object takes in the store: its own, its name's, and those of its
+    /// places in the lists.
     pub fn cost(&self) -> u64 {
         cost(&self.key, self.bytes.len())
     }

@@ -234,7 +234,7 @@ pub fn render_events(events: &[Arc<Event<Marked>>]) -> String {
     events.iter().map(render).collect::<Vec<_>>().join(" ")
 }
 
-/// A bucket as text: `name=bytes`.
+/// Returns a bucket as text: `name=bytes`.
 pub fn render_bucket(bucket: &BucketSnapshot<Marked>) -> String {
     let show = |object: &Arc<crate::Object<Marked>>| {
         format!("{}={}", object.key.name(), String::from_utf8_lossy(&object.bytes))

@@ -51,7 +51,7 @@ pub(crate) struct Bucket<I: Index> {
 }
 
 impl<I: Index> Snapshot<I> {
-    /// The revision of the state that this is.
+    /// Returns the revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
@@ -102,7 +102,7 @@ impl<I: Index> Snapshot<I> {
 }
 
 impl<I: Index> BucketSnapshot<I> {
-    /// The revision of the state that this is.
+    /// Returns the revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -127,14 +127,14 @@ impl<I: Index> BucketSnapshot<I> {
         self.objects.values()
     }
 
-    /// The objects from a name on: `Included` starts a prefix such as `ns/`, `Excluded` the page
-    /// after a name.
+    /// Iterates over the objects from a name on: `Included` starts a prefix such as `ns/`,
+    /// `Excluded` the page after a name.
     pub fn range(&self, from: Bound<&str>) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that
-    /// `a/` never matches `ab/`.
+    /// Iterates over the objects with names that start with `prefix`. Close a namespace with its
+    /// slash, so that `a/` never matches `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.prefix_from(Bound::Included(prefix), prefix)
     }
@@ -187,12 +187,12 @@ impl<I: Index> State<I> {
         State { quarantine, ..State::new(CompactRevision::default()) }
     }
 
-    /// The buckets that were ever in use.
+    /// Iterates over the buckets that were ever in use.
     pub fn bucket_names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.buckets.keys()
     }
 
-    /// All changes that history has, oldest first.
+    /// Returns all changes that history has, oldest first.
     pub fn events(&self) -> Vec<Arc<Event<I>>> {
         let events = self.buckets.values().flat_map(|bucket| bucket.events.values());
         // The sort keys are copied next to each other, since the events are spread over memory.
@@ -229,12 +229,12 @@ impl<I: Index> State<I> {
         newest.unwrap_or_default().max(bucket.compact_revision.revision())
     }
 
-    /// The unreadable entry that is the newest one of a key.
+    /// Returns the unreadable entry that is the newest one of a key.
     pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
         self.quarantine.entries.get(key)
     }
 
-    /// The changes of a bucket after a revision, oldest first; none is missing.
+    /// Returns the changes of a bucket after a revision, oldest first; none is missing.
     pub fn events_after(
         &self,
         bucket: &str,
@@ -250,19 +250,19 @@ impl<I: Index> State<I> {
         Ok(events.map(|(_, event)| event))
     }
 
-    /// Whether history has events of a bucket after a revision.
+    /// Returns whether history has events of a bucket after a revision.
     pub fn has_events_after(&self, bucket: &str, after: Revision) -> bool {
         let bucket = self.buckets.get(bucket);
         bucket.and_then(|bucket| bucket.events.get_max()).is_some_and(|(id, _)| id.revision > after)
     }
 
-    /// Whether history has events after a revision of any bucket but one.
+    /// Returns whether history has events after a revision of any bucket but one.
     pub fn has_events_outside(&self, bucket: &str, after: Revision) -> bool {
         let others = self.buckets.keys().filter(|name| ***name != *bucket);
         others.into_iter().any(|name| self.has_events_after(name, after))
     }
 
-    /// The bucket as it was at a revision, and how many events had to be undone for it.
+    /// Returns the bucket as it was at a revision, and how many events had to be undone for it.
     pub fn bucket_at(&self, bucket: &str, at: Revision) -> Result<(BucketSnapshot<I>, usize), RevisionError> {
         if at > self.revision {
             return Err(Future { asked: at, newest: self.revision }.into());
@@ -283,7 +283,7 @@ impl<I: Index> State<I> {
         Ok((BucketSnapshot { revision: at, objects }, undone))
     }
 
-    /// The same key in the memory that objects share already.
+    /// Returns the same key in the memory that objects share already.
     pub fn intern(&self, key: Key) -> Key {
         let Some((name, bucket)) = self.buckets.get_key_value(&**key.bucket()) else { return key };
         match bucket.objects.get(&**key.name()) {

@@ -44,12 +44,12 @@ fn open(dir: &Path, durability: &str) -> Store<Suffixed> {
     Store::open(Box::new(log), Suffixed, Options { history, ..Options::default() }).unwrap()
 }
 
-/// The two keys of a writer: they are always written together.
+/// Returns the two keys of a writer: they are always written together.
 fn keys(writer: usize) -> [Key; 2] {
     ["left", "right"].map(|bucket| Key::new(bucket, format!("writer-{writer}")))
 }
 
-/// A writer's step. Each fifth deletes; some values are larger than a row of the log.
+/// Returns a writer's step. Each fifth deletes; some values are larger than a row of the log.
 fn step(writer: usize, step: u64) -> Vec<Write> {
     let size = if step.is_multiple_of(13) { 30_000 } else { 500 };
     let write = |key| match step % 5 {

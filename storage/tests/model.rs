@@ -129,7 +129,7 @@ impl Model {
         self.states.push(live);
     }
 
-    /// The events of a bucket after a revision.
+    /// Iterates over the events of a bucket after a revision.
     fn after(&self, bucket: usize, seen: u64) -> impl Iterator<Item = &(u64, Change)> {
         let is_later = move |(revision, (key, ..)): &&(u64, Change)| {
             *revision > seen && **key.bucket() == *BUCKETS[bucket]
@@ -151,7 +151,7 @@ impl Model {
         }
     }
 
-    /// The next events of a watch, which moves on.
+    /// Returns the next events of a watch, which moves on.
     fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
         let (bucket, seen) = self.watches[watch];
         self.admit(seen)?;

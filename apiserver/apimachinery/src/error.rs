@@ -168,7 +168,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The JSON document.
+    /// Returns the JSON document.
     pub fn to_value(&self) -> Value {
         let mut status = Map::new();
         status.insert("kind".into(), "Status".into());
@@ -191,12 +191,12 @@ impl Status {
 }
 
 impl Error {
-    /// A 400 with this message.
+    /// Returns a 400 with this message.
     pub fn bad_request(message: impl Into<String>) -> Error {
         Error::BadRequest(message.into())
     }
 
-    /// An error with this code, reason and message, and no details.
+    /// Returns an error with this code, reason and message, and no details.
     pub fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Error {
         Error::Status(Box::new(Status {
             code,
@@ -207,7 +207,7 @@ impl Error {
         }))
     }
 
-    /// A 429: the limits of the client or of the server are reached for the moment.
+    /// Returns a 429: the limits of the client or of the server are reached for the moment.
     pub fn too_many_requests() -> Error {
         Error::TooManyRequests {
             message: "Too many requests, please try again later.".to_owned(),
@@ -216,17 +216,18 @@ impl Error {
         }
     }
 
-    /// A 404 for an object.
+    /// Returns a 404 for an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Error {
         Error::NotFound { resource: resource.clone(), name: name.to_owned() }
     }
 
-    /// A 422 for an object that breaks the rules of its kind.
+    /// Returns a 422 for an object that breaks the rules of its kind.
     pub fn invalid(kind: &GroupKind, name: &str, errors: Errors) -> Error {
         Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors }
     }
 
-    /// A 403 for an object; `name` may be empty. The message is `RES "NAME" is forbidden: DETAIL`.
+    /// Returns a 403 for an object; `name` may be empty. The message is `RES "NAME" is forbidden:
+    /// DETAIL`.
     pub fn forbidden(resource: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Forbidden {
             resource: Some(resource.clone()),
@@ -236,12 +237,13 @@ impl Error {
         }
     }
 
-    /// A 409 for an object. The message is `Operation cannot be fulfilled on WHAT "NAME": DETAIL`.
+    /// Returns a 409 for an object. The message is `Operation cannot be fulfilled on WHAT "NAME":
+    /// DETAIL`.
     pub fn conflict(what: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Conflict { what: what.clone(), name: name.to_owned(), detail: detail.into() }
     }
 
-    /// A 409 for an object that has changed since the client read it.
+    /// Returns a 409 for an object that has changed since the client read it.
     pub fn modified(what: &GroupResource, name: &str) -> Error {
         Error::conflict(
             what,
@@ -250,7 +252,7 @@ impl Error {
         )
     }
 
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(&self) -> u16 {
         match self {
             Error::NotFound { .. } | Error::UnknownResource | Error::PageNotFound => 404,
@@ -423,7 +425,7 @@ impl Error {
         }
     }
 
-    /// The failure as the client receives it.
+    /// Returns the failure as the client receives it.
     pub fn status(&self) -> Status {
         let continue_token = match self {
             Error::Expired { fresh_continue, .. } => fresh_continue.clone(),
@@ -440,7 +442,7 @@ impl Error {
     }
 }
 
-/// `details` with its empty members left out.
+/// Returns `details` without its empty members.
 fn details(name: &str, group: &str, kind: &str, causes: Vec<Cause>) -> Value {
     let mut details = Map::new();
     for (key, value) in [("name", name), ("group", group), ("kind", kind)] {

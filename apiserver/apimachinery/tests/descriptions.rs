@@ -100,7 +100,7 @@ fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     Some((name, fields))
 }
 
-/// The value of the string literal that the code begins with.
+/// Returns the value of the string literal that the code begins with.
 fn literal(code: &str) -> Option<String> {
     let mut chars = code.strip_prefix('"')?.chars();
     let mut text = String::new();

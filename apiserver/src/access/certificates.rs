@@ -45,8 +45,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// A new authority and its certificates, in memory only. `names` are additional names and
-    /// addresses of the server.
+    /// Returns a new authority and its certificates, in memory only. `names` are additional names
+    /// and addresses of the server.
     pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
         let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::new(now)?;
@@ -163,13 +163,13 @@ impl Certificates {
         Ok(self)
     }
 
-    /// The authority's certificate, which clients trust.
+    /// Returns the authority's certificate, which clients trust.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The certificates of all authorities by which clients are authenticated: our own, and those
-    /// of `--client-ca-file`.
+    /// Returns the certificates of all authorities by which clients are authenticated: our own, and
+    /// those of `--client-ca-file`.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] for an authority that cannot be parsed.
@@ -182,13 +182,13 @@ impl Certificates {
         Ok(std::iter::once(own).chain(self.client_cas.iter().cloned()).collect())
     }
 
-    /// The credentials of user `coracle-admin` in group `system:masters`.
+    /// Returns the credentials of user `coracle-admin` in group `system:masters`.
     pub fn admin(&self) -> &Pair {
         &self.admin
     }
 
-    /// The private key of [`admin`](Self::admin) in the encoding that all clients support, SEC 1;
-    /// some support no other.
+    /// Returns the private key of [`admin`](Self::admin) in the encoding that all clients support,
+    /// SEC 1; some support no other.
     pub fn admin_key_pem(&self) -> String {
         sec1_pem(&self.admin.key_pem).unwrap_or_else(|| self.admin.key_pem.clone())
     }
@@ -199,7 +199,7 @@ impl Certificates {
         CertificateSigner::new(self.authority.clone())
     }
 
-    /// The TLS configuration of the listener with these certificates.
+    /// Returns the TLS configuration of the listener with these certificates.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be
@@ -217,7 +217,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|source| CertificateError::Io { path: path.to_owned(), source })
 }
 
-/// The certificates in the PEM text of a file; at least one.
+/// Returns the certificates in the PEM text of a file; at least one.
 fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let unusable = |why: String| CertificateError::Unusable { path: path.to_owned(), why };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();

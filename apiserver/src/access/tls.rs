@@ -46,7 +46,7 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// The user, if the certificate is valid at this time, in seconds since 1970.
+    /// Returns the user, if the certificate is valid at this time, in seconds since 1970.
     pub fn user_at(&self, now: i64) -> Option<&Arc<UserInfo>> {
         self.validity.includes(now).then_some(&self.user)
     }
@@ -108,7 +108,7 @@ impl Tls {
     }
 }
 
-/// The user of a trusted certificate: the common name, with the organizations as groups.
+/// Returns the user of a trusted certificate: the common name, with the organizations as groups.
 fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, validity: Validity) -> Peer {
     let Ok(subject) = Subject::read(parsed.subject()) else { return Peer::Rejected };
     let name = subject.common_name();
@@ -249,8 +249,8 @@ mod tests {
         }
     }
 
-    /// A complete handshake in memory: the server's certificates, and the client's as the server
-    /// received them.
+    /// Performs a complete handshake in memory. Returns the server's certificates, and the client's
+    /// as the server receives them.
     fn handshake(tls: &Tls, ca_pem: &str, client: Option<&Pair>) -> (Chain, Option<Chain>) {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");

@@ -41,7 +41,7 @@ pub enum OperationOptions<'a> {
 }
 
 impl OperationOptions<'_> {
-    /// Whether nothing is to be stored: `dryRun=All`.
+    /// Returns whether nothing is to be stored: `dryRun=All`.
     pub fn dry_run(self) -> bool {
         match self {
             OperationOptions::Write(options) => options.dry_run,
@@ -96,24 +96,24 @@ pub struct GroupVersionKind<'a> {
 }
 
 impl GroupVersionKind<'_> {
-    /// Without the version.
+    /// Returns the kind without its version.
     pub fn group_kind(self) -> GroupKind {
         GroupKind::new(self.group, self.kind)
     }
 }
 
 impl AdmissionAttributes<'_> {
-    /// Whether the request is for this resource, and not for one of its subresources.
+    /// Returns whether the request is for this resource, and not for one of its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_any(group, resource)
     }
 
-    /// Whether the request is for this resource or for one of its subresources.
+    /// Returns whether the request is for this resource or for one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// The namespace of the request: a request about a Namespace is one in it.
+    /// Returns the namespace of the request: a request about a Namespace is one in it.
     pub fn request_namespace(&self) -> &str {
         match self.namespace {
             "" if self.is_any("", "namespaces") => self.name,
@@ -121,8 +121,8 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// The name in messages: for a create with generateName the generated name, or before that the
-    /// prefix.
+    /// Returns the name in messages: for a create with generateName the generated name, or before
+    /// that the prefix.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());

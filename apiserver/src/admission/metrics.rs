@@ -76,7 +76,7 @@ impl Default for AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    /// The metrics, registered.
+    /// Returns the metrics, registered.
     pub fn new(registry: &Registry) -> AdmissionMetrics {
         const CONDITION: &[&str] = &["name", "kind", "type", "operation"];
         const VALIDATING: &[&str] = &["policy", "policy_binding", "error_type", "enforcement_action"];
@@ -203,7 +203,7 @@ impl AdmissionMetrics {
     }
 }
 
-/// The type of an error in an expression, by its text.
+/// Returns the type of an error in an expression, by its text.
 pub fn error_type(message: &str) -> &'static str {
     if message.contains("compilation failed") {
         "compile_error"

@@ -197,8 +197,8 @@ async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Kn
     Known { etag, document }
 }
 
-/// The URL of the document of version 3: None if the server does not respond, `Some(None)` if it
-/// has none.
+/// Returns the URL of the document of version 3: None if the server does not respond, `Some(None)`
+/// if it has none.
 async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Option<String>> {
     let found = download(client, &format!("{base}/openapi/v3"), None, MAX_INDEX).await.ok()?;
     if found.status == StatusCode::NOT_FOUND {

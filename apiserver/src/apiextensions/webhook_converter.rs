@@ -55,7 +55,7 @@ impl WebhookConverter {
         }
     }
 
-    /// The converted objects, as the webhook responds.
+    /// Returns the converted objects, as the webhook responds.
     async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, Failure> {
         let call = |text: String| Failure { kind: ConversionFailure::Call, text };
         let version =
@@ -92,7 +92,7 @@ struct Failure {
     text: String,
 }
 
-/// The document that is sent.
+/// Returns the document that is sent.
 fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     // The objects are written where they are: a copy would take as much memory as all of them.
     let objects = serde_json::to_string(objects).unwrap_or_default();
@@ -102,7 +102,7 @@ fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     )
 }
 
-/// The objects in a response. The request, which it may have too, is skipped.
+/// Returns the objects in a response. The request, which it may have too, is skipped.
 fn read(bytes: &[u8], version: &str, uid: &str, limits: Limits) -> Result<Vec<Value>, String> {
     let id = schema().kind("apiextensions.k8s.io", "v1", "ConversionReview");
     let id = id.ok_or_else(|| "ConversionReview has no type".to_owned())?;
@@ -259,7 +259,7 @@ fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), Mistake> {
     }
 }
 
-/// The type that Go decodes a JSON value as.
+/// Returns the type that Go decodes a JSON value as.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

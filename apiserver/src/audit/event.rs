@@ -91,7 +91,7 @@ pub fn user_agent(text: &str) -> String {
 }
 
 impl Event {
-    /// The event of a stage as a line of JSON, without the line feed.
+    /// Returns the event of a stage as a line of JSON, without the line feed.
     pub fn to_json(&self, stage: Stage, at: Timestamp) -> Vec<u8> {
         let objects =
             [&self.request_object, &self.response_object].map(|object| object.as_ref().map_or(0, Vec::len));
@@ -142,7 +142,7 @@ impl Event {
         out.end()
     }
 
-    /// The event of a stage in the legacy format, without the line feed.
+    /// Returns the event of a stage in the legacy format, without the line feed.
     pub fn to_legacy(&self, stage: Stage) -> Vec<u8> {
         let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
         let list = |items: &[String]| items.iter().map(|item| quote(item)).collect::<Vec<_>>().join(",");

@@ -43,7 +43,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a name.
+    /// Returns the mode of a name.
     ///
     /// # Errors
     /// The line with which kube-apiserver refuses another name.
@@ -70,7 +70,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a name.
+    /// Returns the format of a name.
     ///
     /// # Errors
     /// The line with which kube-apiserver refuses another name.

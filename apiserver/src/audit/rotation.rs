@@ -155,7 +155,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// The backups in the directory, with their times.
+    /// Returns the backups in the directory, with their times.
     fn backups(&self) -> io::Result<Vec<(Timestamp, PathBuf)>> {
         let (prefix, extension) = self.affixes();
         let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty());

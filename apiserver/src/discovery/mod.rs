@@ -303,7 +303,7 @@ impl NegotiatedForm {
         Ok(self.written(documents::encode(document, self.format, self.pretty)?))
     }
 
-    /// A response with a document that is encoded.
+    /// Returns a response with a document that is encoded.
     fn written(&self, document: Bytes) -> Response<Bytes> {
         let mut response = Response::new(document);
         let media_type = self.format.media_type();

@@ -54,7 +54,7 @@ pub(super) enum Shape<'s> {
 }
 
 impl<'s> FieldType<'s> {
-    /// The type of a whole object.
+    /// Returns the type of a whole object.
     fn whole(kind: &'s TypeRef) -> FieldType<'s> {
         match kind {
             TypeRef::Struct(id) => FieldType::Struct(*id),
@@ -62,7 +62,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// The type of a member of an object of a custom resource.
+    /// Returns the type of a member of an object of a custom resource.
     pub fn member(self, name: &str) -> FieldType<'s> {
         let (structural, has_metadata) = match self {
             FieldType::Structural(structural) => (structural, structural.embedded_resource),
@@ -75,7 +75,8 @@ impl<'s> FieldType<'s> {
         structural.member(name).map_or(FieldType::Untyped, FieldType::Structural)
     }
 
-    /// Whether an object of a custom resource has a type of its own for a member, not one for any.
+    /// Returns whether an object of a custom resource has a type of its own for a member, not one
+    /// for any.
     pub fn declares(self, name: &str) -> bool {
         match self {
             FieldType::Structural(structural) => {
@@ -128,7 +129,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// The values matter only at positions without a type.
+    /// Returns the shape of the type; the values matter only if there is no type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
             FieldType::Member(FieldSchema {
@@ -205,8 +206,8 @@ impl<'s> Position<'s> {
         }
     }
 
-    /// The element of a list's item at this position. Missing keys have their defaults, if they
-    /// have any.
+    /// Returns the element of a list's item at this position. Missing keys have their defaults, if
+    /// they have any.
     pub fn element(self, keys: &[Text], value: &Value) -> PathElement {
         if keys.is_empty() {
             return set::value(value);
@@ -225,7 +226,7 @@ impl Shape<'_> {
         }
     }
 
-    /// Whether nothing inside of the value can be owned separately.
+    /// Returns whether nothing inside of the value can be owned separately.
     pub fn has_no_children(&self, value: Option<&Value>) -> bool {
         match self {
             Shape::Leaf => true,
@@ -241,7 +242,7 @@ impl Shape<'_> {
     }
 }
 
-/// The key of an item, or its default.
+/// Returns the key of an item, or its default.
 pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
     if let FieldType::Structural(item) = item {
@@ -254,8 +255,8 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
     present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which
-/// a configuration may have.
+/// Returns the member as Go would print it; `parent` is the struct that contains it. Null is a
+/// value, which a configuration may have.
 pub(super) fn present<'v>(
     field: &FieldSchema,
     parent: Option<&Value>,
@@ -267,7 +268,7 @@ pub(super) fn present<'v>(
     }
 }
 
-/// The value that Go prints for a member that was never set.
+/// Returns the value that Go prints for a member that was never set.
 fn zero(field: &FieldSchema) -> &'static Value {
     match field.ty {
         _ if field.pointer => &Value::Null,

@@ -181,7 +181,7 @@ impl Scalar {
 }
 
 impl<'s> Members<'s> {
-    /// The type of a member; None if there is no such member.
+    /// Returns the type of a member; None if there is no such member.
     fn member(&self, name: &str) -> Option<FieldType<'s>> {
         match self {
             Members::Struct(known) => known.field(name).map(FieldType::Member),

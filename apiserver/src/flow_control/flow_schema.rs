@@ -76,12 +76,12 @@ impl FlowSchema {
         })
     }
 
-    /// Whether the schema matches a request.
+    /// Returns whether the schema matches a request.
     pub fn matches(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(user, request))
     }
 
-    /// The key of a request's flow within the priority level.
+    /// Returns the key of a request's flow within the priority level.
     pub fn flow_of(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> String {
         let distinguisher = match self.distinguisher {
             None => "",

@@ -61,10 +61,10 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 
 /// Reads the stored FlowSchemas and PriorityLevelConfigurations.
 pub trait ConfigurationSource: Send + Sync {
-    /// The stored objects, FlowSchemas first.
+    /// Returns the stored objects, FlowSchemas first.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
 
-    /// The revisions of the last changes of both; None if they are not known.
+    /// Returns the revisions of the last changes of both; None if they are not known.
     fn flow_revisions(&self) -> Option<[u64; 2]>;
 }
 
@@ -109,7 +109,7 @@ pub struct Admitted {
 }
 
 impl FlowController {
-    /// A controller for the configuration that `source` returns.
+    /// Returns a controller for the configuration that `source` returns.
     pub fn new(source: Arc<dyn ConfigurationSource>, metrics: FlowControlMetrics) -> FlowController {
         let configuration = Configuration::read(&*source, &HashMap::new(), &metrics);
         FlowController {
@@ -122,8 +122,8 @@ impl FlowController {
         }
     }
 
-    /// The flow of a request; None if no FlowSchema matches, which the mandatory ones prevent while
-    /// they exist.
+    /// Returns the flow of a request; None if no FlowSchema matches, which the mandatory ones
+    /// prevent while they exist.
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
@@ -176,12 +176,13 @@ impl Configuration {
 }
 
 impl Flow {
-    /// The uids of FlowSchema and PriorityLevelConfiguration, as the response's headers show them.
+    /// Returns the uids of FlowSchema and PriorityLevelConfiguration, as the response's headers
+    /// show them.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
         [(FLOW_SCHEMA_UID, self.rule.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.rule.level.uid.clone())]
     }
 
-    /// Whether requests of this flow are never limited.
+    /// Returns whether requests of this flow are never limited.
     pub fn is_exempt(&self) -> bool {
         self.rule.level.queue_set.is_none()
     }

@@ -156,12 +156,13 @@ fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     grace_or_one_second(options.grace_period_seconds.unwrap_or_else(default))
 }
 
-/// A negative grace period means one second.
+/// Returns the grace period; a negative one means one second.
 fn grace_or_one_second(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// The finalizers that the policy leaves: its own is put last, the other policy's is taken away.
+/// Returns the finalizers that the policy leaves: its own is put last, the other policy's is taken
+/// away.
 fn finalizers(object: &Value, options: &DeleteOptions, defaults: DeletionDefaults) -> Vec<String> {
     let present = object.finalizers();
     let policy = policy(&present, options, defaults);
@@ -213,7 +214,7 @@ fn later(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
 }
 
-/// A time as the API writes it, in whole seconds.
+/// Returns a time as the API writes it, in whole seconds.
 pub fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -28,7 +28,7 @@ impl ObjectIndex {
         ObjectIndex { resources }
     }
 
-    /// The resources that are served now.
+    /// Returns the resources that are served now.
     pub fn resources(&self) -> Arc<ResourceTable> {
         self.resources.load_full()
     }

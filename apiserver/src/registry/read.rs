@@ -54,7 +54,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The filter of a request.
+    /// Returns the filter of a request.
     ///
     /// # Errors
     /// 400 for a field that the kind cannot be selected by.
@@ -95,7 +95,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether an object is selected by its labels and fields alone.
+    /// Returns whether an object is selected by its labels and fields alone.
     pub fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -132,7 +132,7 @@ impl Filter {
         name.starts_with(&self.prefix())
     }
 
-    /// The prefix that the storage names of the objects share.
+    /// Returns the prefix that the storage names of the objects share.
     fn prefix(&self) -> String {
         if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }
     }
@@ -336,7 +336,8 @@ fn offset_of(error: &DecodeError, text: &str) -> usize {
 impl Token {
     const VERSION: &'static str = "meta.k8s.io/v1";
 
-    /// After an object, named relative to the prefix of the list.
+    /// Creates a token for the position after an object, which is named relative to the prefix of
+    /// the list.
     fn new(revision: Revision, after: &str) -> Token {
         Token {
             v: Token::VERSION.to_owned(),

@@ -77,12 +77,12 @@ pub struct Position {
 }
 
 impl Position {
-    /// A position after the events up to a revision.
+    /// Returns a position after the events up to a revision.
     pub fn new(bucket: Arc<str>, seen: Revision) -> Position {
         Position { bucket, seen: Arc::new(AtomicU64::new(seen.0)) }
     }
 
-    /// The revision up to which no event is left for the client.
+    /// Returns the revision up to which no event is left for the client.
     pub fn seen(&self) -> Revision {
         Revision(self.seen.load(Ordering::Acquire))
     }
@@ -253,8 +253,8 @@ impl Watch {
         }
     }
 
-    /// The changes that have come since the last ones. None is no end: [`next`](Self::next) finds
-    /// that.
+    /// Returns the changes that have come since the last ones. None is no end: [`next`](Self::next)
+    /// finds that.
     pub async fn try_next(&mut self) -> Vec<Notice> {
         let is_present = self.initial.is_empty() && self.then.is_none();
         let watcher = self.watcher.as_mut().filter(|_| is_present && self.pending.is_empty());
@@ -264,7 +264,7 @@ impl Watch {
         self.notices().await
     }
 
-    /// The changes of the pending events. Safe to drop while waiting.
+    /// Returns the changes of the pending events. Safe to drop while waiting.
     async fn notices(&mut self) -> Vec<Notice> {
         if !self.pending.is_empty() && self.filter.needs_conversion() {
             let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);

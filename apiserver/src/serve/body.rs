@@ -83,7 +83,7 @@ impl Content {
 }
 
 impl Body {
-    /// No body.
+    /// Returns an empty body.
     pub fn empty() -> Body {
         Bytes::new().into()
     }
@@ -251,7 +251,7 @@ impl Body {
     }
 }
 
-/// Bytes in pieces of a size that can be worked on one after the other.
+/// Splits bytes into pieces that can be processed one after the other.
 fn pieces(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
     std::iter::from_fn(move || {
         let length = bytes.len().min(PIECE);

@@ -87,7 +87,7 @@ pub struct Connection {
 pub struct Active(Arc<Connection>);
 
 impl Connections {
-    /// Connections with these limits.
+    /// Creates the connections of a server with these limits.
     pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
     }
@@ -172,7 +172,7 @@ impl Connection {
         fits
     }
 
-    /// A request begins.
+    /// Begins a request.
     pub fn begin(self: &Arc<Connection>) -> Active {
         self.spoken.store(true, Ordering::Relaxed);
         self.lingers.store(true, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Connection {
         self.lingers.store(self.idle().is_none(), Ordering::Relaxed);
     }
 
-    /// Whether the end of the connection waits for the client's.
+    /// Returns whether the end of the connection waits for the client's.
     pub fn lingers(&self) -> bool {
         self.lingers.load(Ordering::Relaxed)
     }
@@ -199,7 +199,7 @@ impl Connection {
         (self.active.load(Ordering::Relaxed) == 0).then_some(idle)
     }
 
-    /// Whether there has been no request yet.
+    /// Returns whether there has been no request yet.
     pub fn is_silent(&self) -> bool {
         !self.spoken.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ pub struct Deadline {
 }
 
 impl Default for Deadline {
-    /// The deadline of a request that names none.
+    /// Returns the deadline of a request that names none.
     fn default() -> Deadline {
         let began = Instant::now();
         Deadline { began, at: began + REQUEST_TIMEOUT }
@@ -42,7 +42,7 @@ impl Deadline {
         Ok(Deadline { began, at: began + asked.min(REQUEST_TIMEOUT) })
     }
 
-    /// The deadline of a request that lasts as long as it needs.
+    /// Returns the deadline of a request that lasts as long as it needs.
     pub fn never() -> Deadline {
         let began = Instant::now();
         Deadline { began, at: began + NEVER }

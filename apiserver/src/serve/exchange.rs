@@ -178,7 +178,7 @@ impl<B> ReceivedRequest<B> {
 }
 
 impl RequestContext {
-    /// The request for a resource, if it is one.
+    /// Returns the request for a resource, if it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.info {
             RequestInfo::Resource(request) => Some(request),
@@ -186,13 +186,13 @@ impl RequestContext {
         }
     }
 
-    /// Whether the request is a watch, which lasts until client or server ends it.
+    /// Returns whether the request is a watch, which lasts until client or server ends it.
     pub fn is_watch(&self) -> bool {
         self.resource().is_some_and(|request| request.verb == Verb::Watch)
     }
 
-    /// Whether the request lasts until client or server ends it: a watch, a log that is followed,
-    /// or a connection to a pod.
+    /// Returns whether the request lasts until client or server ends it: a watch, a log that is
+    /// followed, or a connection to a pod.
     pub fn is_long_running(&self) -> bool {
         let subresource = self.resource().map_or("", |request| &request.subresource);
         let connects = match subresource {
@@ -224,7 +224,7 @@ impl RequestContext {
     }
 }
 
-/// A header of a new id. Digits and hyphens always are one.
+/// Returns a header of a new id. Digits and hyphens always are one.
 fn new_audit_id() -> HeaderValue {
     let mut buffer = uuid::Uuid::encode_buffer();
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);

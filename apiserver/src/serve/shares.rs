@@ -58,7 +58,7 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// Shares with limits for all users together, and for one.
+    /// Creates shares with limits for all users together, and for each user.
     pub fn new(total: ShareLimits, per_user: ShareLimits) -> Shares {
         Shares { limits: [total, per_user], held: Mutex::default() }
     }

@@ -163,7 +163,7 @@ impl Transfer {
         self.state.chunk.store(bytes, Ordering::Relaxed);
     }
 
-    /// The connection waits for the next chunk.
+    /// Records that the connection waits for the next chunk.
     pub fn waits(&self) {
         self.state.handed_out.store(0, Ordering::Relaxed);
     }

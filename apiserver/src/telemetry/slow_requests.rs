@@ -77,7 +77,8 @@ impl SlowRequests {
         );
     }
 
-    /// Whether another request may be logged now, and how many were not since the last one.
+    /// Returns the number of requests that were not logged since the last one, if another may be
+    /// logged now; otherwise None.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock();
         if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {

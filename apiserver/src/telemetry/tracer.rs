@@ -201,7 +201,7 @@ impl Tracer {
         }
     }
 
-    /// Whether a span is to be ended.
+    /// Returns whether a span is to be ended.
     pub fn records(&self, span: &ServerSpan) -> bool {
         self.recorder.is_some() && span.context.is_sampled
     }

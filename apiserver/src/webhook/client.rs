@@ -114,7 +114,7 @@ pub struct Post<'a> {
 }
 
 impl ClientManager {
-    /// Clients that also reach services.
+    /// Creates clients that also reach services.
     pub fn new(resolver: impl ServiceResolver + 'static) -> ClientManager {
         ClientManager { resolver: Some(Box::new(resolver)), ..ClientManager::default() }
     }
@@ -167,7 +167,7 @@ impl ClientManager {
         }
     }
 
-    /// The client of a server. The inner error is one of the service's resolution.
+    /// Returns the client of a server. The inner error is one of the service's resolution.
     ///
     /// # Errors
     /// [`ConfigError`] if TLS cannot be spoken as configured.
@@ -212,7 +212,7 @@ impl ClientManager {
         self.client_of(ClientKey { destination: destination.clone(), host, tls })
     }
 
-    /// The client that is kept for a key.
+    /// Returns the client that is kept for a key.
     fn client_of(&self, key: ClientKey) -> Result<HttpClient, ConfigError> {
         if let Some(client) = self.clients.lock().get(&key) {
             return Ok(client.clone());
@@ -232,7 +232,7 @@ impl ClientManager {
         Ok(clients.entry(key).or_insert(client).clone())
     }
 
-    /// The client of a service, for requests of any kind.
+    /// Returns the client of a service, for requests of any kind.
     ///
     /// # Errors
     /// The service cannot be resolved, or TLS not spoken.
@@ -303,7 +303,7 @@ impl ClientManager {
     }
 }
 
-/// The body of a successful response.
+/// Returns the body of a successful response.
 async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
     let (head, mut body) = response.into_parts();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);

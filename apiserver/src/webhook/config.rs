@@ -122,8 +122,8 @@ fn target_of(url: &str) -> Option<Target> {
     Some(Target { host, port, authority: authority.as_str().to_owned(), path: clean(uri.path()) })
 }
 
-/// The port of an authority, or the default one without a port. None: it is no number from 1 to
-/// 65535.
+/// Returns the port of an authority, or the default one without a port. None: it is no number from
+/// 1 to 65535.
 pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     let (_, host) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
     match host.strip_prefix(authority.host())?.strip_prefix(':') {
@@ -134,14 +134,14 @@ pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     }
 }
 
-/// A path as client-go joins it: it begins with a slash and does not end with one.
+/// Returns a path as client-go joins it: it begins with a slash and does not end with one.
 fn clean(path: &str) -> String {
     let segments = path.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
     segments.fold(String::new(), |path, segment| path + "/" + segment)
 }
 
 impl Target {
-    /// The URL of a request.
+    /// Returns the URL of a request.
     pub fn url(&self, timeout_seconds: Option<u64>) -> String {
         let path = if self.path.is_empty() { "/" } else { &self.path };
         let query = timeout_seconds.map(|seconds| format!("?timeout={seconds}s")).unwrap_or_default();

@@ -114,7 +114,8 @@ async fn first_of(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError>
     Err(failure)
 }
 
-/// The addresses of one host, one after the other; the first error counts.
+/// Connects to the addresses of one host, one after the other; if all fail, the first error is
+/// returned.
 async fn in_order(addresses: &[SocketAddr], host: &str) -> Result<TcpStream, TransportError> {
     let mut failure = None;
     for address in addresses {

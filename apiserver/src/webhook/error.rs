@@ -119,7 +119,8 @@ pub enum CallError {
     },
 }
 
-/// The beginning of another server's text that an error repeats, of this many bytes at most.
+/// Returns the beginning of another server's text that an error repeats, of this many bytes at
+/// most.
 pub fn excerpt(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -165,7 +166,7 @@ fn unsuccessful(code: u16, text: &str) -> String {
 }
 
 impl TransportError {
-    /// The error of a `connect`.
+    /// Returns the error of a `connect`.
     pub fn dial(address: &str, error: &io::Error) -> TransportError {
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
@@ -187,7 +188,7 @@ impl TransportError {
     }
 }
 
-/// An error of the system without the number that Rust adds, in lower case as Go has it.
+/// Returns an error of the system without the number that Rust adds, in lower case as Go has it.
 fn of_system(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

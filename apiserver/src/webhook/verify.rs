@@ -121,7 +121,7 @@ fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<()
     Err(format!("x509: certificate has expired or is not yet valid: current time {now} is {order} {bound}"))
 }
 
-/// Go's `x509.HostnameError`.
+/// Returns the text of Go's `x509.HostnameError`.
 fn name_mismatch(certificate: &X509Certificate<'_>, wanted: &ServerName<'_>) -> String {
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();

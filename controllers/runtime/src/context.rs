@@ -93,7 +93,7 @@ impl<S> Context<S> {
         }
     }
 
-    /// The same context with another identity than one of chance.
+    /// Returns the same context with another identity than one of chance.
     pub fn with_identity(mut self, identity: uuid::Uuid) -> Context<S> {
         self.identity = identity.to_string().into();
         self
@@ -107,8 +107,8 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, with its caches among these, and with the objects of a server that this
-    /// one is a fork of.
+    /// Returns the same context, with its caches among these, and with the objects of a server that
+    /// this one is a fork of.
     ///
     /// - `origin`: the caches of that server, and the revision up to which both have the same
     ///   objects
@@ -129,7 +129,7 @@ impl<S> Context<S> {
         join_all(needed.into_iter().map(Indexer::synced)).await;
     }
 
-    /// The same context with other settings. It shares the caches.
+    /// Returns the same context with other settings. It shares the caches.
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
             unrecorded: self.unrecorded.clone(),
@@ -221,7 +221,7 @@ impl<S> Context<S> {
         known.clone()
     }
 
-    /// Discovery, refreshed from the first call on.
+    /// Returns discovery, which is refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(
@@ -253,12 +253,12 @@ impl<S> Context<S> {
         Supervisor::new(self.clock.clone(), self.metrics.clone())
     }
 
-    /// A uid of this process.
+    /// Returns a uid of this process.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// A queue with the backoff of client-go.
+    /// Returns a queue with the backoff of client-go.
     ///
     /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {

@@ -182,8 +182,8 @@ fn rest_after(longest: Duration, rest: u32) -> Duration {
     if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
 }
 
-/// The output of a future, and the processor time of the longest of its steps: from one await to
-/// the next. Requests are many short steps, a plan is one.
+/// Returns the output of a future, and the processor time of the longest of its steps: from one
+/// await to the next. Requests are many short steps, a plan is one.
 async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
     let mut longest = Duration::ZERO;
     let output = poll_fn(|context| {

@@ -28,7 +28,7 @@ impl<K: Resource> Index<K> for ByController {
     }
 }
 
-/// The objects that the owner controls, and those without a controller.
+/// Returns the objects that the owner controls, and those without a controller.
 pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let mut candidates = controlled(owner, objects);
     let namespace = owner.namespace.as_deref().unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<
     candidates
 }
 
-/// The objects that the owner controls.
+/// Returns the objects that the owner controls.
 pub fn controlled<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let namespace = owner.namespace.as_deref().unwrap_or_default();
     let uid = owner.uid.as_deref().unwrap_or_default();

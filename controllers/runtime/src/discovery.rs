@@ -43,7 +43,7 @@ pub struct ServedResource {
 }
 
 impl ServedResource {
-    /// Whether a verb is served.
+    /// Returns whether a verb is served.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -59,12 +59,12 @@ pub struct DiscoverySnapshot {
 }
 
 impl DiscoverySnapshot {
-    /// Each resource once.
+    /// Iterates over the resources, each in its preferred version.
     pub fn preferred(&self) -> impl Iterator<Item = &ServedResource> {
         self.resources.iter().filter(|served| served.preferred)
     }
 
-    /// The resource of an object's `apiVersion` and `kind`.
+    /// Returns the resource of an object's `apiVersion` and `kind`.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
         self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
@@ -141,7 +141,7 @@ impl Discovery {
         }
     }
 
-    /// The last snapshot; empty before the first.
+    /// Returns the last snapshot; empty before the first.
     pub fn current(&self) -> Arc<DiscoverySnapshot> {
         self.current.borrow().clone()
     }

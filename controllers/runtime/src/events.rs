@@ -75,7 +75,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// The same component on a certain host.
+    /// Returns the same component on a certain host.
     pub fn on(&self, host: &str) -> Recorder {
         Recorder { host: Some(host.into()), ..self.clone() }
     }
@@ -319,8 +319,8 @@ impl Correlator {
         }
     }
 
-    /// The event to write: new with a count of 1, otherwise one that was written before. None: too
-    /// many of them.
+    /// Returns the event to write: new with a count of 1, otherwise one that was written before.
+    /// None: too many of them.
     fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
         let budget = about(&event);
         let (mut event, key) = self.combine(event, now);

@@ -22,7 +22,7 @@ impl<K: Key> Sources<K> {
         Sources { queue, pumps: JoinSet::new() }
     }
 
-    /// The tasks that add keys.
+    /// Returns the tasks that add keys.
     pub(super) fn into_tasks(self) -> JoinSet<()> {
         self.pumps
     }
@@ -39,7 +39,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// The queue, for a controller that enqueues keys while it reconciles others.
+    /// Returns the queue, for a controller that enqueues keys while it reconciles others.
     pub fn queue(&self) -> Queue<K> {
         self.queue.clone()
     }

@@ -58,7 +58,7 @@ impl ZonedSchedule {
         self.schedule.next(after, &self.zone)
     }
 
-    /// The time as the annotation of a Job has it.
+    /// Returns the time as the annotation of a Job has it.
     pub fn local_time(&self, time: Timestamp) -> String {
         let local = time.to_zoned(self.zone.clone());
         match local.offset().is_zero() {

@@ -29,7 +29,7 @@ impl History {
         History { current, old }
     }
 
-    /// The number of the current revision, at least.
+    /// Returns the number of the current revision, at least.
     pub fn next_number(&self) -> i64 {
         self.old.iter().map(|revision| revision.revision).max().unwrap_or(0) + 1
     }
@@ -47,7 +47,7 @@ impl History {
     }
 }
 
-/// The hash of a revision, which its pods carry.
+/// Returns the hash of a revision, which its pods carry.
 pub fn hash(revision: &ControllerRevision) -> Option<&str> {
     revision.metadata.labels.as_ref()?.get(HASH_LABEL).map(String::as_str)
 }

@@ -18,12 +18,12 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The largest size of a revision history, in bytes.
 const LONGEST_HISTORY: usize = 2000;
 
-/// Whether an annotation is never copied between a Deployment and its ReplicaSets.
+/// Returns whether an annotation is never copied between a Deployment and its ReplicaSets.
 pub(super) fn is_skipped(key: &str) -> bool {
     [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, ROLLBACK_TO].contains(&key)
 }
 
-/// The revision; 0 without one. None: it is no number.
+/// Returns the revision; 0 without one. None: it is no number.
 pub(super) fn revision(meta: &ObjectMeta) -> Option<i64> {
     annotation(meta, REVISION).map_or(Some(0), |text| text.parse().ok())
 }
@@ -80,8 +80,8 @@ pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
     true
 }
 
-/// A history with another entry, and without the oldest ones if it would be too long. None: even
-/// the entry alone is too long.
+/// Returns a history with another entry, and without the oldest ones if it would be too long. None:
+/// even the entry alone is too long.
 fn appended(history: &str, entry: &str) -> Option<String> {
     if history.is_empty() {
         return Some(entry.to_owned());

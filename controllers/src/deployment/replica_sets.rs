@@ -30,7 +30,7 @@ impl ReplicaSets {
         ReplicaSets { new, old: sets }
     }
 
-    /// The old ones, then the new one.
+    /// Iterates over the old ones, then the new one.
     pub fn all(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
         self.old.iter().chain(&self.new)
     }
@@ -40,12 +40,12 @@ impl ReplicaSets {
         self.all().filter(|set| replicas(set) > 0)
     }
 
-    /// The old ones that want pods.
+    /// Iterates over the old ones that want pods.
     pub fn old_active(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
         self.old.iter().filter(|set| replicas(set) > 0)
     }
 
-    /// The highest revision of the old ones.
+    /// Returns the highest revision of the old ones.
     pub fn max_old_revision(&self) -> i64 {
         self.old.iter().filter_map(|set| annotations::revision(&set.metadata)).max().unwrap_or(0).max(0)
     }
@@ -66,7 +66,7 @@ pub(super) fn total<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>) -> i32 
     sets.fold(0, |total, set| total.saturating_add(replicas(set)))
 }
 
-/// A number of the status; 0 without a status.
+/// Returns a number of the status; 0 without a status.
 pub(super) fn reported(set: &ReplicaSet, number: impl Fn(&ReplicaSetStatus) -> Option<i32>) -> i32 {
     set.status.as_ref().and_then(number).unwrap_or(0)
 }

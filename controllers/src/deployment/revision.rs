@@ -105,7 +105,7 @@ impl Executor<'_> {
         is_equal && is_controlled_by(&set.metadata, &self.deployment)
     }
 
-    /// A failed status is no further reason to fail.
+    /// Reports a failure in the status. An error of that write is ignored.
     async fn report_failure(&mut self, name: &str, error: &Error) {
         const REASON: &str = "ReplicaSetCreateError";
         let message = format!("Failed to create new replica set {name:?}: {}", error.message());
@@ -120,7 +120,7 @@ impl Executor<'_> {
     }
 }
 
-/// The new ReplicaSet as it should be, if it is not.
+/// Returns the new ReplicaSet as it should be, if it is not.
 fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Option<ReplicaSet> {
     let mut changed = new.clone();
     let is_copied = annotations::copy(deployment, &mut changed);
@@ -133,7 +133,7 @@ fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Optio
     (is_copied || is_raised || is_longer).then_some(changed)
 }
 
-/// The ReplicaSet of the Deployment's template, which does not exist yet.
+/// Returns the ReplicaSet of the Deployment's template, which does not exist yet.
 fn new_replica_set(deployment: &Deployment, sets: &ReplicaSets, revision: i64) -> Option<ReplicaSet> {
     let spec = deployment.spec.as_ref()?;
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);

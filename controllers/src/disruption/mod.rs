@@ -140,7 +140,7 @@ impl DisruptionController {
         Ok(recheck.map_or(Action::AwaitChange, |left| Action::Requeue(DISRUPTED_POD.after(left))))
     }
 
-    /// The pods of a budget, and how many there should be.
+    /// Returns the pods of a budget, and how many there should be.
     async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), CountError> {
         let pods = self.pods_of(budget).inspect_err(|error| {
             self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
@@ -198,7 +198,7 @@ fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, kube::core
     selector.map(Selector::try_from).transpose()
 }
 
-/// The budgets that select a pod now, or did before the change.
+/// Returns the budgets that select a pod now, or did before the change.
 fn budgets_of(
     change: &Change<Pod>,
     budgets: &Cache<PodDisruptionBudget>,

@@ -42,7 +42,7 @@ impl TrafficDistribution {
         changed
     }
 
-    /// Whether [`TrafficDistribution::apply`] would change a slice.
+    /// Returns whether [`TrafficDistribution::apply`] would change a slice.
     pub fn differs(self, slice: &EndpointSlice) -> bool {
         slice.endpoints.iter().flatten().any(|endpoint| {
             (self == TrafficDistribution::None || is_ready_endpoint(endpoint))

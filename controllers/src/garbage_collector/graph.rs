@@ -66,7 +66,7 @@ impl Owner {
         references.into_iter().flatten().map(Owner::of).collect()
     }
 
-    /// The identity of the owner, if it is in this namespace.
+    /// Returns the identity of the owner, if it is in this namespace.
     pub fn identity(&self, namespace: Arc<str>) -> Identity {
         Identity {
             kind: self.kind.clone(),
@@ -186,12 +186,12 @@ impl Graph {
         self.nodes.get(uid)
     }
 
-    /// Dependents as they are known now.
+    /// Iterates over the known dependents.
     pub fn dependents<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         node.dependents.iter().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// Dependents that have to be deleted before an owner that waits for them.
+    /// Iterates over the dependents that have to be deleted before an owner that waits for them.
     pub fn blocking<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         let uid = &node.identity.uid;
         self.dependents(node).filter(move |d| d.owners.iter().any(|owner| owner.blocks && owner.uid == *uid))
@@ -381,7 +381,7 @@ impl Graph {
 }
 
 impl Node {
-    /// A node that is known from a reference only.
+    /// Returns a node that is known from a reference only.
     fn referred(identity: Identity) -> Node {
         Node {
             identity,
@@ -395,12 +395,12 @@ impl Node {
     }
 }
 
-/// Whether an object of this namespace can own a dependent at all.
+/// Returns whether an object of this namespace can own a dependent at all.
 fn reaches(identity: &Identity, dependent: &Node) -> bool {
     identity.namespace.is_empty() || identity.namespace == dependent.identity.namespace
 }
 
-/// Whether a dependent means an identity by a reference.
+/// Returns whether a dependent means an identity by a reference.
 fn agrees(dependent: &Node, identity: &Identity) -> bool {
     reaches(identity, dependent) && dependent.owners.iter().any(|owner| identity.is_meant_by(owner))
 }

@@ -258,7 +258,7 @@ async fn unblock(api: &Api<DynamicObject>, live: &ObjectMeta) -> Result<(), Erro
     .await
 }
 
-/// Changes the references of an object, if it is as it was read.
+/// Changes the references of an object, if it has not changed since it was read.
 async fn refer(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -278,7 +278,8 @@ async fn remove_finalizer(api: &Api<DynamicObject>, live: &ObjectMeta, finalizer
     patch(api, live, json!({"finalizers": kept})).await
 }
 
-/// Patches members of the metadata, if the object is as it was read. A deleted object is no error.
+/// Patches members of the metadata, if the object has not changed since it was read. A deleted
+/// object is not an error.
 async fn patch(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,

@@ -154,7 +154,7 @@ impl Usage<'_> {
         groups
     }
 
-    /// The requests of each pod, in thousandths.
+    /// Returns the requests of each pod, in thousandths.
     fn requests(&self) -> Result<BTreeMap<&str, i64>, String> {
         let mut requests = BTreeMap::new();
         for pod in self.pods {
@@ -197,8 +197,8 @@ fn is_unready(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
     }
 }
 
-/// The usage in relation to the target, in percent of the requests if they are the target, and on
-/// average.
+/// Returns the usage in relation to the target, in percent of the requests if they are the target,
+/// and on average.
 fn ratio(
     used: &BTreeMap<&str, i64>,
     requests: &BTreeMap<&str, i64>,
@@ -236,8 +236,8 @@ mod tests {
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
-    /// A pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f` failed, `t`
-    /// terminating; each requests 100m.
+    /// Returns a pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f`
+    /// failed, `t` terminating; each requests 100m.
     fn pod(index: usize, letter: char) -> Arc<Pod> {
         let phase = match letter {
             'p' => "Pending",

@@ -52,7 +52,7 @@ const DOWN_STABILIZED: (&str, &str) = (
 );
 
 impl Memory {
-    /// The first number of replicas that was seen counts as a recommendation.
+    /// Records the first observed number of replicas as a recommendation.
     pub fn observe_first(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));

@@ -22,7 +22,8 @@ pub struct BackoffRecord {
 }
 
 impl BackoffRecord {
-    /// The record with pods that have newly finished. A success ends the row of failures before it.
+    /// Returns the record with pods that have newly finished. A success ends the row of failures
+    /// before it.
     pub fn with(&self, succeeded: &[Timestamp], failed: &[Timestamp]) -> BackoffRecord {
         let newest = failed.iter().copied().max();
         let Some(success) = succeeded.iter().copied().max() else {

@@ -112,7 +112,7 @@ fn creation_of(indexes: Vec<(i32, Option<FailureCounts>)>) -> PodAction {
     if indexes.is_empty() { PodAction::None } else { PodAction::Create(Creation::Indexed(indexes)) }
 }
 
-/// The lowest indexes without a pod that is needed.
+/// Returns the lowest indexes without a pod that is needed.
 fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<i32> {
     let mut taken = census.succeeded_indexes.with(census.active_indexes());
     if let Some(failed) = &census.failed_indexes {
@@ -125,8 +125,8 @@ fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<
     taken.lowest_missing(observed.completions(), missing)
 }
 
-/// Pods that are too many: those of an Indexed Job that have no place or share it, and then others,
-/// `least` in all.
+/// Returns the removal of superfluous pods: those of an Indexed Job without an index or with a
+/// shared one, and then others, `least` in all.
 fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
     let (mut surplus, left) = match observed.is_indexed() {
         true => without_place(observed, &census.active),
@@ -140,7 +140,7 @@ fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
     if surplus.is_empty() { PodAction::None } else { PodAction::Remove(surplus) }
 }
 
-/// Parts pods into those without an index of their own, and the best one of each index.
+/// Divides pods into those without an index of their own, and the best one of each index.
 fn without_place(observed: &Observed, active: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut sorted: Vec<Arc<Pod>> = active.to_vec();
     sorted.sort_by_key(|pod| observed.index(pod));

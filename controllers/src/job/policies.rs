@@ -26,12 +26,12 @@ pub enum FailureAction {
 }
 
 impl FailureAction {
-    /// Whether the failure counts towards the backoff limit.
+    /// Returns whether the failure counts towards the backoff limit.
     pub fn is_counted(&self) -> bool {
         *self != FailureAction::Ignore
     }
 
-    /// The action as the spec names it; None if no rule matched.
+    /// Returns the action as the spec names it; None if no rule matched.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             FailureAction::FailJob(_) => Some("FailJob"),
@@ -43,7 +43,7 @@ impl FailureAction {
     }
 }
 
-/// The action of the first rule that matches a failed pod.
+/// Returns the action of the first rule that matches a failed pod.
 ///
 /// Source: kube-controller-manager's `pod_failure_policy.go`.
 pub fn match_pod_failure_policy(spec: &JobSpec, pod: &Pod) -> FailureAction {

@@ -105,7 +105,7 @@ impl Findings {
         }
     }
 
-    /// The conditions to be; None if they are so already.
+    /// Returns the conditions to be; None if they are so already.
     pub fn conditions(&self, old: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
         let mut new = old.to_vec();
         for (r#type, reason, message) in CONDITIONS {

@@ -44,8 +44,8 @@ impl NodeChange {
     }
 }
 
-/// The taint that a node gets for the status of its condition Ready, and that which it must not
-/// have then.
+/// Returns the taint that a node gets for the status of its condition Ready, and that which it must
+/// not have then.
 pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
     match status {
         "False" => Some((NOT_READY, UNREACHABLE)),

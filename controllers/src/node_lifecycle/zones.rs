@@ -15,7 +15,7 @@ const SECONDARY_RATE: f64 = 0.01;
 const LARGE: usize = 50;
 const UNHEALTHY: f64 = 0.55;
 
-/// The region and the zone of a node.
+/// Returns the region and the zone of a node.
 pub fn zone_of(node: &Node) -> String {
     let label = |keys: [&str; 2]| {
         let labels = node.metadata.labels.as_ref();
@@ -61,7 +61,7 @@ pub enum Disruption {
 }
 
 impl Zones {
-    /// The names of the zones.
+    /// Iterates over the names of the zones.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
@@ -115,7 +115,7 @@ impl Zones {
         self.0.values_mut().for_each(|zone| zone.queue.retain(|waiting| waiting != node));
     }
 
-    /// Whether any node waits.
+    /// Returns whether any node waits.
     pub fn has_queued(&self) -> bool {
         self.0.values().any(|zone| !zone.queue.is_empty())
     }
@@ -195,7 +195,7 @@ impl RateLimiter {
         self.at = now;
     }
 
-    /// A new rate starts with a full bucket, unless the old one had to be waited for.
+    /// Sets a new rate, with a full bucket unless the old one was empty.
     fn swap(&mut self, rate: f64, now: Timestamp) {
         if self.rate != rate {
             let tokens = if self.try_accept(now) { 1.0 } else { 0.0 };

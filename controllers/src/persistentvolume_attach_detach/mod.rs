@@ -207,7 +207,7 @@ impl AttachDetachController {
         }
     }
 
-    /// The pods on nodes that use a volume.
+    /// Returns the pods on nodes that use a volume.
     fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
         let Some(name) = volume.claim_name() else { return Vec::new() };
         let is_bound = |claim: &PersistentVolumeClaim| {

@@ -50,7 +50,8 @@ pub fn plan<'a>(observed: &Observed<'a>) -> Plan<'a> {
     plan
 }
 
-/// Whether several nodes may have a volume. Without access modes that is left to its driver.
+/// Returns whether several nodes may have a volume. Without access modes that is left to its
+/// driver.
 fn is_for_many(volume: &PersistentVolume) -> bool {
     let modes = volume.access_modes();
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")

@@ -163,7 +163,7 @@ pub fn show_inventory(context: &Context) {
     let _ = context.metrics.registry().register(Box::new(inventory));
 }
 
-/// The gauges, empty.
+/// Returns the gauges, empty.
 fn gauges() -> [GaugeVec; 5] {
     let of_claims = ["namespace", "storage_class", "volume_attributes_class"];
     [
@@ -208,8 +208,8 @@ fn count(volumes: &[Arc<PersistentVolume>], claims: &[Arc<PersistentVolumeClaim>
     gauges.iter().flat_map(Collector::collect).collect()
 }
 
-/// The plugin of a volume, as far as kube-controller-manager has one that could provision, delete
-/// or recycle it.
+/// Returns the plugin of a volume, as far as kube-controller-manager has one that could provision,
+/// delete or recycle it.
 fn plugin(volume: &PersistentVolume) -> &'static str {
     match &volume.spec {
         Some(spec) if spec.host_path.is_some() => HOST_PATH,

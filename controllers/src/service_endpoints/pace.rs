@@ -31,7 +31,7 @@ struct Bucket {
 }
 
 impl Pace {
-    /// All buckets are full.
+    /// Creates the rate limit, with all buckets full.
     pub fn new(clock: Clock) -> Pace {
         Pace { clock, buckets: Mutex::default() }
     }

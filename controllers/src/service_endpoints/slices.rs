@@ -27,7 +27,7 @@ impl Index<EndpointSlice> for ByService {
     }
 }
 
-/// The value of a label.
+/// Returns the value of a label.
 pub fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> {
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
@@ -62,7 +62,7 @@ pub fn foreign_changes(change: &Change<EndpointSlice>, manager: &str) -> Vec<Nam
 /// Identifies a set of ports, independent of their order.
 pub type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
-/// The key of the ports of a slice.
+/// Returns the key of the ports of a slice.
 pub fn port_key(ports: &[EndpointPort]) -> PortKey {
     let key = |port: &EndpointPort| {
         (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())

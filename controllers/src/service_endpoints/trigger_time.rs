@@ -56,7 +56,7 @@ fn ready_changed(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// A time as in the annotation.
+/// Returns a time as in the annotation.
 pub fn format(time: Timestamp) -> String {
     time.to_string()
 }

@@ -69,7 +69,7 @@ fn claims(secret: &Secret, account: &ServiceAccount) -> Value {
     })
 }
 
-/// The account without its reference to a secret; None if it has none.
+/// Returns the account without its reference to a secret; None if it has none.
 pub fn without_reference(account: &ServiceAccount, secret: &str) -> Option<ServiceAccount> {
     let mut without = account.clone();
     let references = without.secrets.as_mut()?;

@@ -44,7 +44,7 @@ pub(super) fn replicas(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// The name of the revision that a pod is of.
+/// Returns the name of the revision that a pod is of.
 pub(super) fn revision(pod: &Pod) -> &str {
     pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)).map_or("", String::as_str)
 }
@@ -53,7 +53,7 @@ fn templates(set: &StatefulSet) -> &[PersistentVolumeClaim] {
     set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default()
 }
 
-/// The names of a pod's claims.
+/// Iterates over the names of a pod's claims.
 pub(super) fn claim_names(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = String> {
     templates(set).iter().map(move |template| claim_name(set, template, ordinal))
 }
@@ -77,7 +77,7 @@ fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     })
 }
 
-/// The same of a claim.
+/// Returns the same of a claim.
 fn is_claim_name(name: &str, set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> bool {
     let pod = name.strip_prefix(name_of(&template.metadata)).and_then(|rest| rest.strip_prefix('-'));
     pod.is_some_and(|pod| is_pod_name(pod, set, ordinal))
@@ -102,7 +102,8 @@ pub(super) fn claims(
     })
 }
 
-/// A pod that does not exist yet, as far as a plan has to know it: its name and its revision.
+/// Returns a pod that does not exist yet, as far as a plan has to know it: its name and its
+/// revision.
 pub(super) fn placeholder(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
     let labels = [(REVISION_LABEL.to_owned(), revision.to_owned())];
     let metadata = ObjectMeta {
@@ -170,7 +171,7 @@ fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
     })
 }
 
-/// Whether its volumes are its claims.
+/// Returns whether its volumes are its claims.
 pub(super) fn has_volumes(set: &StatefulSet, pod: &Pod) -> bool {
     let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     ordinal(pod).is_some_and(|ordinal| {

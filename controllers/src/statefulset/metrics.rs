@@ -44,7 +44,8 @@ impl Gauges {
         }
     }
 
-    /// `unavailable` is only counted with the gate MaxUnavailableStatefulSet.
+    /// Updates the gauges of a set. `unavailable` is only counted with the gate
+    /// MaxUnavailableStatefulSet.
     pub fn update(&self, set: &StatefulSet, status: &StatefulSetStatus, counts_unavailable: bool) {
         let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
         let labels = [namespace.as_str(), name.as_str()];

@@ -79,12 +79,12 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Whether a reference is to an object of that name, whichever.
+    /// Returns whether a reference is to an object of that name, whichever.
     fn is_namesake(self, owner: &OwnerReference) -> bool {
         self.name == owner.name && self.kind == owner.kind && self.api_version == owner.api_version
     }
 
-    /// Whether a reference is to this very object.
+    /// Returns whether a reference is to this very object.
     fn is(self, owner: &OwnerReference) -> bool {
         self.uid == owner.uid
     }
@@ -136,14 +136,14 @@ pub(super) fn owner_update(
     OwnerUpdate { has_conflicting_controller, change: Some(changed) }
 }
 
-/// Whether a claim is owned by an earlier pod of the name, so that a new pod has to wait for a new
-/// claim.
+/// Returns whether a claim is owned by an earlier pod of the name, so that a new pod has to wait
+/// for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
     Policy::of(set).deletes_when_scaled && Candidate::of(pod).is_later_than(refs)
 }
 
-/// The pods that own a claim.
+/// Iterates over the pods that own a claim.
 pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> {
     let owners = claim.metadata.owner_references.iter().flatten();
     owners.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod").map(|owner| owner.name.as_str())

@@ -21,12 +21,13 @@ fn rolling(set: &StatefulSet) -> Option<&RollingUpdateStatefulSetStrategy> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref()
 }
 
-/// The number of the lowest ordinals that are left at the revision that they have.
+/// Returns the number of the lowest ordinals that are left at the revision that they have.
 pub(super) fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Whether a missing pod is created of the current revision. `index` counts from the first ordinal.
+/// Returns whether a missing pod is created of the current revision. `index` counts from the first
+/// ordinal.
 pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {

@@ -29,9 +29,9 @@ pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceS
     fn label_selector(&self) -> Option<LabelSelector>;
     /// Returns the template of the pods.
     fn template(&self) -> Option<&PodTemplateSpec>;
-    /// The stored status.
+    /// Returns the stored status.
     fn status(&self) -> ReplicaSetStatus;
-    /// The object with another status.
+    /// Returns the object with another status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 

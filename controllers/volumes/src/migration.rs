@@ -30,7 +30,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The plugins that were migrated, in the order of their names.
+    /// Returns the plugins that were migrated, in the order of their names.
     pub fn plugins(self) -> Vec<&'static str> {
         let ours = self.host_path.then_some(HOST_PATH);
         let mut plugins: Vec<_> = MIGRATED.iter().map(|(name, _)| *name).chain(ours).collect();
@@ -38,7 +38,7 @@ impl Migration {
         plugins
     }
 
-    /// The driver that a plugin was migrated to.
+    /// Returns the driver that a plugin was migrated to.
     pub fn driver(self, plugin: &str) -> Option<&'static str> {
         if self.host_path && plugin == HOST_PATH {
             return Some(CSI_DRIVER);

@@ -32,7 +32,7 @@ const STALLED_WATCHERS: usize = 400;
 /// The number of rounds of changes until the history has reached its limit.
 const FILLING: usize = 6;
 
-/// The cost of requests, the memory, the disk and a restart, with more and more ConfigMaps.
+/// Measures requests, the memory, the disk and a restart, with a growing number of ConfigMaps.
 pub async fn objects() -> Result<()> {
     let directory = TempDir::new()?;
     let start = || cluster().data_dir(directory.path()).start();
@@ -148,7 +148,7 @@ pub async fn pods() -> Result<()> {
     Ok(())
 }
 
-/// The events of more and more watchers.
+/// Measures the events of a growing number of watchers.
 pub async fn watchers() -> Result<()> {
     println!("\n| watchers | events/s | p99 ms |\n| ---: | ---: | ---: |");
     let (mut events, mut latencies) = (vec![], vec![]);
@@ -163,7 +163,7 @@ pub async fn watchers() -> Result<()> {
     plot_both("watchers", "watchers", &[("events", events)], &[("events", latencies)])
 }
 
-/// The memory of watchers that read nothing.
+/// Measures the memory of watchers whose clients do not read.
 pub async fn stalled_watchers() -> Result<()> {
     let cluster = cluster().durable().start().await?;
     let endpoint = cluster.endpoint().await?;
@@ -273,7 +273,7 @@ async fn read(endpoint: &Endpoint, path: &str) -> Result<(Duration, usize)> {
     Ok((began.elapsed(), bytes))
 }
 
-/// The median time of five reads.
+/// Returns the median time of five reads.
 async fn median(endpoint: &Endpoint, path: &str) -> Result<Duration> {
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -283,7 +283,7 @@ async fn median(endpoint: &Endpoint, path: &str) -> Result<Duration> {
     times.get(2).copied().context("no times")
 }
 
-/// The megabytes that a directory's files take.
+/// Returns the megabytes that a directory's files take.
 fn disk_usage(directory: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt;
     let mut blocks = 0;

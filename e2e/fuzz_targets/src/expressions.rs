@@ -47,7 +47,7 @@ static OBJECT: LazyLock<Json> = LazyLock::new(|| {
     })
 });
 
-/// An expression over a typed object, the same object without its type, and a list.
+/// Evaluates an expression over a typed object, the same object without its type, and a list.
 pub fn cel_expression(data: &[u8]) -> bool {
     let started = Instant::now();
     let is_valid = evaluate(data);

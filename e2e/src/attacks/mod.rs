@@ -36,7 +36,7 @@ use self::requests::{
 };
 use crate::http::Endpoint;
 
-/// All attacks, each with its name.
+/// Returns all attacks, each with its name.
 ///
 /// - `unprivileged`: a user without any rights.
 /// - `developer`: a user who may do everything in [`NAMESPACE`].
@@ -68,8 +68,8 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
     all
 }
 
-/// The runtime of the attacks. Its threads have the lowest priority, so that they use only the
-/// processor time that the server and its other clients leave: real attackers have machines of
+/// Returns the runtime of the attacks. Its threads have the lowest priority, so that they use only
+/// the processor time that the server and its other clients leave: real attackers have machines of
 /// their own.
 pub fn runtime() -> std::io::Result<Runtime> {
     // Applies to the calling thread only on Linux. Without the lower priority the figures are
@@ -95,7 +95,7 @@ async fn silent_connections(endpoint: Endpoint) {
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// The head of a request over HTTP/1.1.
+/// Returns the head of a request over HTTP/1.1.
 fn head(endpoint: &Endpoint, method: &str, path: &str, more: &str) -> String {
     let token = endpoint.authorization().and_then(|value| value.to_str().ok()).unwrap_or_default();
     format!("{method} {path} HTTP/1.1\r\nhost: attacked\r\nauthorization: {token}\r\n{more}\r\n")

@@ -62,18 +62,18 @@ impl History {
         }
     }
 
-    /// The next number of the history's clock.
+    /// Returns the next number of the history's clock.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The operations by object.
+    /// Returns the operations by object.
     pub fn operations(&self) -> BTreeMap<String, Vec<Operation>> {
         let records = self.lock();
         records.operations.iter().map(|(key, list)| (key.clone(), list.clone())).collect()
     }
 
-    /// The revisions of all acknowledged creations and updates, in no order.
+    /// Returns the revisions of all acknowledged creations and updates, in no order.
     pub fn revisions(&self) -> Vec<u64> {
         let records = self.lock();
         let revision = |operation: &Operation| match operation.output {
@@ -83,7 +83,7 @@ impl History {
         records.operations.values().flatten().filter_map(revision).collect()
     }
 
-    /// The writes, as watches are checked against them.
+    /// Returns the writes, as watches are checked against them.
     pub fn writes(&self) -> Writes {
         let records = self.lock();
         let mut writes = Writes { values: records.values.clone(), ..Writes::default() };
@@ -103,7 +103,7 @@ impl History {
         writes
     }
 
-    /// The lists.
+    /// Returns the lists.
     pub fn lists(&self) -> Vec<Listed> {
         self.lock().lists.clone()
     }
@@ -293,7 +293,7 @@ impl Watch {
         Watch { stream, rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), patience }
     }
 
-    /// The revision up to which it has seen everything.
+    /// Returns the revision up to which it has seen everything.
     pub fn revision(&self) -> u64 {
         let revision = |observed: &Observed| match observed {
             Observed::Event { version, .. } => version.revision,

@@ -30,7 +30,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names of a new run: `$NS` is the namespace, `${RAND}` a random text.
+    /// Returns the names of a new run: `$NS` is the namespace, `${RAND}` a random text.
     pub fn new(namespace: &str, random: &str) -> Names {
         let variables = [("NS", namespace), ("RAND", random)];
         Names {
@@ -39,7 +39,7 @@ impl Names {
         }
     }
 
-    /// The namespace of the run.
+    /// Returns the namespace of the run.
     pub fn namespace(&self) -> &str {
         self.get("NS").and_then(Value::as_str).unwrap_or_default()
     }
@@ -141,7 +141,7 @@ impl Names {
     }
 }
 
-/// A saved value as `replay.py` prints it.
+/// Returns a saved value as `replay.py` prints it.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

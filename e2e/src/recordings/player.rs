@@ -53,12 +53,12 @@ pub struct Played {
 }
 
 impl Played {
-    /// The number of equal steps.
+    /// Returns the number of equal steps.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
-    /// The number of compared steps.
+    /// Returns the number of compared steps.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }
@@ -73,7 +73,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server to play recordings against.
+    /// Returns a server to play recordings against.
     pub fn new(endpoint: Endpoint) -> Server {
         Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }
@@ -279,7 +279,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether all conditions of a `wait` are met.
+    /// Returns whether all conditions of a `wait` are met.
     fn is_met(
         &self,
         until: &std::collections::BTreeMap<String, Value>,
@@ -309,7 +309,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// The part of a body that is compared.
+    /// Returns the part of a body that is compared.
     fn shape(&mut self, step: &Step, mut body: Value) -> Value {
         if !self.recording.managed_fields && !step.managed_fields {
             remove_everywhere(&mut body, "managedFields");
@@ -391,7 +391,7 @@ fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The beginning of a value, for messages.
+/// Returns the beginning of a value, for messages.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }

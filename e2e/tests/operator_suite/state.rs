@@ -167,7 +167,7 @@ async fn start() -> Result<ControlPlane> {
     Ok(control_plane)
 }
 
-/// A Harbour that forbids the images of most tests.
+/// Returns a Harbour that forbids the images of most tests.
 pub fn strict_harbour() -> Harbour {
     let spec = HarbourSpec { forbidden: vec!["quay.example".to_owned()] };
     Harbour::new("strict", &resource("Harbour"), spec)

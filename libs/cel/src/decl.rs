@@ -268,12 +268,12 @@ const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// Whether a name is a keyword of the language.
+/// Returns whether a name is a keyword of the language.
 pub(crate) fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(&name)
 }
 
-/// The name of a property in expressions; None if it has none.
+/// Returns the name of a property in expressions; None if it has none.
 pub fn escape(property: &str) -> Option<String> {
     if KEYWORDS.contains(&property) {
         return Some(format!("__{property}__"));

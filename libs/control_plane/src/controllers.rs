@@ -3,13 +3,13 @@
 
 use coracle_seed::Identities;
 
-/// The identity in the leader election's Lease: the host's name and a random suffix, as
+/// Returns the identity in the leader election's Lease: the host's name and a random suffix, as
 /// kube-controller-manager's.
 pub fn identity(identities: &Identities) -> String {
     format!("{}_{}", hostname(), identities.of_process("kube-controller-manager"))
 }
 
-/// The host's name.
+/// Returns the host's name.
 pub(crate) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -88,8 +88,8 @@ pub fn check_selection(selection: &[String]) -> Result<(), String> {
     }
 }
 
-/// Whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it or it is
-/// disabled by default.
+/// Returns whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it or
+/// it is disabled by default.
 pub fn is_selected(selection: &[String], name: &str) -> bool {
     let is_excluded = |item: &&String| item.strip_prefix('-') == Some(name);
     if selection.iter().any(|item| item == name) {

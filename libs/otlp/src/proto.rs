@@ -168,12 +168,12 @@ pub enum Value {
 }
 
 impl KeyValue {
-    /// An attribute with a text.
+    /// Returns an attribute with a text.
     pub fn string(key: &str, value: impl Into<String>) -> KeyValue {
         KeyValue::new(key, Value::String(value.into()))
     }
 
-    /// An attribute with a number.
+    /// Returns an attribute with a number.
     pub fn int(key: &str, value: impl Into<i64>) -> KeyValue {
         KeyValue::new(key, Value::Int(value.into()))
     }

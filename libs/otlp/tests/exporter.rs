@@ -21,7 +21,7 @@ fn span(name: usize) -> Span {
     Span { name: name.to_string(), ..Span::default() }
 }
 
-/// An exporter, and how many spans it has dropped.
+/// Returns an exporter, and the counter of the spans it has dropped.
 fn exporter(endpoint: &str) -> (Exporter, Arc<AtomicU64>) {
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = dropped.clone();

@@ -50,7 +50,8 @@ pub(crate) fn failed(
     LogError::Failed { action, location: location(servers), cause }
 }
 
-/// A failed call in words: its own text has the fields of a status, and those of its causes.
+/// Returns a failed call in words: its own text has the fields of a status, and those of its
+/// causes.
 fn described(status: &Status) -> String {
     let mut cause: &dyn Error = status;
     while let Some(next) = cause.source() {
@@ -64,7 +65,7 @@ fn described(status: &Status) -> String {
     }
 }
 
-/// The place of a log in a cluster, for messages.
+/// Returns the place of a log in a cluster, for messages.
 pub(crate) fn location(servers: &str) -> Location {
     Location::Service(format!("etcd at {servers}"))
 }

@@ -36,7 +36,7 @@ impl Leases {
         Leases { client, shared: Mutex::default() }
     }
 
-    /// A lease that lasts at least so long from now, and hardly longer.
+    /// Returns a lease that lasts at least so long from now, and hardly longer.
     ///
     /// # Errors
     /// etcd's message, if it grants none.

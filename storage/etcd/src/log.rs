@@ -241,7 +241,7 @@ fn next_page(kvs: &[KeyValue]) -> i64 {
     i64::try_from(PAGE_BYTES / average).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
 }
 
-/// The compact revision to load from, and the newest one, as soon as the cluster responds.
+/// Returns the compact revision to load from, and the newest one, as soon as the cluster responds.
 async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     let deadline = Instant::now() + START_TIMEOUT;
     let newest = newest(client, &prefix, deadline).await?;
@@ -267,7 +267,7 @@ async fn range(client: &Client, request: &RangeRequest, deadline: Instant) -> Re
     }
 }
 
-/// The newest revision, as soon as the cluster responds.
+/// Returns the newest revision, as soon as the cluster responds.
 async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
     let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
     let response = range(client, &request, deadline).await?;

@@ -155,7 +155,7 @@ impl Tail {
         self.restart.notified().await;
     }
 
-    /// Whether changes after the progress are compacted.
+    /// Returns whether changes after the progress are compacted.
     pub fn is_lost(&self) -> bool {
         self.progress.borrow().is_lost
     }

@@ -73,7 +73,7 @@ pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
     start_or_skip_with(members, None)
 }
 
-/// The same, with TLS for the clients.
+/// Returns the same, with TLS for the clients.
 ///
 /// # Errors
 /// A server cannot be started.
@@ -122,7 +122,7 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// The URLs of the members.
+    /// Returns the URLs of the members.
     pub fn urls(&self) -> Vec<String> {
         self.members.iter().map(|member| self.client_url(member)).collect()
     }

@@ -162,7 +162,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next frame: its kind and its payload.
+    /// Returns the next frame: its kind and its payload.
     fn frame(&mut self) -> Result<(u8, Vec<u8>), BackupError> {
         let mut head = [0; 5];
         self.read_exact(&mut head)?;
@@ -206,7 +206,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The object of a payload. None if it is not one.
+/// Returns the object of a payload. None if it is not one.
 fn object(payload: &[u8]) -> Option<BackupObject> {
     let (created, rest) = payload.split_first_chunk()?;
     let (revision, rest) = rest.split_first_chunk()?;

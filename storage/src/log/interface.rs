@@ -69,8 +69,8 @@ pub trait Log: Send + 'static {
         None
     }
 
-    /// Whether others may write to this log, too. Then an entry that cannot be read is quarantined.
-    /// In a log that only this store writes, it means damage.
+    /// Returns whether others may write to this log, too. Then an entry that cannot be read is
+    /// quarantined. In a log that only this store writes, it means damage.
     fn has_other_writers(&self) -> bool;
 
     /// Returns the linearizer for reads that must not be older than the writes of others; None if a
@@ -91,7 +91,7 @@ pub trait Log: Send + 'static {
         Ok(true)
     }
 
-    /// The place of the log, for messages.
+    /// Returns the place of the log, for messages.
     fn location(&self) -> Location;
 
     /// Makes all appended transactions durable and releases the log. Called once, last.
@@ -101,8 +101,8 @@ pub trait Log: Send + 'static {
 /// Determines the revision that has been committed to a shared log, so that a read can wait until
 /// the view shows it.
 pub trait Linearizer: Send + Sync {
-    /// A revision at or above those of all changes that were committed before the call. The log's
-    /// progress has come to it, or is about to: a view at this revision shows them all.
+    /// Returns a revision at or above those of all changes that were committed before the call. The
+    /// log's progress has come to it, or is about to: a view at this revision shows them all.
     fn committed(&self) -> BoxFuture<'_, Result<Revision, LogError>>;
 
     /// Checks that the log can be reached, as far as known without a request.

@@ -45,7 +45,7 @@ struct Reader {
 }
 
 impl MemoryLog {
-    /// The first handle on a new log.
+    /// Returns the first handle on a new log.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }

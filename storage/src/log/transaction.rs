@@ -64,7 +64,7 @@ pub struct UnreadableEntry {
     pub reason: Unreadable,
 }
 
-/// The entries of a transaction that is committed at a revision.
+/// Returns the entries of a transaction that is committed at a revision.
 pub(super) fn entries(transaction: &[Proposal], revision: Revision) -> Vec<Entry> {
     let entry = |(index, proposal): (u32, &Proposal)| Entry {
         id: EntryId { revision, index },

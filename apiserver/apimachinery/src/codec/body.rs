@@ -34,8 +34,9 @@ pub struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Whether the endpoint accepts bodies of this group and version. `pods/eviction` accepts
-    /// policy/v1beta1 too, although no endpoint serves it (`EvictionREST.AcceptsGroupVersion`).
+    /// Returns whether the endpoint accepts bodies of this group and version. `pods/eviction`
+    /// accepts policy/v1beta1 too, although no endpoint serves it
+    /// (`EvictionREST.AcceptsGroupVersion`).
     pub fn accepts(&self, group: &str, version: &str) -> bool {
         let eviction = (self.group, self.kind, group, version) == ("policy", "Eviction", "policy", "v1beta1");
         eviction || (self.group, self.version) == (group, version)
@@ -54,8 +55,8 @@ const MOVED_KINDS: [(&str, &str, &str); 7] = [
     ("extensions", "Scale", "autoscaling"),
 ];
 
-/// Whether a kind of `group` has the same internal type as the kind of that name in group `other`,
-/// so that one converts to the other.
+/// Returns whether a kind of `group` has the same internal type as the kind of that name in group
+/// `other`, so that one converts to the other.
 pub fn is_same_internal_kind(group: &str, kind: &str, other: &str) -> bool {
     group == other || kind == "Event" || MOVED_KINDS.contains(&(group, kind, other))
 }
@@ -240,8 +241,8 @@ fn scheme_of(group: &str) -> &'static str {
     }
 }
 
-/// Field validation messages as warnings: one for each key that a YAML document repeats, while
-/// errors list them all at once.
+/// Returns the messages of field validation as warnings: one for each key that a YAML document
+/// repeats, while errors list them all at once.
 pub fn warnings(strict: &[String]) -> Vec<String> {
     let lines = strict.iter().flat_map(|message| {
         message.strip_prefix(yaml::REPEATED_KEYS).unwrap_or(message).split('\n').map(str::trim)
@@ -302,7 +303,7 @@ impl Actual {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether the body converts to the endpoint's kind.
+    /// Returns whether the body converts to the endpoint's kind.
     fn fits(&self, expected: Expected<'_>) -> bool {
         self.kind == expected.kind && is_same_internal_kind(&self.group, &self.kind, expected.group)
     }
@@ -315,7 +316,7 @@ impl Actual {
         schema().is_unserved(&self.group, &self.version, &self.kind) && self.is_in_scheme_of(expected)
     }
 
-    /// Whether the body's kind is registered in the scheme that the endpoint decodes with.
+    /// Returns whether the body's kind is registered in the scheme that the endpoint decodes with.
     fn is_in_scheme_of(&self, expected: Expected<'_>) -> bool {
         let scheme = |group: &str| OWN_SCHEMES.iter().position(|own| *own == group);
         scheme(&self.group) == scheme(expected.group) || schema().is_known_everywhere(&self.kind)
@@ -330,7 +331,7 @@ fn split_api_version(text: &str) -> Option<(String, String)> {
     }
 }
 
-/// The Go package of the server's internal type, which has the name of the group's.
+/// Returns the Go package of the server's internal type, which has the name of the group's.
 fn internal_package(expected: Expected<'_>, endpoint: Option<StructId>) -> &str {
     let package = endpoint.map_or(expected.group, |id| schema().get(id).package);
     package.rsplit('.').nth(1).unwrap_or_default()

@@ -93,8 +93,8 @@ impl FeatureGates {
     /// Kubernetes' defaults.
     pub const DEFAULT: FeatureGates = FeatureGates { changed: BTreeMap::new() };
 
-    /// The defaults with overrides. `AllAlpha` and `AllBeta` set the gates of their stage that are
-    /// neither named themselves nor locked. Of two values for one gate the last counts.
+    /// Returns the defaults with overrides. `AllAlpha` and `AllBeta` set the gates of their stage
+    /// that are neither named themselves nor locked. Of two values for one gate the last counts.
     ///
     /// # Errors
     /// A gate is unknown or locked.
@@ -118,7 +118,7 @@ impl FeatureGates {
         Ok(FeatureGates { changed: changed.map(|(name, _, value)| (name, value)).collect() })
     }
 
-    /// Whether a feature is enabled; an unknown one is not.
+    /// Returns whether a feature is enabled; an unknown one is not.
     pub fn is_enabled(&self, gate: &str) -> bool {
         self.changed.get(gate).or_else(|| DEFAULTS.get(gate)).copied().unwrap_or(false)
     }

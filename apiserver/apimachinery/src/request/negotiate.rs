@@ -16,7 +16,7 @@ const STREAMS: [&str; 2] =
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Format {
-    /// The media type in `Content-Type` and `Accept`.
+    /// Returns the media type in `Content-Type` and `Accept`.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Json => "application/json",
@@ -29,7 +29,7 @@ impl Format {
         FORMATS.into_iter().find(|f| f.media_type().eq_ignore_ascii_case(media_type))
     }
 
-    /// The format of a request's body; JSON without a `Content-Type`.
+    /// Returns the format of a request's body; JSON without a `Content-Type`.
     ///
     /// # Errors
     /// [`Error::UnsupportedMediaType`] for another media type, or for parameters that cannot be
@@ -51,14 +51,14 @@ impl Format {
     }
 }
 
-/// Whether the text after a media type is a list of parameters; a semicolon may end it.
+/// Returns whether the text after a media type is a list of parameters; a semicolon may end it.
 fn has_parameters(content_type: &str) -> bool {
     let Some((_, parameters)) = content_type.trim_end().split_once(';') else { return true };
     let ended = parameters.strip_suffix(';').unwrap_or(parameters);
     parameters.is_empty() || ended.split(';').all(|p| p.trim().find('=').is_some_and(|at| at > 0))
 }
 
-/// A media type without its parameters.
+/// Returns a media type without its parameters.
 pub fn media_type(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or("").trim()
 }
@@ -87,7 +87,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The `apiVersion` of the response.
+    /// Returns the `apiVersion` of the response.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -157,8 +157,8 @@ impl Accept {
         })
     }
 
-    /// The representation of a watch: YAML, which has no framing of single events, is replaced by
-    /// the next accepted format.
+    /// Returns the representation of a watch: YAML, which has no framing of single events, is
+    /// replaced by the next accepted format.
     ///
     /// # Errors
     /// [`Error::NotAcceptable`] if the client accepts YAML only.
@@ -317,7 +317,7 @@ impl<'a> Clause<'a> {
         matches!(self.media_type, "*" | "*/*" | "application/*") || self.media_type == format.media_type()
     }
 
-    /// Whether it moves forward past another one.
+    /// Returns whether it moves forward past another one.
     fn precedes(&self, other: &Clause<'_>) -> bool {
         let is_any_type = |clause: &Clause<'_>| clause.media_type.starts_with('*');
         let is_any_subtype = |clause: &Clause<'_>| clause.media_type.ends_with('*');
@@ -334,7 +334,7 @@ impl<'a> Clause<'a> {
             && self.param("sv").is_none_or(str::is_empty)
     }
 
-    /// The requested transformation; None if this format does not have it.
+    /// Returns the requested transformation; None if this format does not have it.
     fn transform(&self, format: Format) -> Option<Transform> {
         if !self.allows(format) {
             return None;

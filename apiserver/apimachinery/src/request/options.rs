@@ -33,12 +33,12 @@ impl Query {
         )
     }
 
-    /// The first value of a key.
+    /// Returns the first value of a key.
     pub fn first(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// All values of a key, in order.
+    /// Iterates over all values of a key, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
@@ -57,7 +57,7 @@ impl Query {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// The query's `timeout`: how long the request may take, if it is set.
+    /// Returns the query's `timeout`: how long the request may take, if it is set.
     ///
     /// # Errors
     /// 400 for a text that is not a duration in Go's syntax.
@@ -74,17 +74,14 @@ impl Query {
         }
     }
 
-    /// An integer of 64 bits.
-    ///
-    /// # Errors
-    /// 400 with the text of Go's `strconv.ParseInt`.
+    /// Parses an integer of 64 bits.
     pub fn int(&self, key: &str) -> Result<Option<i64>> {
         let Some(text) = self.first(key) else { return Ok(None) };
         parse_int(text).map(Some)
     }
 }
 
-/// Whether two hexadecimal digits follow each percent sign.
+/// Returns whether two hexadecimal digits follow each percent sign.
 fn has_valid_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| {
         let mut digits = rest.bytes();
@@ -123,12 +120,12 @@ pub struct NotARevision {
 }
 
 impl NotARevision {
-    /// The message for `resourceVersion` in the query.
+    /// Returns the message for `resourceVersion` in the query.
     pub fn in_query(self) -> String {
         format!("resourceVersion: Invalid value: {}: {}", self.quoted, self.clone().in_body())
     }
 
-    /// The message for `metadata.resourceVersion` of an object.
+    /// Returns the message for `metadata.resourceVersion` of an object.
     pub fn in_body(self) -> String {
         format!("strconv.ParseUint: parsing {}: {}", self.quoted, self.why)
     }
@@ -402,7 +399,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// The options in a query, for a request without a body.
+    /// Returns the options in a query, for a request without a body.
     ///
     /// # Errors
     /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be
@@ -430,7 +427,7 @@ impl DeleteOptions {
         DeleteOptions::from_value(&options)
     }
 
-    /// The options in a body that has been decoded as `DeleteOptions`.
+    /// Returns the options in a body that has been decoded as `DeleteOptions`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than

@@ -34,10 +34,7 @@ pub type LocalConverter = fn(&GroupKind, &str, Value) -> Value;
 
 /// Converts objects elsewhere, as a conversion webhook does.
 pub trait Converter: Send + Sync {
-    /// The objects in the version `to`, in their order.
-    ///
-    /// # Errors
-    /// The error of the request that needs them.
+    /// Converts objects to the version `to`, keeping their order.
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>>;
 }
 
@@ -64,7 +61,7 @@ impl Shown {
         &self.requested
     }
 
-    /// The object in the version of the request.
+    /// Returns the object in the version of the request.
     pub fn into_requested(self) -> Value {
         self.requested
     }
@@ -146,10 +143,7 @@ impl ResourceInfo {
         }
     }
 
-    /// An object in any version, in this one.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts an object of any version to this one.
     pub async fn show_one(&self, object: Value) -> Result<Value> {
         self.convert_one(object, &self.api_version).await
     }
@@ -176,10 +170,7 @@ impl ResourceInfo {
         }
     }
 
-    /// Stored objects for a response.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts stored objects for a response.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
         if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
@@ -195,7 +186,7 @@ impl ResourceInfo {
         Ok(stored.into_iter().zip(requested).map(shown).collect())
     }
 
-    /// Custom resources that others convert.
+    /// Converts custom resources by a webhook, for a response.
     async fn show_converted(&self, mut stored: Vec<Value>) -> Result<Vec<Shown>> {
         let count = stored.len();
         stored.iter_mut().for_each(|object| self.restore(object));
@@ -216,10 +207,7 @@ impl ResourceInfo {
         }
     }
 
-    /// An object in another version, with everything that its conversion gave it.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts an object to another version, without pruning the result.
     pub async fn convert_unpruned(&self, object: Value, to: &str) -> Result<Value> {
         match &self.conversion {
             Conversion::Local(convert) => Ok(convert(&self.group_kind, to, object)),

@@ -65,7 +65,7 @@ pub struct CustomVersion {
 }
 
 impl CustomKind {
-    /// A kind with the names that follow from it.
+    /// Returns a kind with the names that follow from it.
     pub fn new(group: &str, kind: &str, plural: &str, namespaced: bool) -> CustomKind {
         CustomKind {
             group: group.to_owned(),
@@ -82,7 +82,7 @@ impl CustomKind {
         }
     }
 
-    /// The resources of the versions that are served, in their order.
+    /// Returns the resources of the versions that are served, in their order.
     ///
     /// # Errors
     /// [`StructuralError`] for a schema that is not structural.
@@ -194,12 +194,12 @@ impl CustomKind {
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 impl CustomVersion {
-    /// A version that is served, of objects of any form.
+    /// Returns a version that is served, of objects of any form.
     pub fn new(name: &str) -> CustomVersion {
         CustomVersion { name: name.to_owned(), served: true, ..CustomVersion::default() }
     }
 
-    /// The one that is stored.
+    /// Returns the one that is stored.
     pub fn stored(self) -> CustomVersion {
         CustomVersion { storage: true, ..self }
     }
@@ -213,7 +213,7 @@ fn texts(list: &[String]) -> Vec<Text> {
     list.iter().map(|text| Text::from(text.clone())).collect()
 }
 
-/// The hash by which clients detect a change of a kind's storage version.
+/// Returns the hash by which clients detect a change of a kind's storage version.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
     let hashed = format!("{group}/{version}/{kind}");

@@ -73,14 +73,14 @@ impl Endpoint {
 }
 
 impl Subresource {
-    /// Whether it has a verb.
+    /// Returns whether it has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 }
 
 impl Part {
-    /// The part that a subresource writes, if it is a part of the object at all.
+    /// Returns the part that a subresource writes, if it is a part of the object at all.
     pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
         match subresource.map(|subresource| subresource.endpoint) {
             None => Some(Part::Main),

@@ -17,7 +17,7 @@ const TEXTS: &str = include_str!("descriptions.json");
 pub struct Descriptions(HashMap<String, HashMap<String, String>>);
 
 impl Descriptions {
-    /// All descriptions.
+    /// Returns all descriptions.
     pub fn parse() -> Descriptions {
         Descriptions(serde_json::from_str(TEXTS).expect("the generator writes JSON"))
     }
@@ -29,12 +29,12 @@ impl Descriptions {
         Descriptions(json.deserialize_map(wanted).expect("the generator writes JSON"))
     }
 
-    /// The description of a type.
+    /// Returns the description of a type.
     pub fn of_type(&self, openapi_name: &str) -> Option<&str> {
         self.of_field(openapi_name, "")
     }
 
-    /// The description of a field, by its JSON name.
+    /// Returns the description of a field, by its JSON name.
     pub fn of_field(&self, openapi_name: &str, field: &str) -> Option<&str> {
         if let Some(fields) = self.0.get(openapi_name) {
             return fields.get(field).map(String::as_str);

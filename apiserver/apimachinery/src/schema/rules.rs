@@ -71,7 +71,7 @@ impl Rules {
     }
 }
 
-/// The texts of a list.
+/// Iterates over the texts of a list.
 pub(super) fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
 }

@@ -149,13 +149,13 @@ impl StructuralSchema {
         })
     }
 
-    /// The type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types of
-    /// every object.
+    /// Returns the type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types
+    /// of every object.
     pub fn root(&self) -> &Structural {
         &self.root
     }
 
-    /// Whether it adds nothing to objects and removes nothing.
+    /// Returns whether it adds nothing to objects and removes nothing.
     pub fn is_open(&self) -> bool {
         self.root.preserve_unknown_fields && self.root.properties.is_empty()
     }
@@ -170,8 +170,8 @@ impl StructuralSchema {
         self.has_embedded_resources
     }
 
-    /// The schema as it was read, for OpenAPI documents. It is kept as text, which takes a tenth of
-    /// the memory.
+    /// Returns the schema as it was read, for OpenAPI documents. It is kept as text, which takes a
+    /// tenth of the memory.
     pub fn document(&self) -> Value {
         serde_json::from_str(&self.document).unwrap_or_default()
     }
@@ -247,7 +247,7 @@ impl Structural {
         inner.chain(self.items.as_deref_mut()).for_each(|inner| inner.inherit(preserves));
     }
 
-    /// Whether something is true of this type, or of one inside of it.
+    /// Returns whether something is true of this type, or of one inside of it.
     fn any(&self, is: &impl Fn(&Structural) -> bool) -> bool {
         let inner = self.properties.values().chain(self.additional_properties.as_deref());
         is(self) || inner.chain(self.items.as_deref()).any(|inner| inner.any(is))
@@ -258,17 +258,17 @@ impl Structural {
         Structural { preserve_unknown_fields: true, unspecified: true, ..Structural::default() }
     }
 
-    /// The type, unless nothing is specified of it.
+    /// Returns the type; None if it is not specified.
     pub fn specified(&self) -> Option<&Structural> {
         (!self.unspecified).then_some(self)
     }
 
-    /// The type of a member; None for one without a type, and for one of any type.
+    /// Returns the type of a member; None for one without a type, and for one of any type.
     pub fn specified_member(&self, name: &str) -> Option<&Structural> {
         self.member(name).and_then(Structural::specified)
     }
 
-    /// The type of a member; None for one that is not specified.
+    /// Returns the type of a member; None for one that is not specified.
     pub fn member(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }
@@ -308,7 +308,7 @@ impl StructuralType {
         })
     }
 
-    /// The name in OpenAPI.
+    /// Returns the name in OpenAPI.
     pub fn name(self) -> &'static str {
         match self {
             StructuralType::Object => "object",
@@ -324,7 +324,7 @@ impl StructuralType {
 /// The members of every object, independent of its schema.
 pub const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The struct of `metadata`, which custom resources share with all others.
+/// Returns the struct of `metadata`, which custom resources share with all others.
 pub fn object_meta() -> StructId {
     static ID: OnceLock<StructId> = OnceLock::new();
     *ID.get_or_init(|| {

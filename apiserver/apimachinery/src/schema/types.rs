@@ -66,7 +66,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The type of a list's items.
+    /// Returns the type of a list's items.
     pub fn item(&self) -> Option<&Type> {
         match self {
             Type::List(item) | Type::ListMessage(item) => Some(item),
@@ -74,7 +74,7 @@ impl Type {
         }
     }
 
-    /// The type of a map's values.
+    /// Returns the type of a map's values.
     pub fn value(&self) -> Option<&Type> {
         match self {
             Type::Map(value) => Some(value),
@@ -116,7 +116,7 @@ pub struct Struct {
 }
 
 impl Struct {
-    /// The name in OpenAPI documents.
+    /// Returns the name in OpenAPI documents.
     pub fn openapi_name(&self) -> String {
         format!("{}.{}", self.package, self.name)
     }
@@ -126,7 +126,7 @@ impl Struct {
         &self.members
     }
 
-    /// The member of that JSON name, embedded structs included.
+    /// Returns the member of that JSON name, embedded structs included.
     pub fn field(&self, json_name: &str) -> Option<&'static FieldSchema> {
         self.position(json_name).map(|position| self.members[position])
     }
@@ -137,19 +137,19 @@ impl Struct {
         found.ok().map(|at| usize::from(self.by_name[at]))
     }
 
-    /// The fields that protobuf has, in the order of their numbers. An inline one is a message of
-    /// its own.
+    /// Returns the fields that protobuf has, in the order of their numbers. An inline one is a
+    /// message of its own.
     pub fn fields_by_number(&self) -> &[(u32, &'static FieldSchema)] {
         &self.by_number
     }
 
-    /// The field of that number in protobuf.
+    /// Returns the field of that number in protobuf.
     pub fn field_by_number(&self, number: u32) -> Option<&'static FieldSchema> {
         let found = self.by_number.binary_search_by_key(&number, |(number, _)| *number);
         found.ok().map(|at| self.by_number[at].1)
     }
 
-    /// The members with their places in [`Struct::members`], ordered by name.
+    /// Iterates over the members with their places in [`Struct::members`], ordered by name.
     pub fn members_by_name(&self) -> impl Iterator<Item = (usize, &'static FieldSchema)> {
         self.by_name.iter().map(|&at| (usize::from(at), self.members[usize::from(at)]))
     }
@@ -205,7 +205,7 @@ pub struct FieldSchema {
 }
 
 impl FieldSchema {
-    /// Strategic merge patch merges the list.
+    /// Returns whether strategic merge patch merges the list.
     pub fn merges(&self) -> bool {
         self.has_strategy("merge")
     }
@@ -215,7 +215,7 @@ impl FieldSchema {
         self.has_strategy("retainKeys")
     }
 
-    /// Strategic merge patch replaces the value.
+    /// Returns whether strategic merge patch replaces the value.
     pub fn replaces(&self) -> bool {
         self.has_strategy("replace")
     }
@@ -224,7 +224,7 @@ impl FieldSchema {
         self.patch_strategy.is_some_and(|all| all.split(',').any(|one| one == wanted))
     }
 
-    /// The declared name inside of pointers, lists and maps.
+    /// Returns the declared name inside of pointers, lists and maps.
     pub(super) fn innermost(&self) -> &'static str {
         let mut name = self.declared;
         loop {
@@ -236,7 +236,7 @@ impl FieldSchema {
     }
 }
 
-/// The declared type of the items of a list or the values of a map.
+/// Returns the declared type of the items of a list or the values of a map.
 pub(super) fn inside(declared: &'static str) -> Option<&'static str> {
     let value = || declared.strip_prefix("map[")?.split_once(']').map(|(_, value)| value);
     declared.strip_prefix("[]").or_else(value)

@@ -39,12 +39,12 @@ enum Test {
 }
 
 impl LabelSelector {
-    /// Whether the selector selects everything.
+    /// Returns whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels satisfy every requirement; `label` returns a label's value.
+    /// Returns whether labels satisfy every requirement; `label` returns a label's value.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = label(&requirement.key);
@@ -89,7 +89,7 @@ impl LabelSelector {
         Some(LabelSelector { requirements })
     }
 
-    /// Whether an object's `metadata.labels` satisfy the selector.
+    /// Returns whether an object's `metadata.labels` satisfy the selector.
     pub fn matches_map(&self, labels: Option<&Value>) -> bool {
         self.matches(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
     }

@@ -71,7 +71,7 @@ impl SelectableFields {
         SelectableFields { fields: Fields::Custom(fields.into()), refusal: Refusal::NotSupported, namespaced }
     }
 
-    /// Without `metadata.namespace`.
+    /// Removes `metadata.namespace`, for a cluster-scoped kind.
     pub const fn cluster_scoped(mut self) -> SelectableFields {
         self.namespaced = false;
         self
@@ -91,7 +91,7 @@ impl SelectableFields {
         }
     }
 
-    /// The values of an object in the stored form, in the order of the fields.
+    /// Returns the values of an object in the stored form, in the order of the fields.
     pub fn values(&self, object: &Value) -> Box<[Box<str>]> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().map(|(_, source)| source.read(object)).collect(),
@@ -99,7 +99,7 @@ impl SelectableFields {
         }
     }
 
-    /// The JSON pointers to all that [`SelectableFields::values`] reads.
+    /// Returns the JSON pointers to all that [`SelectableFields::values`] reads.
     pub fn pointers(&self) -> Vec<&str> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().flat_map(|(_, source)| source.pointers()).collect(),
@@ -196,12 +196,12 @@ impl Selection {
         Ok(Selection { terms: terms.collect::<Result<_>>()? })
     }
 
-    /// Whether every object matches.
+    /// Returns whether every object matches.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it selects by more than name and namespace.
+    /// Returns whether it selects by more than name and namespace.
     pub fn has_own_fields(&self) -> bool {
         self.terms.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
     }

@@ -90,7 +90,7 @@ impl ResetFields {
     /// `/status` writes the status and no metadata.
     pub const STATUS_ALONE: ResetFields = ResetFields { by_subresource: &[("status", &[METADATA, SPEC])] };
 
-    /// The fields that an endpoint does not write.
+    /// Returns the fields that an endpoint does not write.
     pub fn of(&self, subresource: &str, has_status: bool) -> &'static [FieldPath] {
         if let Some((_, paths)) = self.by_subresource.iter().find(|(name, _)| *name == subresource) {
             return paths;

@@ -98,7 +98,7 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, context);
     }
 
-    /// Whether a change is counted in `metadata.generation`, for the kinds that count.
+    /// Returns whether a change is counted in `metadata.generation`, for the kinds that count.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         desired_state(object).ne(desired_state(old))
     }
@@ -188,23 +188,23 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
-    /// The kind's own rules for a new object; metadata has its own.
+    /// Validates the kind's own rules for a new object. Metadata is validated separately.
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let _ = (object, errors);
     }
 
-    /// The kind's own rules for a changed object. By default those for a new one.
+    /// Validates the kind's own rules for a changed object. The default is those for a new one.
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = old;
         self.validate(object, errors);
     }
 
-    /// The kind's own rules for an update of `/status`.
+    /// Validates the kind's own rules for an update of `/status`.
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = (object, old, errors);
     }
 
-    /// The kind's own rules for an update of another part of the object.
+    /// Validates the kind's own rules for an update of another subresource.
     fn validate_subresource_update(
         &self,
         part: Part,
@@ -221,7 +221,7 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// The same for an update of `/status`.
+    /// Returns the same for an update of `/status`.
     fn status_warnings(&self, object: &Field<'_>) -> Vec<String> {
         let _ = object;
         Vec::new()

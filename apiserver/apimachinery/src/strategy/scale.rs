@@ -117,7 +117,7 @@ fn validate_replicas(path: &str, replicas: Result<Option<i64>, String>, errors: 
     }
 }
 
-/// The path of such an error has its leading dot.
+/// Returns an error about the value at a path. The path in the error keeps its leading dot.
 fn error(path: &str, value: Value, detail: String) -> FieldError {
     let field = Field::at(None, Path::root().child(path));
     field.invalid_value(value, detail)

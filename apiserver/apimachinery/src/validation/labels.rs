@@ -43,8 +43,8 @@ fn validate_requirement(requirement: &Field<'_>, options: SelectorOptions, error
     }
 }
 
-/// Whether a stored selector has values that a new one may not have: an update of its object may
-/// keep such values.
+/// Returns whether a stored selector has values that a new one may not have: an update of its
+/// object may keep such values.
 pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     let mut values = selector.get("matchExpressions").items().flat_map(|e| e.get("values").items());
     values.any(|value| !content::label_value(value.str()).is_empty())

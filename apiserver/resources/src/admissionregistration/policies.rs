@@ -83,7 +83,7 @@ pub fn validate_variables(spec: &Field<'_>, env: &mut PolicyEnv, errors: &mut Er
     }
 }
 
-/// Whether a text is empty or white space only.
+/// Returns whether a text is empty or white space only.
 pub fn is_blank(field: &Field<'_>) -> bool {
     field.str().trim().is_empty()
 }

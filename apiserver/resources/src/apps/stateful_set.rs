@@ -272,7 +272,7 @@ fn as_the_controller_uses_it(spec: &Field<'_>) -> Value {
     template
 }
 
-/// The spec without its mutable fields.
+/// Returns the spec without its mutable fields.
 fn immutable_part(spec: &Field<'_>) -> Object {
     let mut rest = spec.value().and_then(Value::as_object).cloned().unwrap_or_default();
     rest.retain(|name, value| !MUTABLE.contains(&name.as_str()) && !immutable::is_empty(value));

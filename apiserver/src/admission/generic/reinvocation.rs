@@ -27,7 +27,7 @@ pub struct PluginReinvocation {
 }
 
 impl ReinvocationContext {
-    /// Whether this is the second pass.
+    /// Returns whether this is the second pass.
     pub fn is_reinvoke(&self) -> bool {
         self.is_reinvoke
     }
@@ -74,7 +74,7 @@ impl PluginReinvocation {
         self.invoked.insert(name.to_owned());
     }
 
-    /// Whether it is to be invoked in the second pass.
+    /// Returns whether it is to be invoked in the second pass.
     pub fn should_reinvoke(&self, name: &str) -> bool {
         self.to_reinvoke.contains(name)
     }

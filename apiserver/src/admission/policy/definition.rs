@@ -129,7 +129,7 @@ impl Binding {
         }]
     }
 
-    /// The actions, as metrics name them.
+    /// Iterates over the actions, as metrics name them.
     pub fn observed_actions(&self) -> impl Iterator<Item = &'static str> {
         let names = [("Deny", "deny"), ("Audit", "audit"), ("Warn", "warn")];
         names.into_iter().filter(move |(action, _)| self.has_action(action)).map(|(_, name)| name)

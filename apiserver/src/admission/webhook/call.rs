@@ -41,7 +41,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The error of the request, if the failure counts.
+    /// Returns the error of the request, if the failure counts.
     pub fn into_error(self, webhook: &Webhook) -> Option<Error> {
         match self {
             Failure::Call { reason, .. } => {
@@ -76,7 +76,7 @@ pub fn observe<T>(
     context.metrics.webhook(labels, began.elapsed(), outcome);
 }
 
-/// Whether the match conditions of a webhook hold, so that it is called.
+/// Returns whether the match conditions of a webhook hold, so that it is called.
 pub async fn conditions_hold(
     context: &WebhookContext,
     webhook: &Webhook,

@@ -89,7 +89,7 @@ pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> 
     })
 }
 
-/// An AdmissionReview of either version, without its request.
+/// Returns an AdmissionReview of either version, without its request.
 fn decode(bytes: &[u8]) -> Result<Value, Mistake> {
     let undecodable = |text: String| Mistake::Undecodable(text);
     let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");
@@ -177,7 +177,7 @@ fn printed(api_version: &str, kind: &str) -> String {
     format!("{group}/{version}, Kind={kind}")
 }
 
-/// The error of a request that a webhook denied.
+/// Returns the error of a request that a webhook denied.
 pub fn denial(webhook: &str, status: &Value) -> Error {
     let text = |name: &str| excerpt(status[name].as_str().unwrap_or_default(), MAX_MESSAGE);
     let denied = format!("admission webhook {} denied the request", quote(webhook));

@@ -100,7 +100,7 @@ enum Source {
 }
 
 impl OpenApi {
-    /// The documents of the resources; unchanged ones of `before` are kept.
+    /// Returns the documents of the resources; unchanged ones of `before` are kept.
     ///
     /// - `remote`: the documents of other servers.
     pub(super) fn new(
@@ -304,7 +304,8 @@ impl Encoded {
 }
 
 impl Source {
-    /// Whether the document is the same. Resources that are the same value are not compared.
+    /// Returns whether the document is the same. Resources that are the same value are not
+    /// compared.
     fn is_same(&self, other: &Source) -> bool {
         match (self, other) {
             (
@@ -411,8 +412,8 @@ impl Source {
     }
 }
 
-/// The first offered media type, in the order of the client's preferences. Offers are identified by
-/// their subtype.
+/// Returns the first offered media type, in the order of the client's preferences. Offers are
+/// identified by their subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {
@@ -426,7 +427,7 @@ fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'st
     clauses.iter().find_map(offered).map(|(_, media_type)| *media_type)
 }
 
-/// The whole document, or 304 if the client has it.
+/// Returns the whole document, or 304 if the client has it.
 fn respond_tagged(
     method: &Method,
     headers: &HeaderMap,

@@ -184,7 +184,7 @@ impl ApplyTo<'_> {
         }
     }
 
-    /// The fields that the endpoint does not write, in a version.
+    /// Returns the fields that the endpoint does not write, in a version.
     fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         self.versions.map_or(&[], |versions| versions.info().reset_fields(subresource, api_version))
     }
@@ -230,7 +230,7 @@ impl ApplyTo<'_> {
         Ok(())
     }
 
-    /// The changes in another version; None if the kind has no such version.
+    /// Returns the changes in another version; None if the kind has no such version.
     fn compare_in(
         &self,
         version: &str,
@@ -356,12 +356,12 @@ impl Refusal {
     }
 }
 
-/// An object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
+/// Returns an object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
 pub fn describe(object: &Value) -> String {
     format!("{}/{}; {}", object.namespace(), object.name(), kind_of(object))
 }
 
-/// The version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
+/// Returns the version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
 pub fn kind_of(object: &Value) -> String {
     let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
     group_version_kind(text("apiVersion"), text("kind"))

@@ -39,8 +39,8 @@ pub struct RegistryLayout {
 }
 
 impl RegistryLayout {
-    /// The layout below a prefix (`--etcd-prefix`). The table has the built-in resources by now;
-    /// custom ones may come.
+    /// Returns the layout below a prefix (`--etcd-prefix`). The table has the built-in resources by
+    /// now; custom ones may come.
     pub fn new(prefix: &str, resources: Arc<SharedResourceTable>) -> RegistryLayout {
         let built_in: Vec<(Arc<str>, String)> = {
             let table = resources.load();
@@ -62,7 +62,7 @@ impl RegistryLayout {
         &self.prefix
     }
 
-    /// The name of a key.
+    /// Returns the name of a key.
     pub fn name(&self, key: &Key) -> String {
         let (bucket, name) = (key.bucket(), key.name());
         match (self.paths.get(bucket), bucket.split_once('.')) {
@@ -145,7 +145,7 @@ impl RegistryLayout {
     }
 }
 
-/// The key of an object; its name has a namespace or none, and is not empty.
+/// Returns the key of an object; its name has a namespace or none, and is not empty.
 fn object_key(bucket: Arc<str>, name: &str) -> Option<Key> {
     let is_name = name.split('/').all(|part| !part.is_empty()) && name.split('/').count() <= 2;
     is_name.then(|| Key::new(bucket, name))

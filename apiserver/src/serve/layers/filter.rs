@@ -35,7 +35,7 @@ pub trait RequestFilter<R>: Clone {
     }
 }
 
-/// A layer of a filter.
+/// Returns a layer of a filter.
 pub fn filter<F>(filter: F) -> FilterLayer<F> {
     FilterLayer(filter)
 }

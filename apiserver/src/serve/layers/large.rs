@@ -103,8 +103,8 @@ where
     }
 }
 
-/// Whether a request with a body takes long: by its group, its body, and the size of the object
-/// that it changes.
+/// Returns whether a request with a body takes long: by its group, its body, and the size of the
+/// object that it changes.
 fn is_large(
     request: &ResourceRequest,
     groups: &[&str],
@@ -126,7 +126,7 @@ fn is_large(
     size + changed() >= LARGE
 }
 
-/// The objects and lists in a body, if they matter.
+/// Returns the number of objects and lists in a body, if they matter.
 fn nodes(body: &[u8]) -> usize {
     match body.len() * (1 + NODE) >= LARGE {
         true => body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count(),

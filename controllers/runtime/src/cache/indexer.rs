@@ -90,12 +90,12 @@ impl Indexed {
 }
 
 impl Indexer {
-    /// An indexer without objects.
+    /// Returns an indexer without objects.
     pub fn new(activity: Activity) -> Indexer {
         Indexer { activity, ..Indexer::default() }
     }
 
-    /// The object of that name.
+    /// Returns the object of that name.
     pub(super) fn get(&self, name: &NamespacedName) -> Option<Arc<dyn Object>> {
         self.state().objects.get(name).cloned()
     }
@@ -116,7 +116,7 @@ impl Indexer {
         }
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name.
+    /// Returns the objects that an index has under a key, ordered by namespace and name.
     pub(super) fn by(&self, index: TypeId, keys: IndexKeys, key: &NamespacedName) -> Vec<Arc<dyn Object>> {
         let mut state = self.state();
         let State { objects, indexes, .. } = &mut *state;
@@ -155,7 +155,7 @@ impl Indexer {
         .await;
     }
 
-    /// All that is, and then each change.
+    /// Returns all that is, and then each change.
     pub fn subscribe(&self) -> UnboundedReceiver<Sent> {
         let (sender, receiver) = unbounded();
         let mut state = self.state();
@@ -194,7 +194,8 @@ impl Indexer {
         }
     }
 
-    /// All objects, and the revision up to which they are all; None while that is not known.
+    /// Returns all objects, and the revision up to which they are all; None while that is not
+    /// known.
     pub(super) fn complete_objects(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
         let state = self.state();
         Some((state.objects.values().cloned().collect(), state.complete?))
@@ -299,7 +300,7 @@ impl State {
     }
 }
 
-/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+/// Returns the revision of an object. Revisions of one kind can be compared (KEP-5504).
 pub(super) fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -122,7 +122,7 @@ impl<K: Key> Source for Inner<K> {
 }
 
 impl<K: Key> Queue<K> {
-    /// An empty queue.
+    /// Returns an empty queue.
     ///
     /// - `[first_retry, longest_retry]`: the shortest and the longest backoff after an error
     pub fn new(clock: Clock, metrics: QueueMetrics, [first_retry, longest_retry]: [Duration; 2]) -> Queue<K> {

@@ -13,7 +13,7 @@ pub struct IpPool {
 }
 
 impl IpPool {
-    /// The address of a pod, now or since before; none if all are taken.
+    /// Returns the address of a pod, now or since before; none if all are taken.
     ///
     /// - `choice`: a number that follows from the pod, if its address shall; None for the address
     ///   that has been free for longest

@@ -26,7 +26,7 @@ pub struct Addresses {
     pub pod: Option<Ipv4Addr>,
 }
 
-/// The strategic merge patch that writes the runtime state into a pod's status.
+/// Returns the strategic merge patch that writes the runtime state into a pod's status.
 pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> Value {
     let status = status(pod, state, addresses, now);
     let order: Vec<Value> =
@@ -36,7 +36,7 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
 }
 
-/// The patch of the status of a pod that its kubelet rejects.
+/// Returns the patch of the status of a pod that its kubelet rejects.
 pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> Value {
     json!({"metadata": {"uid": pod.metadata.uid}, "status": {
         "phase": "Failed", "reason": rejection.reason,
@@ -80,7 +80,7 @@ pub fn phase(state: &PodRuntimeState) -> &'static str {
     }
 }
 
-/// Whether a pod is pending until the container starts.
+/// Returns whether a pod is pending until the container starts.
 fn is_awaited(container: &Container) -> bool {
     container.state == State::Waiting && container.role != Role::Ephemeral
 }
@@ -273,7 +273,7 @@ fn go_seconds(seconds: u64) -> String {
     }
 }
 
-/// The digest that the image would have in a registry; it was not pulled.
+/// Returns the digest that the image would have in a registry; it was not pulled.
 fn image_id(image: &str) -> String {
     match image.contains('@') {
         true => image.to_owned(),
@@ -281,7 +281,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// Sixty-four hexadecimal digits that follow from a text: four times FNV-1a.
+/// Returns sixty-four hexadecimal digits derived from a text: four times FNV-1a.
 fn digest(text: &str) -> String {
     let part = |seed: u8| {
         let bytes = std::iter::once(seed).chain(text.bytes());

@@ -76,7 +76,7 @@ impl InterPodConstraints {
         }
     }
 
-    /// Whether no other pod matters.
+    /// Returns whether no other pod matters.
     pub fn is_trivial(&self) -> bool {
         self.together.is_empty()
             && self.apart.is_empty()
@@ -123,7 +123,7 @@ impl InterPodConstraints {
     }
 }
 
-/// Whether another pod uses a claim of the access mode ReadWriteOncePod.
+/// Returns whether another pod uses a claim of the access mode ReadWriteOncePod.
 fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
     let exclusive = &candidate.claims.exclusive;
     !exclusive.is_empty()

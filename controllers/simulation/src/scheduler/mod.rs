@@ -273,8 +273,8 @@ impl Scheduler {
         nodes
     }
 
-    /// A provisioner that cannot serve a node removes its name, and the pod has to be scheduled
-    /// again.
+    /// Returns whether an assumed node is still valid: a provisioner that cannot serve the node
+    /// removes its name from the claim, and the pod has to be scheduled again.
     fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
             PodSchedulingState::Assumed { node, waits_for_claims: true } => {

@@ -111,8 +111,8 @@ fn remove_ended<'a>(
     running
 }
 
-/// Leaves one pod of a node, or with surge one of the current template and one of an earlier one
-/// that still serves.
+/// Marks the surplus pods of a node for deletion: all but one, or with surge all but one of the
+/// current template and one of an earlier one that still serves.
 fn remove_surplus(
     observed: &Observed<'_>,
     mut running: Vec<&Arc<Pod>>,

@@ -73,8 +73,8 @@ pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     wanted(deployment).min(own.saturating_add(room))
 }
 
-/// A step of a rolling update: up or down, never both, so that no step relies on pods that are not
-/// observed yet.
+/// Returns a step of a rolling update: up or down, never both, so that no step relies on pods that
+/// are not observed yet.
 pub(super) fn rolling_update(deployment: &Deployment, sets: &ReplicaSets) -> Step {
     let Some(new) = &sets.new else { return Step::CreateNew };
     let size = new_size(deployment, sets);
@@ -128,7 +128,8 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
     resizes
 }
 
-/// A step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is created.
+/// Returns a step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is
+/// created.
 ///
 /// - `old_pods`: the pods of the old ReplicaSets
 pub(super) fn recreate<'a>(

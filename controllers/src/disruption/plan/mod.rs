@@ -37,7 +37,7 @@ pub(super) struct Plan<'a> {
     pub not_deleted: Vec<&'a Pod>,
 }
 
-/// Whether the number of pods that should exist has to be read from their controllers.
+/// Returns whether the number of pods that should exist has to be read from their controllers.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
@@ -52,7 +52,7 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Count
     })
 }
 
-/// A number, or a share of the whole, rounded up.
+/// Returns a number, or a share of the whole, rounded up.
 fn share(of: &IntOrString, whole: i32) -> Result<i32, CountError> {
     let number = scaled_value(of, whole, Round::Up);
     number.ok_or_else(|| "invalid value for IntOrString: invalid type: string is not a percentage".to_owned())
@@ -99,7 +99,7 @@ pub(super) fn plan<'a>(
     Plan { status, recheck, not_deleted }
 }
 
-/// The status of a budget without a count of its pods: it allows no disruption.
+/// Returns the status of a budget without a count of its pods: it allows no disruption.
 pub(super) fn uncountable(
     budget: &PodDisruptionBudget,
     why: &str,
@@ -167,7 +167,7 @@ pub(super) fn stale_after(pod: &Pod, now: Timestamp) -> Option<Duration> {
     Some(duration(DELETION.saturating_sub(now.duration_since(since))))
 }
 
-/// The pod, no longer marked.
+/// Returns the pod, no longer marked.
 pub(super) fn without_disruption(pod: &Pod, now: Timestamp) -> Pod {
     let mut pod = pod.clone();
     let generation = pod.metadata.generation;
@@ -184,7 +184,7 @@ pub(super) fn without_disruption(pod: &Pod, now: Timestamp) -> Pod {
     pod
 }
 
-/// A selector as Go prints it, which is how clients know the message.
+/// Returns a selector as Go prints it, which is how clients know the message.
 pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let labels = selector.match_labels.iter().flatten();

@@ -120,7 +120,7 @@ fn plan_type(
     plan.changes.push(changes);
 }
 
-/// The endpoints by their ports. A pod on a node that is not known is left out, unless all
+/// Returns the endpoints by their ports. A pod on a node that is not known is left out, unless all
 /// addresses are to be published.
 fn desired_endpoints(
     service: &Service,
@@ -192,7 +192,7 @@ fn is_reserved(key: &str) -> bool {
     matches!(key, SERVICE_NAME | MANAGED_BY | HEADLESS)
 }
 
-/// The labels of a Service's slices.
+/// Returns the labels of a Service's slices.
 fn labels(service: &Service) -> BTreeMap<String, String> {
     let mut labels = own_labels(&service.metadata);
     if is_headless(service) {
@@ -208,8 +208,8 @@ fn own_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     labels.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The labels that a slice should have. None: they are those of its Service; reserved ones are not
-/// compared.
+/// Returns the labels that a slice should have. None: they are those of its Service; reserved ones
+/// are not compared.
 fn changed_labels(slice: &EndpointSlice, service: &Service) -> Option<BTreeMap<String, String>> {
     (own_labels(&slice.metadata) != own_labels(&service.metadata)).then(|| labels(service))
 }

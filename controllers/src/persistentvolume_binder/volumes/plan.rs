@@ -66,8 +66,8 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
-/// The event for a released volume with an unknown reclaim policy. A migrated volume is left to its
-/// driver.
+/// Returns the event for a released volume with an unknown reclaim policy. A migrated volume is
+/// left to its driver.
 pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
     (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {

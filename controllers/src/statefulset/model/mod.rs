@@ -74,7 +74,7 @@ struct Pass {
 }
 
 impl fmt::Debug for Pass {
-    /// Each on a line of its own is too long a log.
+    /// Prints a pass on one line, to keep the log short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sets, pods, claims] = self.lag;
         write!(f, "behind by {sets} {pods} {claims}, {:?}", self.fault)
@@ -430,7 +430,7 @@ impl Controller {
         Ok(plan.requeue_after.is_some())
     }
 
-    /// The current one, and that of the template.
+    /// Returns the current one, and that of the template.
     fn revisions(
         &self,
         set: &StatefulSet,

@@ -179,8 +179,8 @@ impl World {
         self.pods.update(name, |pod| pod.status = serde_json::from_value(status).unwrap());
     }
 
-    /// The garbage collector and the protection of claims, once over everything. Returns the claims
-    /// that go with their owners.
+    /// Runs the garbage collector and the protection of claims once over all objects. Returns the
+    /// claims that were collected.
     pub fn collect(&mut self) -> Vec<Arc<PersistentVolumeClaim>> {
         let sets = self.sets.now().values().filter_map(|set| set.uid());
         let mut living: Vec<String> =

@@ -120,7 +120,8 @@ impl PodControl {
     }
 }
 
-/// A failed precondition: the pod of this name is another one by now.
+/// Converts a failed precondition to false: the pod of this name is another one by now. Any other
+/// error is returned.
 fn is_another(error: kube::Error) -> kube::Result<bool> {
     ignore_conflict::<()>(Err(error)).map(|_| false)
 }

@@ -44,7 +44,7 @@ impl Name {
         (is_one && !name.as_bytes().contains(&0)).then(|| Name(name.to_owned()))
     }
 
-    /// The name as a path of one component.
+    /// Returns the name as a path of one component.
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
@@ -71,8 +71,8 @@ impl Root {
         self.names.iter().fold(self.data.clone(), |path, name| path.join(name.as_path()))
     }
 
-    /// The entry of this directory that a path names. None: it is not directly in here, or the path
-    /// does not show it.
+    /// Returns the entry of this directory that a path names. None: it is not directly in here, or
+    /// the path does not show it.
     pub fn entry(&self, path: &Path) -> Option<Name> {
         let mut rest = path.strip_prefix(self.path()).ok()?.components();
         match (rest.next(), rest.next()) {

@@ -41,7 +41,7 @@ enum Place {
 }
 
 impl Directories {
-    /// The directories in a data directory.
+    /// Returns the directories in a data directory.
     pub fn new(data: &Path) -> Directories {
         let root = |name| Root::new(data, ["volumes", name]);
         Directories { host_path: root("host-path"), csi: root(CSI_DRIVER) }
@@ -226,12 +226,12 @@ impl Index<PersistentVolume> for ByDirectory {
     }
 }
 
-/// Whether a volume is itself to be deleted with its directory.
+/// Returns whether a volume is itself to be deleted with its directory.
 fn is_condemned(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && volume.policy() == DELETE
 }
 
-/// Whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
+/// Returns whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
 fn is_for_deleter(path: &Path) -> bool {
     let is_plain = path.components().all(|part| part != Component::ParentDir);
     is_plain && path.strip_prefix("/tmp").is_ok_and(|rest| rest.components().next().is_some())

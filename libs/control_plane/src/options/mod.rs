@@ -255,7 +255,7 @@ options! {
 }
 
 impl AdmissionFlags {
-    /// The selected plugins.
+    /// Returns the selected plugins.
     ///
     /// # Errors
     /// A name is unknown, or in both lists.
@@ -265,9 +265,9 @@ impl AdmissionFlags {
 }
 
 impl Options {
-    /// The options of a fork of a control plane with these: it is in memory, on any free port of an
-    /// address, and takes its keys, its authorities, its tokens and its time from the control
-    /// plane.
+    /// Returns the options of a fork of a control plane with these: it is in memory, on any free
+    /// port of an address, and takes its keys, its authorities, its tokens and its time from the
+    /// control plane.
     pub(crate) fn of_fork(&self, address: IpAddr, fork: ForkOptions) -> Options {
         let issuers = self.service_accounts.issuers.clone();
         // If there are two URLs for one Service, the last one applies.

@@ -56,7 +56,7 @@ fn class<'a>(meta: &'a ObjectMeta, spec: Option<&'a String>) -> &'a str {
     annotation(meta, BETA_STORAGE_CLASS).or(spec.map(String::as_str)).unwrap_or_default()
 }
 
-/// The storage that is requested or offered.
+/// Returns the storage that is requested or offered.
 fn storage(
     resources: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
 ) -> Option<Quantity> {
@@ -67,19 +67,19 @@ fn storage(
 pub trait ClaimExt {
     /// Returns the storage class; `""` if there is none.
     fn class(&self) -> &str;
-    /// Whether it names a class; `""` counts as one.
+    /// Returns whether it names a class; `""` counts as one.
     fn has_class(&self) -> bool;
-    /// The volume that it is bound to, or names; empty if none.
+    /// Returns the volume that it is bound to, or names; empty if none.
     fn volume_name(&self) -> &str;
     /// Returns the phase; empty if there is no status.
     fn phase(&self) -> &str;
-    /// The requested storage; zero if none.
+    /// Returns the requested storage; zero if none.
     fn requested(&self) -> Quantity;
-    /// The access modes.
+    /// Returns the access modes.
     fn access_modes(&self) -> &[String];
-    /// The volume mode; `Filesystem` if none is set.
+    /// Returns the volume mode; `Filesystem` if none is set.
     fn volume_mode(&self) -> &str;
-    /// The VolumeAttributesClass; empty if none.
+    /// Returns the VolumeAttributesClass; empty if none.
     fn attributes_class(&self) -> &str;
     /// Returns a reference to it, in the form of a volume's `claimRef`.
     fn reference(&self) -> ObjectReference;
@@ -137,27 +137,27 @@ impl ClaimExt for PersistentVolumeClaim {
 pub trait VolumeExt {
     /// Returns the storage class; `""` if there is none.
     fn class(&self) -> &str;
-    /// The reference to its claim.
+    /// Returns the reference to its claim.
     fn claim_ref(&self) -> Option<&ObjectReference>;
-    /// The name of its claim.
+    /// Returns the name of its claim.
     fn claim_name(&self) -> Option<NamespacedName>;
     /// Returns the phase; empty if there is no status.
     fn phase(&self) -> &str;
-    /// The reclaim policy.
+    /// Returns the reclaim policy.
     fn policy(&self) -> &str;
-    /// The storage that it has.
+    /// Returns the storage that it has.
     fn capacity(&self) -> Option<Quantity>;
-    /// The access modes.
+    /// Returns the access modes.
     fn access_modes(&self) -> &[String];
-    /// The volume mode; `Filesystem` if none is set.
+    /// Returns the volume mode; `Filesystem` if none is set.
     fn volume_mode(&self) -> &str;
-    /// The VolumeAttributesClass; empty if none.
+    /// Returns the VolumeAttributesClass; empty if none.
     fn attributes_class(&self) -> &str;
-    /// Whether it was deleted, and is still there.
+    /// Returns whether it was deleted, and is still there.
     fn is_terminating(&self) -> bool;
-    /// Whether it refers to a claim: by name, and by uid where the reference has one.
+    /// Returns whether it refers to a claim: by name, and by uid where the reference has one.
     fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool;
-    /// The volume with another phase and message in its status.
+    /// Returns the volume with another phase and message in its status.
     fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
 }
 
@@ -226,7 +226,7 @@ fn mode(mode: Option<&str>) -> &str {
     mode.unwrap_or("Filesystem")
 }
 
-/// Whether volumes of a class are bound only when a pod uses their claim.
+/// Returns whether volumes of a class are bound only when a pod uses their claim.
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
@@ -246,7 +246,7 @@ pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) ->
     classes.into_iter().filter(says_so).min_by_key(newest_then_name)
 }
 
-/// Whether a bound claim requests more than its capacity.
+/// Returns whether a bound claim requests more than its capacity.
 pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
     let has = storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));
     claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())

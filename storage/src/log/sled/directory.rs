@@ -167,7 +167,7 @@ pub(super) fn lock(store: &File, path: &Path) -> Result<(), LogError> {
     }
 }
 
-/// A checksum of the names and contents of all files below a directory.
+/// Returns a checksum of the names and contents of all files below a directory.
 pub(super) fn checksum(log: &Path) -> io::Result<u32> {
     let mut sum = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 20];

@@ -61,17 +61,17 @@ pub(super) fn key(id: EntryId, part: u16) -> Vec<u8> {
     [PREFIX, &id.revision.to_bytes(), &id.index.to_be_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The key in a store of an earlier format, which has one entry at each revision.
+/// Returns the key in a store of an earlier format, which has one entry at each revision.
 pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
     [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The lowest key that a row of a transaction or of a later one may have.
+/// Returns the lowest key that a row of a transaction or of a later one may have.
 pub(super) fn first_key(revision: Revision) -> Vec<u8> {
     [PREFIX, &revision.to_bytes()[..]].concat()
 }
 
-/// The bytes of a row.
+/// Returns the bytes of a row.
 pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
     u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }

@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// The line that means this.
+    /// Returns the line that means this.
     pub fn line(self) -> String {
         let (word, synced, sum) = match self {
             State::New => return String::new(),
@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// Whether the files hold everything that was acknowledged, because the machine has not stopped
-    /// since.
+    /// Returns whether the files hold everything that was acknowledged, because the machine has not
+    /// stopped since.
     pub fn is_complete(self) -> bool {
         match self {
             State::New | State::Sealed { .. } => true,
@@ -137,14 +137,14 @@ impl State {
     }
 }
 
-/// A number for the current boot of the machine, if the operating system identifies it.
+/// Returns a number for the current boot of the machine, if the operating system identifies it.
 pub(super) fn boot() -> Option<NonZeroU32> {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     NonZeroU32::new(crc32fast::hash(&id))
 }
 
 impl StateFile {
-    /// A file with the line of a state.
+    /// Returns a file with the line of a state.
     pub fn new(file: File, was: State) -> StateFile {
         let boot = if let State::Open { boot, .. } = was { boot } else { None };
         StateFile { file, state: Mutex::new(Written { synced: was.synced(), boot, at: None }) }
@@ -205,7 +205,7 @@ impl StateFile {
 }
 
 impl Written {
-    /// The state of a store in use.
+    /// Returns the state of a store in use.
     fn open(&self) -> State {
         State::Open { synced: self.synced, boot: self.boot }
     }

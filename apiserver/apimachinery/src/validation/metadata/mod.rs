@@ -206,7 +206,7 @@ fn generic(namespaced: bool) -> Identity {
     Identity { namespaced, name: NameRule::PathSegment }
 }
 
-/// The rules of new metadata (`ValidateObjectMeta`); the name has been generated already.
+/// Validates new metadata (`ValidateObjectMeta`); the name has been generated already.
 pub fn validate_object_meta(
     object: &Field<'_>,
     identity: Identity,
@@ -281,7 +281,7 @@ fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
     }
 }
 
-/// The errors in a name.
+/// Returns the errors in a name.
 pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => content::dns1123_subdomain(name),
@@ -292,7 +292,7 @@ pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// The errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
+/// Returns the errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
 pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain | NameRule::Label => name_errors(rule, &without_trailing_dash(prefix)),
@@ -302,8 +302,8 @@ pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     }
 }
 
-/// A prefix may end in a dash. The real server also removes the letter before the dash, and so
-/// never validates it.
+/// Removes a trailing dash, which a prefix may have. kube-apiserver also removes the character
+/// before the dash, and so never validates it.
 fn without_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -354,7 +354,7 @@ pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Annotations: keys are qualified names of any case, and the total size is limited.
+/// Validates annotations: keys are qualified names of any case, and the total size is limited.
 pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     for (key, _) in annotations.entries() {
         let mistakes = content::qualified_name(&key.to_lowercase());
@@ -364,7 +364,7 @@ pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > ANNOTATIONS_LIMIT, || annotations.too_long(ANNOTATIONS_LIMIT));
 }
 
-/// Owner references. Errors are reported for the list, not for its elements.
+/// Validates owner references. Errors are reported for the list, not for its elements.
 fn validate_owner_references(owners: &Field<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners.items() {
@@ -400,7 +400,7 @@ fn validate_owner_reference(owner: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Group and version; both empty if the text is neither `version` nor `group/version`.
+/// Returns the group and version; both empty if the text is neither `version` nor `group/version`.
 fn split_api_version(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         None => ("", text),
@@ -451,7 +451,7 @@ pub fn validate_standard_finalizer(finalizer: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A terminating object may not get new finalizers.
+/// Validates that a terminating object gets no new finalizers.
 fn validate_no_new_finalizers(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let mut added: Vec<&str> = new.items().map(|f| f.str()).collect();
     added.retain(|name| old.items().all(|f| f.str() != *name));
@@ -480,7 +480,7 @@ fn validate_managed_fields(entries: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A field manager's name: short and printable.
+/// Validates a field manager's name: short and printable.
 pub fn validate_field_manager(manager: &Field<'_>, errors: &mut Errors) {
     errors.push_if(manager.len() > MANAGER_LENGTH, || manager.too_long(MANAGER_LENGTH));
     for (position, c) in manager.str().char_indices() {

@@ -85,7 +85,7 @@ impl Follower {
         }
     }
 
-    /// The lines that are due by now, as they are sent.
+    /// Returns the lines that are due by now, as they are sent.
     fn due(&mut self) -> String {
         let now = self.clock.now();
         let Following { lines, passed, left, .. } = &mut self.following;
@@ -94,7 +94,7 @@ impl Follower {
         self.options.render(due.into_iter(), left)
     }
 
-    /// The pod after its next change; None once it is deleted.
+    /// Returns the pod after its next change; None once it is deleted.
     async fn changed(&mut self) -> Option<Value> {
         loop {
             let stored: Option<Arc<Stored>> = match &mut self.watcher {

@@ -118,7 +118,7 @@ impl Postings {
         }
     }
 
-    /// The lists of rules that select something on an axis. A rule may be in several.
+    /// Iterates over the lists of rules that select something on an axis. A rule may be in several.
     fn lists<'p>(&'p self, axis: &'p Axis<'_>) -> impl Iterator<Item = &'p Vec<u32>> {
         let mut last = None;
         let ids = axis.keys.iter().map(|(id, _)| *id).filter(move |id| last.replace(*id) != Some(*id));
@@ -219,7 +219,7 @@ impl<'a> Comparison<'a> {
         Ok(Axis { values, keys })
     }
 
-    /// A subresource is also selected by `*/subresource`.
+    /// Returns the axis of resources. A subresource is also selected by `*/subresource`.
     fn resource_axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooManySteps> {
         let mut axis = self.axis(list)?;
         for (index, value) in (0..).zip(&axis.values) {
@@ -357,7 +357,8 @@ impl<'a> Comparison<'a> {
         Ok(candidates)
     }
 
-    /// The values that an owned rule covers on each axis; None if it covers nothing on one of them.
+    /// Returns the values that an owned rule covers on each axis; None if it covers nothing on one
+    /// of them.
     fn mask<const N: usize>(
         &mut self,
         axes: &[impl std::borrow::Borrow<Axis<'a>>; N],
@@ -426,7 +427,7 @@ impl<'a> Axis<'a> {
         self.values[index as usize]
     }
 
-    /// Whether a rule selects any value.
+    /// Returns whether a rule selects any value.
     fn has_any(&self, ids: &[u32]) -> bool {
         match ids.len() > self.keys.len() {
             true => self.keys.iter().any(|(id, _)| ids.binary_search(id).is_ok()),
@@ -450,7 +451,7 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// The values of a list, each once, in the order of their first occurrence.
+/// Returns the values of a list, each once, in the order of their first occurrence.
 fn distinct(list: &Values) -> Vec<&str> {
     let mut seen = HashSet::new();
     list.as_slice().iter().map(String::as_str).filter(|value| seen.insert(*value)).collect()

@@ -100,8 +100,8 @@ impl Snapshot {
         self.nodes.binary_search_by(|node| node.name().cmp(name)).ok()
     }
 
-    /// The nodes that fit, by their indexes, and why the others do not. The nominated node is
-    /// enough if it fits.
+    /// Returns the nodes that fit, by their indexes, and why the others do not. The nominated node
+    /// is enough if it fits.
     fn filter(
         &mut self,
         candidate: &Candidate,

@@ -55,17 +55,17 @@ fn creation(name: &str, size: usize) -> Proposal {
     Proposal { key: key(name), previous: None, change }
 }
 
-/// The key of a row of the first entry at a revision.
+/// Returns the key of a row of the first entry at a revision.
 fn row(revision: u64, part: u16) -> Vec<u8> {
     rows::key(EntryId::first(Revision(revision)), part)
 }
 
-/// The key of the only row of an entry.
+/// Returns the key of the only row of an entry.
 fn entry_row(revision: u64, index: u32) -> Vec<u8> {
     rows::key(EntryId { revision: Revision(revision), index }, 0)
 }
 
-/// All files of a directory with their contents.
+/// Returns all files of a directory with their contents.
 fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![path.to_path_buf()];
