@@ -44,7 +44,7 @@ pub const SERVICE_CIDR: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0
 
 /// The node ports (`--service-node-port-range`).
 pub const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
-/// The first port of dry runs, as in the real server.
+/// The first port of dry runs, as in kube-apiserver.
 const DRY_PORTS: i64 = 32769;
 
 /// A source of randomness: returns a number below the given one.

@@ -70,7 +70,7 @@ pub enum Error {
         /// The violations, in the order in which they are reported.
         errors: Errors,
     },
-    /// The operations of a patch cannot be applied; as in the real server the response has no
+    /// The operations of a patch cannot be applied; as in kube-apiserver the response has no
     /// details.
     Unprocessable,
     /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`,
@@ -133,7 +133,7 @@ pub enum Error {
     Timeout(String),
     /// 503 with this message.
     ServiceUnavailable(String),
-    /// An error of the client that the real server reports as 500 without a reason.
+    /// An error of the client that kube-apiserver reports as 500 without a reason.
     Unclassified(String),
     /// An error of the server; it is logged where it occurs.
     Internal(String),

@@ -100,8 +100,8 @@ fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut E
     if !source.exists() || !reference.exists() {
         return;
     }
-    // The real server prints the path of the member in place of the value, which results in an
-    // empty object.
+    // kube-apiserver prints the path of the member in place of the value, which results in an empty
+    // object.
     let error = |detail| spec.invalid_value(json!({}), detail);
     if !reference.get("namespace").is_empty() {
         errors.push(error("may not be specified when dataSourceRef.namespace is specified"));

@@ -220,7 +220,7 @@ impl<'s> Atom<'s> {
             Type::Bool => Scalar::Boolean,
             Type::Int32 | Type::Int64 | Type::Double => Scalar::Numeric,
             Type::Quantity | Type::Time | Type::MicroTime => Scalar::Untyped,
-            // An alternative of types has none for the real server.
+            // An alternative of types has none for kube-apiserver.
             Type::IntOrString
             | Type::RawExtension
             | Type::FieldsV1

@@ -139,7 +139,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Dec
 /// Decodes a custom resource.
 ///
 /// # Errors
-/// 400, with the real server's message.
+/// 400, with kube-apiserver's message.
 pub fn decode_custom(
     format: Format,
     body: &[u8],

@@ -1,6 +1,6 @@
 //! Content negotiation: the format of a request's body and the representation of its response.
 //!
-//! Source: RFC 9110 content negotiation as the real server narrows it; API concepts, "Alternate
+//! Source: RFC 9110 content negotiation as kube-apiserver narrows it; API concepts, "Alternate
 //! representations".
 
 use http::{HeaderMap, header};

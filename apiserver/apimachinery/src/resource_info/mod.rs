@@ -132,7 +132,7 @@ impl ResourceInfo {
         self.behaviour.reset_fields.of(subresource, self.has_status())
     }
 
-    /// Returns the key that an object would have in the real server's store; some messages show it.
+    /// Returns the key that an object would have in kube-apiserver's store; some messages show it.
     pub fn registry_key(&self, namespace: &str, name: &str) -> String {
         format!("/registry/{}/{}", self.registry_path(), self.storage_name(namespace, name))
     }

@@ -1,6 +1,6 @@
 //! Label selectors: `env in (a,b),tier!=db,!legacy`.
 //!
-//! Source: "Labels and Selectors"; the error texts are the real server's.
+//! Source: "Labels and Selectors"; the error texts are kube-apiserver's.
 
 use std::fmt;
 
@@ -264,7 +264,7 @@ impl Parser {
         let key = self.word("expected: identifier")?;
         check(content::qualified_name(&key), &key, &Path::root())?;
         if negated {
-            // The real server parses any operator after `!key` and then ignores it; its grammar
+            // kube-apiserver parses any operator after `!key` and then ignores it; its grammar
             // rejects it below.
             return Ok(Requirement { key, test: Test::Missing });
         }

@@ -1,6 +1,6 @@
 //! The fields that a field selector may name, kind by kind.
 //!
-//! Source: "Field selectors"; the registries of the real server.
+//! Source: "Field selectors"; the registries of kube-apiserver.
 
 use std::iter;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ pub fn validate_label_name(name: &Field<'_>, errors: &mut Errors) {
     errors.invalid_each(name, content::qualified_name(name.str()));
 }
 
-/// Validates a map of labels. Errors are reported for the map itself, as the real server does.
+/// Validates a map of labels. Errors are reported for the map itself, as kube-apiserver does.
 pub fn validate_labels(labels: &Field<'_>, errors: &mut Errors) {
     for (key, value) in labels.entries() {
         for message in content::qualified_name(key) {

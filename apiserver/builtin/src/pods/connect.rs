@@ -201,7 +201,7 @@ fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container
     }
     let nodes = GroupResource::new("", "nodes");
     if coracle_apimachinery::cluster::Cluster::get(registry, &nodes, "", node)?.is_none() {
-        // The real server takes the missing node for the pod.
+        // kube-apiserver takes the missing node for the pod.
         return Err(Error::not_found(&GroupResource::new("", "pods"), node));
     }
     Ok(true)

@@ -205,7 +205,7 @@ impl OpenApi {
         // This server's own documents replace aggregated ones of the same path.
         let paths: BTreeMap<String, Value> = remote.chain(local).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
-        // The real server's value, which clients therefore accept.
+        // kube-apiserver's value, which clients therefore accept.
         set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
         response
     }

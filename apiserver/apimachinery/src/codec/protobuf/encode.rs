@@ -1,6 +1,7 @@
 //! Encode: converts an object to a protobuf message, field by field in the order of the numbers.
 //!
-//! As in the real server's generated code, fields that are not pointers are always written, even if they are zero.
+//! As in kube-apiserver's generated code, fields that are not pointers are always written, even if
+//! they are zero.
 
 use serde_json::{Map, Value};
 

@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Diffs of the real server.
+    /// Diffs of kube-apiserver.
     #[test]
     fn diffs_match_the_real_servers() {
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},

@@ -61,7 +61,7 @@ pub fn may_need_node_ports(service: &Value) -> bool {
 /// Allocates the addresses and node ports of a new or changed Service.
 ///
 /// # Errors
-/// 422 for requested values that cannot be allocated, 500 where the real server returns it.
+/// 422 for requested values that cannot be allocated, 500 where kube-apiserver returns it.
 pub fn allocate(
     service: &mut Value,
     old: Option<&Value>,
