@@ -31,9 +31,9 @@ use crate::wait::{until, until_object};
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// The finalizer that keeps volumes while claims are bound to them.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-/// The finalizer by which the in-tree plugin keeps its volumes (KEP-2644).
+/// The finalizer of the in-tree plugin on its volumes (KEP-2644).
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
-/// The finalizer by which an external provisioner keeps its volumes (KEP-2644).
+/// The finalizer of an external provisioner on its volumes (KEP-2644).
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 /// The feature gate of CSI migration for the in-tree plugin.
@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    /// Returns the finalizer by which the driver keeps a volume until its directory is deleted
+    /// Returns the driver's finalizer, which keeps a volume until its directory is deleted
     /// (KEP-2644).
     pub fn finalizer(self) -> &'static str {
         match self {

@@ -66,7 +66,7 @@ async fn any_ready_pod(client: &mut JsonClient, namespace: &str) -> Result<Strin
 async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     const ALLOWED: u16 = 201;
     let (_cluster, mut client) = start().await?;
-    // The number of pods, or of replicas of a set of which all, or one, can be ready.
+    // The number of pods, or of replicas of a set; all of them, or only one, can be ready.
     for (case, count, is_set, is_exclusive, spec, want) in [
         ("no budget", 1, false, false, json!(null), ALLOWED),
         ("too few pods", 2, false, false, json!({"minAvailable": 2}), TOO_MANY_REQUESTS),

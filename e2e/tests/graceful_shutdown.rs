@@ -419,7 +419,7 @@ async fn a_restart_loses_nothing_and_repeats_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Asserts that each object was observed once, over watches of which at least one ended.
+/// Asserts that each object was observed once, over several watches, at least one of which ended.
 fn assert_seen(seen: Seen, written: &BTreeSet<String>, what: &str) {
     let names: BTreeSet<String> = seen.names.iter().cloned().collect();
     assert_eq!(&names, written, "{what}");

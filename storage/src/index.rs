@@ -1,4 +1,4 @@
-//! The interface by which the owner of a store interprets the stored bytes.
+//! The interface through which the owner of a store interprets the stored bytes.
 
 use crate::Key;
 

@@ -1,4 +1,4 @@
-//! The errors of requests, and the `metav1.Status` by which the client gets them.
+//! The errors of requests, and the `metav1.Status` that the client gets for them.
 //!
 //! One enum for the crate. Clients and people match on the texts, so each variant has
 //! kube-apiserver's; causes that only the operator may see (a broken disk, a bug) are logged, and

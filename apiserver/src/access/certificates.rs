@@ -168,8 +168,8 @@ impl Certificates {
         &self.ca_pem
     }
 
-    /// Returns the certificates of all authorities by which clients are authenticated: our own, and
-    /// those of `--client-ca-file`.
+    /// Returns the certificates of all authorities that authenticate clients: our own, and those of
+    /// `--client-ca-file`.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] for an authority that cannot be parsed.

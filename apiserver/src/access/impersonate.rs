@@ -51,7 +51,7 @@ const MODES: [Mode; 5] =
 pub struct Impersonated {
     /// The user.
     pub user: Arc<UserInfo>,
-    /// The verb by which a constrained impersonation was authorized, such as `impersonate:user-info`.
+    /// The verb that authorized a constrained impersonation, such as `impersonate:user-info`.
     pub constraint: Option<String>,
 }
 

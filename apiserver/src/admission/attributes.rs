@@ -132,8 +132,7 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// Returns the 403 error by which a plugin rejects the request, about the resource and the
-    /// shown name.
+    /// Returns a plugin's 403 error for the request, about the resource and the shown name.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(self.resource, self.shown_name(), detail)
     }

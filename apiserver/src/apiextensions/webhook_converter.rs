@@ -1,7 +1,7 @@
 //! Conversion webhooks: the strategy `Webhook` of a definition.
 //!
-//! A list is converted in one call. The webhook may change everything but the metadata, of which
-//! only labels and annotations are taken from its response.
+//! A list is converted in one call. The webhook may change everything but the metadata; only labels
+//! and annotations are taken from its response.
 //!
 //! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, including the
 //! messages.
@@ -87,7 +87,7 @@ impl WebhookConverter {
 
 /// The failure of a conversion.
 struct Failure {
-    /// The label by which it is counted.
+    /// The label of its counter.
     kind: ConversionFailure,
     text: String,
 }

@@ -58,7 +58,7 @@ pub struct Event {
     pub user: UserInfo,
     /// The impersonated user.
     pub impersonated_user: Option<UserInfo>,
-    /// The verb by which a constrained impersonation was authorized.
+    /// The verb that authorized a constrained impersonation.
     pub impersonation_constraint: Option<String>,
     /// The client, after the proxies before it.
     pub source_ips: Vec<String>,

@@ -20,7 +20,7 @@ pub struct FlowSchema {
     rules: Vec<Rule>,
 }
 
-/// The property by which flows are distinguished.
+/// The property that distinguishes flows.
 #[derive(Clone, Copy)]
 enum Distinguisher {
     ByUser,

@@ -287,7 +287,7 @@ impl Watch {
         self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 
-    /// Returns its position, by which its progress can be observed.
+    /// Returns its position, which shows its progress.
     pub fn position(&self) -> &Position {
         &self.position
     }

@@ -1,4 +1,4 @@
-//! The deadline by which a request must be answered.
+//! The deadline of a request's response.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The deadline of requests without one: a year exceeds the patience of any client.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The time by which a request must be answered.
+/// The latest time for the response to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     began: Instant,
@@ -48,7 +48,7 @@ impl Deadline {
         Deadline { began, at: began + NEVER }
     }
 
-    /// Returns the time by which a request that waits for a seat must be executed: after a quarter
+    /// Returns the latest time at which a request that waits for a seat must start: after a quarter
     /// of its time, as in upstream.
     pub fn of_queue(&self) -> Instant {
         self.began + (self.at - self.began) / 4

@@ -63,7 +63,7 @@ pub struct Transfer {
 
 struct State {
     began: Instant,
-    /// The time by which it must end; None for watches.
+    /// The latest time for its end; None for watches.
     deadline: Option<Instant>,
     /// The memory that the response may hold besides the chunk that was passed on, in bytes.
     unsent: AtomicUsize,
@@ -80,7 +80,7 @@ impl Transfers {
     /// [`cuttable`].
     ///
     /// - `unsent`: the memory that the response may hold, in bytes.
-    /// - `deadline`: the time by which it must end; None for watches.
+    /// - `deadline`: the latest time for its end; None for watches.
     pub fn begin(self: &Arc<Transfers>, unsent: usize, deadline: Option<Instant>) -> Option<Transfer> {
         let cut = CUT.try_with(Arc::clone).ok()?;
         let state = Arc::new(State {

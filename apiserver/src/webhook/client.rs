@@ -90,7 +90,7 @@ impl Moved {
     }
 }
 
-/// The properties by which clients are distinguished.
+/// The properties that distinguish clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     destination: Destination,

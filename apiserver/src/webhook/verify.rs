@@ -35,7 +35,8 @@ pub struct GoVerifier {
     roots: RootCertStore,
     /// The certificates of the bundle, which are trusted as they are.
     trusted: Vec<CertificateDer<'static>>,
-    /// The names of which the certificate must be valid for one; errors report the first.
+    /// The alternative names; the certificate must be valid for one of them, and errors report the
+    /// first.
     names: Vec<ServerName<'static>>,
     /// Trusts every certificate.
     insecure: bool,

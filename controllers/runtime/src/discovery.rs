@@ -22,8 +22,8 @@ use super::cache::{Cache, Cached, Change, Changes};
 
 /// The period of refreshes, as in kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
-/// The time by which discovery may lag behind definitions and APIServices, whose watches report a
-/// change first.
+/// The longest time that discovery may lag behind definitions and APIServices, whose watches report
+/// a change first.
 const LAG: Duration = Duration::from_secs(1);
 
 /// The label of an APIService of the server itself. Source: kube-aggregator, `autoregister`.

@@ -373,7 +373,7 @@ impl Correlator {
     }
 }
 
-/// Returns the component, the object and the type of an event, by which floods are counted.
+/// Returns the component, the object and the type of an event, the key for counting floods.
 fn about(event: &Event) -> String {
     let object = &event.involved_object;
     let component = event.source.as_ref().and_then(|source| source.component.as_ref());

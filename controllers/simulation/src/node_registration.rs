@@ -1,5 +1,4 @@
-//! Registration of the simulated nodes: Node objects, and the Leases by which they are considered
-//! alive.
+//! Registration of the simulated nodes: Node objects, and the Leases that show that they are alive.
 //!
 //! For each node, at start and then every ten seconds:
 //! 1. at the first pass the Node is created or, if it exists, gets its missing labels;

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The revisions that a ReplicaSet had before it became the new one again.
 pub(super) const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The size of the Deployment at the last sync, by which a change of it is detected.
+/// The size of the Deployment at the last sync, for the detection of changes.
 pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 /// The size and the surge of the Deployment, the base of proportional scaling.
 pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";

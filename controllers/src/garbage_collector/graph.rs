@@ -411,8 +411,8 @@ fn disagreement<'a>(dependent: &'a Node, identity: &Identity) -> Option<&'a Owne
     references.find(|owner| !reaches(identity, dependent) || !identity.is_meant_by(owner))
 }
 
-/// Returns another identity by which dependents refer to the uid: the next one in order, or the
-/// first one after the last.
+/// Returns another identity that dependents have for the uid: the next one in order, or the first
+/// one after the last.
 fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
     let mut known = BTreeSet::new();
     for dependent in dependents {

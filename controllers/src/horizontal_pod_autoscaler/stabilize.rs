@@ -17,7 +17,7 @@ const DOWNSCALE_WINDOW: i32 = 300;
 #[derive(Debug, Default)]
 pub struct Memory {
     recommendations: Vec<(Timestamp, i32)>,
-    /// The numbers of replicas by which the target was scaled.
+    /// The numbers of replicas that were added, by time.
     added: Vec<(Timestamp, i32)>,
     removed: Vec<(Timestamp, i32)>,
 }

@@ -98,7 +98,7 @@ fn matching_condition(patterns: &[PodFailurePolicyOnPodConditionsPattern], pod: 
     Some(format!("Pod {} has condition {}", full_name(pod), pattern.type_))
 }
 
-/// Returns the message of the first rule by which a Job has succeeded.
+/// Returns the message of the first rule that makes a Job succeed.
 pub fn match_success_policy(spec: &JobSpec, succeeded: &Indexes) -> Option<String> {
     let rules = spec.success_policy.as_ref().map(|policy| &policy.rules)?;
     let is_met = |rule: &SuccessPolicyRule| match (&rule.succeeded_indexes, rule.succeeded_count) {

@@ -1,4 +1,4 @@
-//! Tracking of finished pods, by which each pod of a Job is counted exactly once.
+//! Tracking of finished pods, which ensures that each pod of a Job is counted exactly once.
 //!
 //! A finished pod is kept by a finalizer. First its uid (in an Indexed Job its index, if it
 //! succeeded) is added to the status; then the finalizer is removed; then the uid is removed from

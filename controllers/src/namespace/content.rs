@@ -25,7 +25,7 @@ pub struct Emptied {
     pub findings: Findings,
     /// The number of seconds in which the remaining objects should be deleted.
     pub estimate: i64,
-    /// The errors because of which the namespace cannot be finalized, even if nothing remains.
+    /// The errors that prevent the namespace from being finalized, even if nothing remains.
     pub errors: Option<String>,
 }
 

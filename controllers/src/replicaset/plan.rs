@@ -25,8 +25,8 @@ pub(super) enum Plan {
 /// once, and no more are created than [`pacing`] allows.
 ///
 /// - `active`: the active pods of the owner
-/// - `related`: returns the pods by which nodes with several of them are found; called only if
-///   victims have to be chosen
+/// - `related`: returns the pods for finding nodes with several of them; called only if victims
+///   have to be chosen
 /// - `has_cost`: whether the pod deletion cost counts
 pub(super) fn plan<O: ReplicaOwner>(
     owner: &O,

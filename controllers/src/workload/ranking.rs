@@ -16,8 +16,8 @@ pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Sorts the pods of a ReplicaSet or ReplicationController, those to delete first in front.
 ///
-/// - `related`: the pods selected by the ReplicaSets of the same owner, by which nodes with several
-///   of them are found. Ended and terminating pods do not count.
+/// - `related`: the pods selected by the ReplicaSets of the same owner, for finding nodes with
+///   several of them. Ended and terminating pods do not count.
 /// - `has_cost`: whether the pod deletion cost counts (the gate PodDeletionCost)
 pub fn sort_with_ranks(
     active: Vec<Arc<Pod>>,

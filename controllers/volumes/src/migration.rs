@@ -3,7 +3,7 @@
 /// The simulated CSI driver: its name, and that of the provisioner that it is.
 pub const CSI_DRIVER: &str = "coracle.csi";
 
-/// The gate by which [`CSI_DRIVER`] takes over from [`HOST_PATH`]; Kubernetes has no gate of that
+/// The gate for [`CSI_DRIVER`] to take over from [`HOST_PATH`]; Kubernetes has no gate of that
 /// name.
 pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 

@@ -223,8 +223,8 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// Returns a selector with the largest permitted number of requirements, of which every object
-/// meets all but the last.
+/// Returns a selector with the largest permitted number of requirements. Every object meets all but
+/// the last one.
 fn long_selector() -> Vec<HostileRequest> {
     let met: String = (0..999).map(|i| format!("!k{i},")).collect();
     vec![("GET", format!("{}?labelSelector={met}k%3Dv", config_maps()), JSON, Bytes::new())]

@@ -8,7 +8,7 @@ pub const ACCUMULATOR: &str = "@result";
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// The number of the node in its tree, by which the checker stores its results.
+    /// The number of the node in its tree, the key of the checker's results.
     pub id: usize,
     /// The position in the source, in characters.
     pub offset: usize,

@@ -74,7 +74,7 @@ impl<'a> Item<'a> {
 /// The `conditions` of a row, for a finished object.
 pub type RowConditions = fn(&Value) -> Option<Value>;
 
-/// The key by which rows are sorted.
+/// The sort key of rows.
 pub type SortKey = fn(&Value) -> (i64, String);
 
 /// The columns of a kind, the order of its rows, and the annotation that it does not show.

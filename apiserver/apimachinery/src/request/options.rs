@@ -296,7 +296,7 @@ pub struct WriteOptions {
     pub force: Option<bool>,
 }
 
-/// The option type of meta/v1 by which the options of a write are validated.
+/// The option type of meta/v1 that the options of a write are validated as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
     /// `CreateOptions`.

@@ -213,7 +213,7 @@ fn texts(list: &[String]) -> Vec<Text> {
     list.iter().map(|text| Text::from(text.clone())).collect()
 }
 
-/// Returns the hash by which clients detect a change of a kind's storage version.
+/// Returns the hash that shows clients a change of a kind's storage version.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
     let hashed = format!("{group}/{version}/{kind}");

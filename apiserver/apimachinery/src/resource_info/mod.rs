@@ -60,8 +60,8 @@ pub struct ResourceInfo {
     pub verbs: Vec<Text>,
     /// The subresources, in the order of discovery.
     pub subresources: Vec<Subresource>,
-    /// The hash by which clients detect a change of the storage version; empty for resources that
-    /// are not stored.
+    /// The hash that shows clients a change of the storage version; empty for resources that are
+    /// not stored.
     pub storage_version_hash: Text,
     /// The type of objects in this version.
     pub type_ref: TypeRef,

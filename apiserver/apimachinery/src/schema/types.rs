@@ -184,7 +184,7 @@ pub struct FieldSchema {
     pub atomic: bool,
     /// Whether apply treats the members of the map or struct separately, regardless of its type.
     pub granular: bool,
-    /// The role of the field in a union, a struct of which at most one member is set.
+    /// The role of the field in a union, a struct with at most one member set.
     pub union: Option<UnionRole>,
     /// The list type in server-side apply, if the field is a list.
     pub list: List,
@@ -193,7 +193,7 @@ pub struct FieldSchema {
     pub list_declared: bool,
     /// The strategies as they are written: `merge`, `retainKeys`, `merge,retainKeys`, `replace`.
     pub patch_strategy: Option<&'static str>,
-    /// The member by which strategic merge patch identifies items.
+    /// The member that identifies items in strategic merge patch.
     pub merge_key: Option<&'static str>,
     /// The declared default, JSON.
     pub default: Option<&'static str>,

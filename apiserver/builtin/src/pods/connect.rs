@@ -34,7 +34,8 @@ use crate::forwarding::ForwardAccess;
 /// The connections to pods at once: each may hold some megabytes.
 const MOST_CONNECTIONS: usize = 512;
 
-/// The gate by which a GET needs the right of a POST. Source: `pkg/registry/core/pod/rest/authorize.go`.
+/// The gate that makes a GET need the right of a POST. Source:
+/// `pkg/registry/core/pod/rest/authorize.go`.
 const CREATE_PERMISSION: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
 
 /// Answers requests for connections to pods, services and nodes.

@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// The factor by which all sizes are reduced.
+/// The reduction factor of all sizes.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
 const MOST: usize = (3 << 20) / SCALE;
 /// The time limit of one request, with other tests running.

@@ -1,4 +1,4 @@
-//! Capacities of devices, and the policies by which requests for a part of one are rounded.
+//! Capacities of devices, and the rounding policies of requests for a part of one.
 
 use std::collections::HashSet;
 

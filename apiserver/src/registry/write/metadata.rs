@@ -42,8 +42,8 @@ pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<(
     }
 }
 
-/// Checks that a PUT does not have another uid, by which it would refer to another object. The key
-/// in the message of a dry run has no prefix.
+/// Checks that a PUT does not refer to another object by another uid. The key in the message of a
+/// dry run has no prefix.
 pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());

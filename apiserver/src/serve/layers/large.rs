@@ -116,7 +116,7 @@ fn is_large(
     if COMPILED.contains(&group) || groups.contains(&group) {
         return true;
     }
-    // The format by which the body is decoded later; a body in any other format is not decoded.
+    // The format that the body is decoded as later; a body in any other format is not decoded.
     let size = match Format::of_body(headers) {
         _ if request.verb == Verb::Patch => body.len() * GROWTH,
         Ok(Format::Yaml) => body.len() * GROWTH,

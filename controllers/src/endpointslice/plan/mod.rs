@@ -38,7 +38,7 @@ pub struct Observed<'a, N> {
 pub struct Plan {
     /// The changes of each type of addresses.
     pub changes: Vec<SliceChanges>,
-    /// The errors because of which the Service has to be reconciled again.
+    /// The errors that require another reconciliation of the Service.
     pub errors: Vec<String>,
     pub added: usize,
     pub removed: usize,

@@ -1,5 +1,5 @@
-//! The representation of transactions in the tree: as rows, of which a crash may leave only the
-//! first few.
+//! The representation of transactions in the tree: as rows. A crash may leave only the first few of
+//! them.
 //!
 //! ```text
 //! log/ revision: u64, index: u32, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)

@@ -365,7 +365,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// Merges a map, or several of which the first has precedence, into the members.
+    /// Merges one or several maps into the members. The first of several has precedence.
     fn merge(&mut self, source: u32, members: &mut Map<String, Value>, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err("yaml: exceeded max depth".to_owned());
