@@ -41,8 +41,8 @@ pub trait Log: Send + 'static {
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
     /// Returns the changes of any writer that were committed since the last call (the first call:
-    /// since the newest revision of the bounds), in order of ids. Waits until the tail has returned
-    /// the transaction at `until`. A transaction is never split between calls.
+    /// since the newest revision of the bounds), in order of ids. Waits until the transaction at
+    /// `until` is among them, or was returned before. A transaction is never split between calls.
     ///
     /// # Errors
     /// [`LogError::HistoryLost`] if the log cannot show all of it; [`relist`](Log::relist) then
