@@ -23,7 +23,7 @@ use crate::json_client::JsonClient;
 /// Timeout for a start or stop, after which the test fails; far longer than it should take.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A control plane with its data in memory, on any free port, without further flags.
+/// Returns a control plane with its data in memory, on any free port, without further flags.
 pub fn cluster() -> Builder {
     Builder {
         data_dir: None,
@@ -104,11 +104,11 @@ impl Builder {
         Ok(cluster)
     }
 
-    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until it has exited. Returns whether it
-    /// served.
+    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until
+    /// it has exited. Returns whether it served.
     ///
     /// # Errors
-    /// It ends by itself.
+    /// The process exits by itself.
     pub async fn start_and_kill(self, after: Duration) -> Result<bool> {
         let (cluster, ready) = self.spawn()?;
         let serves = match timeout(after, ready).await {
@@ -167,27 +167,27 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The kubeconfig that the process wrote.
+    /// Returns the kubeconfig that the process wrote.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A directory for the test's files, removed together with the control plane.
+    /// Returns a directory for the test's files, removed together with the control plane.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The configuration in the kubeconfig.
+    /// Returns the configuration in the kubeconfig.
     pub async fn config(&self) -> Result<kube::Config> {
         http::config(&self.kubeconfig).await
     }
 
-    /// The server, for plain HTTP requests as the kubeconfig's user.
+    /// Returns the server, for plain HTTP requests as the kubeconfig's user.
     pub async fn endpoint(&self) -> Result<Endpoint> {
         Endpoint::new(&self.config().await?)
     }
 
-    /// A kube-rs client as the kubeconfig's user.
+    /// Returns a kube-rs client as the kubeconfig's user.
     pub async fn client(&self) -> Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
@@ -210,12 +210,12 @@ impl Cluster {
         client.call("POST", "/coracle/v1alpha1/settle", Some(json!({"quietFor": "0s"}))).await.map(drop)
     }
 
-    /// The standard error of the process so far.
+    /// Returns the standard error of the process so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
 
-    /// The process's id.
+    /// Returns the process's id.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
@@ -225,12 +225,12 @@ impl Cluster {
         self.child.kill().await.context("kill -9")
     }
 
-    /// The resident memory, in megabytes.
+    /// Returns the resident memory, in megabytes.
     pub fn resident(&self) -> Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// The maximum resident memory since the start, in megabytes.
+    /// Returns the maximum resident memory since the start, in megabytes.
     pub fn most_resident(&self) -> Result<f64> {
         self.status("VmHWM:")
     }
@@ -244,19 +244,19 @@ impl Cluster {
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("clear_refs")
     }
 
-    /// The number of files and sockets that the process has open.
+    /// Returns the number of files and sockets that the process has open.
     pub fn open_files(&self) -> Result<usize> {
         let id = self.id().context("it has ended")?;
         Ok(std::fs::read_dir(format!("/proc/{id}/fd"))?.count())
     }
 
-    /// The number of threads of the process.
+    /// Returns the number of threads of the process.
     pub fn threads(&self) -> Result<usize> {
         let id = self.id().context("it has ended")?;
         Ok(std::fs::read_dir(format!("/proc/{id}/task"))?.count())
     }
 
-    /// The processor time that the process has used so far.
+    /// Returns the processor time that the process has used so far.
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id().context("it has ended")?)
     }
@@ -330,7 +330,7 @@ impl Log {
     }
 }
 
-/// The processor time that a process has used so far.
+/// Returns the processor time that a process has used so far.
 pub fn processor_time(id: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;

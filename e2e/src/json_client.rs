@@ -79,7 +79,7 @@ impl JsonClient {
         self.call("GET", path, None).await
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     ///
     /// # Errors
     /// See [`JsonClient::call`]; the response is not a list.
@@ -122,7 +122,7 @@ impl JsonClient {
         self.call("DELETE", path, None).await
     }
 
-    /// Creates a namespace of a generated name, and returns that. Pods can be created in it.
+    /// Creates a namespace with a generated name, and returns the name. Pods can be created in it.
     ///
     /// # Errors
     /// See [`JsonClient::call`]; it has no default ServiceAccount in time.
@@ -142,7 +142,7 @@ impl JsonClient {
         self.until_within(path, DEADLINE, condition).await
     }
 
-    /// The same with a time limit of its own.
+    /// Reads until a condition holds, with a time limit of its own.
     ///
     /// # Errors
     /// See [`JsonClient::until`].
@@ -269,17 +269,17 @@ impl JsonClient {
     }
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub fn items(list: &Value) -> Option<&Vec<Value>> {
     list["items"].as_array()
 }
 
-/// The status of a condition of an object, such as `True`.
+/// Returns the status of a condition of an object, such as `True`.
 pub fn condition<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
     find_condition(object, r#type)?["status"].as_str()
 }
 
-/// The reason of a condition of an object.
+/// Returns the reason of a condition of an object.
 pub fn condition_reason<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
     find_condition(object, r#type)?["reason"].as_str()
 }

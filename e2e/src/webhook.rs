@@ -48,7 +48,7 @@ impl WebhookServer {
         Ok(WebhookServer { address, ca_bundle, connections, reviews })
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
@@ -58,7 +58,7 @@ impl WebhookServer {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The reviews that were sent since the last call.
+    /// Returns the reviews that were sent since the last call.
     pub fn take_reviews(&self) -> Vec<Value> {
         std::mem::take(&mut self.reviews.lock())
     }
@@ -147,12 +147,12 @@ async fn respond(
     Ok(response)
 }
 
-/// A JSON patch as members of a response.
+/// Returns a JSON patch as members of a response.
 pub fn patch(operations: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())})
 }
 
-/// The request's first review.
+/// Returns the request's first review.
 ///
 /// # Errors
 /// The webhook was not called.

@@ -30,7 +30,8 @@ async fn post(connection: &mut Connection, path: &str, object: Value) -> Result<
     Ok(())
 }
 
-/// Creates the namespaces, the rights, the object that the victims read, and the objects of the attackers' lists.
+/// Creates the namespaces, the rights, the object that the victims read, and the objects of the
+/// attackers' lists.
 async fn prepare(admin: &mut Connection) -> Result<()> {
     for namespace in [attacks::NAMESPACE, "victims"] {
         post(admin, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
@@ -112,7 +113,7 @@ async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Obs
     Ok(seen)
 }
 
-/// The administrator and another user, concurrently.
+/// Observes the administrator and another user, concurrently.
 async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Observations; 2]> {
     let both = tokio::try_join!(use_api(admin.clone(), true, time), use_api(victim.clone(), true, time));
     both.map(|(admin, victim)| [admin, victim])
@@ -173,7 +174,8 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
             during.rejected.len()
         );
         assert!(during.rejected.is_empty(), "{who} was rejected: {:?}", during.rejected);
-        // The attackers compete for the same two processors; a delay that the server causes takes seconds.
+        // The attackers compete for the same two processors; a delay that the server causes takes
+        // seconds.
         assert!(during.percentile(99) < MAX_MILLIS, "{who}: {:.1} ms", during.percentile(99));
     }
     println!("most resident: {resident:.0} MB");
@@ -234,7 +236,7 @@ async fn heads_without_end_are_refused() -> Result<()> {
         endpoint.connect().await?.call("GET", "/version", &[("x-long", Some(&value))], None).await
     };
     assert_eq!(get(100 << 10).await?.status, 200);
-    // The connection may be closed before the refusal is read, since the rest of the head is not.
+    // The connection may be closed before the rejection is read, since the rest of the head is not.
     match get(200 << 10).await {
         Ok(response) => assert_eq!(response.status, 431),
         Err(error) => assert!(error.downcast_ref::<hyper::Error>().is_some(), "{error:?}"),

@@ -22,7 +22,7 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern")
 }
 
-/// The metrics of an expression, and all labels that occur in it.
+/// Returns the metrics of an expression, and all labels that occur in it.
 fn metrics_of(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let text = regex(r#""[^"]*"|\[[^\]]*\]"#).replace_all(expression, "");
     let mut labels = BTreeSet::new();
@@ -40,7 +40,7 @@ fn metrics_of(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names.filter(|name| !operators.contains(&name.as_str())).collect(), labels)
 }
 
-/// The samples of `/metrics`.
+/// Returns the samples of `/metrics`.
 fn samples(text: &str) -> Metrics {
     let sample = regex(r"(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ");
     let label = regex(r#"([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*""#);

@@ -20,7 +20,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// The period at rest in which no request may be sent.
 const REST: Duration = Duration::from_secs(5);
 
-/// Workloads in every state of rest: complete, paused, without ready pods, past their deadline.
+/// Workloads in every kind of rest: complete, paused, without ready pods, past their deadline.
 #[tokio::test]
 async fn workloads_at_rest_send_no_requests() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -85,8 +85,9 @@ async fn a_rollout_continues_after_a_restart() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "RollingUpdateDeployment should delete old pods and create new ones", "RecreateDeployment should delete old pods and
-/// create new ones", "deployment should support rollover", "deployment should delete old replica sets".
+/// Upstream: "RollingUpdateDeployment should delete old pods and create new ones",
+/// "RecreateDeployment should delete old pods and create new ones", "deployment should support
+/// rollover", "deployment should delete old replica sets".
 #[tokio::test]
 async fn each_strategy_replaces_all_pods_and_the_history_is_short() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -131,7 +132,7 @@ async fn orphaned_replica_sets_are_adopted_by_the_next_deployment() -> Result<()
     let adopted = client.until_items(REPLICA_SETS, 1).await?.pop().context("no set")?;
     assert_eq!((uid(&adopted), controller(&adopted)), (uid(&orphan), Some(uid(&second))));
     assert_eq!(client.list(PODS).await?.len(), before.len());
-    // One that does not match any more is released, and replaced by another.
+    // A ReplicaSet that no longer matches is released, and replaced by another.
     let name = format!("{REPLICA_SETS}/{}", name(&orphan));
     client.patch(&name, json!({"metadata": {"labels": {"app": "other"}}})).await?;
     client.until(&name, |set| controller(set).is_none()).await.map(drop)
@@ -164,7 +165,8 @@ async fn a_deployment_that_is_scaled_during_a_rollout_scales_all_its_sets() -> R
     client.until(REPLICA_SETS, has_sizes([13, 20])).await.map(drop)
 }
 
-/// Upstream: "Deployment should have a working scale subresource", "should validate Deployment Status endpoints".
+/// Upstream: "Deployment should have a working scale subresource", "should validate Deployment
+/// Status endpoints".
 #[tokio::test]
 async fn scale_and_status_of_a_deployment_are_read_and_written() -> Result<()> {
     let cluster = cluster().start().await?;

@@ -36,7 +36,7 @@ async fn create_pods(client: &mut JsonClient, namespace: &str, count: usize) -> 
     until_ready(client, namespace, count).await
 }
 
-/// Waits until so many pods are ready.
+/// Waits until a number of pods are ready.
 async fn until_ready(client: &mut JsonClient, namespace: &str, count: usize) -> Result<()> {
     let are_ready = |list: &Value| {
         let pods = list["items"].as_array().into_iter().flatten();
@@ -57,15 +57,16 @@ async fn any_ready_pod(client: &mut JsonClient, namespace: &str) -> Result<Strin
     Ok(name(pods.iter().find(|pod| is_ready(pod)).context("no pod is ready")?).to_owned())
 }
 
-/// Upstream: "evictions: no PDB => should allow an eviction", "too few pods, absolute => should not allow an eviction", "enough pods, absolute
-/// => should allow an eviction", "enough pods, replicaSet, percentage => should allow an eviction", "too few pods, replicaSet, percentage
-/// => should not allow an eviction", "maxUnavailable allow single eviction, percentage => should allow an eviction", "maxUnavailable
-/// deny evictions, integer => should not allow an eviction".
+/// Upstream: "evictions: no PDB => should allow an eviction", "too few pods, absolute => should not
+/// allow an eviction", "enough pods, absolute => should allow an eviction", "enough pods,
+/// replicaSet, percentage => should allow an eviction", "too few pods, replicaSet, percentage =>
+/// should not allow an eviction", "maxUnavailable allow single eviction, percentage => should allow
+/// an eviction", "maxUnavailable deny evictions, integer => should not allow an eviction".
 #[tokio::test]
 async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     const ALLOWED: u16 = 201;
     let (_cluster, mut client) = start().await?;
-    // The number of pods, or of replicas of a set of which all, or one, can be ready.
+    // The number of pods, or of replicas of a set; all of them, or only one, can be ready.
     for (case, count, is_set, is_exclusive, spec, want) in [
         ("no budget", 1, false, false, json!(null), ALLOWED),
         ("too few pods", 2, false, false, json!({"minAvailable": 2}), TOO_MANY_REQUESTS),
@@ -103,9 +104,9 @@ async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should create a PodDisruptionBudget", "should observe PodDisruptionBudget status updated", "should update/patch
-/// PodDisruptionBudget status", "should block an eviction until the PDB is updated to allow it", "should list and delete a collection of
-/// PodDisruptionBudgets".
+/// Upstream: "should create a PodDisruptionBudget", "should observe PodDisruptionBudget status
+/// updated", "should update/patch PodDisruptionBudget status", "should block an eviction until the
+/// PDB is updated to allow it", "should list and delete a collection of PodDisruptionBudgets".
 #[tokio::test]
 async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -139,7 +140,8 @@ async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     client.until_items(all, 0).await.map(drop)
 }
 
-/// Upstream: "should observe that the PodDisruptionBudget status is not updated for unmanaged pods".
+/// Upstream: "should observe that the PodDisruptionBudget status is not updated for unmanaged
+/// pods".
 #[tokio::test]
 async fn pods_without_a_controller_are_not_expected() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -155,9 +157,10 @@ async fn pods_without_a_controller_are_not_expected() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should evict ready pods with Default UnhealthyPodEvictionPolicy" and "... IfHealthyBudget" and "... AlwaysAllow
-/// UnhealthyPodEvictionPolicy", "should not evict unready pods with Default ..." and "... IfHealthyBudget ...", "should evict unready pods
-/// with AlwaysAllow ...".
+/// Upstream: "should evict ready pods with Default UnhealthyPodEvictionPolicy" and "...
+/// IfHealthyBudget" and "... AlwaysAllow UnhealthyPodEvictionPolicy", "should not evict unready
+/// pods with Default ..." and "... IfHealthyBudget ...", "should evict unready pods with
+/// AlwaysAllow ...".
 #[tokio::test]
 async fn pods_that_are_not_ready_are_evicted_as_the_policy_says() -> Result<()> {
     let (_cluster, mut client) = start().await?;

@@ -30,7 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// envtest's poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A folder of envtest's programs.
+/// Returns a folder of envtest's programs.
 async fn assets(folder: &Path) -> Result<PathBuf> {
     let output = Command::new(binary::coracle()).arg("envtest-assets").arg(folder).output().await?;
     ensure!(output.status.success(), "{output:?}");
@@ -47,7 +47,7 @@ async fn run(program: &Path, arguments: &[&str]) -> Result<Output> {
         .context("no program")
 }
 
-/// Whether the help of a program has a flag, as envtest finds it out.
+/// Returns whether the help of a program has a flag, as envtest finds it out.
 async fn has_flag(program: &Path, flag: &str) -> Result<bool> {
     let output = run(program, &["--help"]).await?;
     ensure!(output.status.success(), "{output:?}");
@@ -119,7 +119,7 @@ impl Authority {
         Ok(Authority { pem, key_pem: key.serialize_pem(), issuer: Issuer::new(params, key) })
     }
 
-    /// A certificate and its key, both in PEM.
+    /// Returns a certificate and its key, both in PEM.
     fn issue(&self, names: &[&str], user: &str, groups: &[&str]) -> Result<(String, String)> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
@@ -165,7 +165,7 @@ impl Certificates {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// The arguments of controller-runtime v0.24.
+    /// Returns the arguments of controller-runtime v0.24.
     fn arguments(&self, port: u16) -> Vec<String> {
         vec![
             "--allow-privileged=true".to_owned(),
@@ -213,7 +213,8 @@ fn json_body(response: &HttpResponse) -> Result<Value> {
     Ok(serde_json::from_slice(&response.body)?)
 }
 
-/// Waits until the server is ready as envtest does: an anonymous request, and then the default namespace.
+/// Waits until the server is ready as envtest does: an anonymous request, and then the default
+/// namespace.
 async fn serving(certificates: &Certificates, port: u16) -> Result<Client> {
     ready(&Endpoint::new(&certificates.config(port, None).await?)?, "/healthz").await?;
     let admin = Client::try_from(certificates.config(port, Some(ADMIN)).await?)?;

@@ -168,7 +168,7 @@ impl RandomRun {
         let volumes: Api<PersistentVolume> = scenario.api();
         let all = volumes.list(&ListParams::default()).await?.items;
         for volume in all.iter().filter(|volume| volume.name_any().starts_with("condemned-")) {
-            // Only the objects: their directories are not processed any more.
+            // Only the objects, since their directories are no longer processed.
             let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let name = volume.name_any();
             volumes.delete(&name, &Default::default()).await.map(drop).or_else(ignore_not_found)?;
@@ -258,7 +258,8 @@ impl RandomRun {
         Ok(json!({"hostPath": {"path": path}}))
     }
 
-    /// A directory that may be removed, with links in it; sometimes a part of it is exchanged with a link repeatedly meanwhile.
+    /// Creates a directory that may be removed, with links in it; sometimes a part of it is
+    /// repeatedly exchanged for a link in the meantime.
     fn removable_directory(
         &mut self,
         root: &Path,

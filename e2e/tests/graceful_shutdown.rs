@@ -112,7 +112,7 @@ async fn a_server_that_shuts_down_is_served_but_not_ready_for_a_while() -> Resul
         }
     }
 
-    // Another signal ends the while.
+    // Another signal ends the wait.
     cluster.terminate()?;
     while let Some(frame) = timeout(DEADLINE, events.frame()).await.context("the watch lasts")? {
         frame.context("the watch was broken off")?;
@@ -175,7 +175,8 @@ async fn requests_under_way_finish_and_connections_end() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_end_by_chance_but_no_request_does() -> Result<()> {
-    // Without GOAWAY after so many requests the chance is broken: that happens once in 10^17 runs.
+    // If no GOAWAY arrives after this number of requests, the chance is not applied: that is wrong
+    // once in 10^17 runs.
     const REQUESTS: usize = 2000;
     let cluster = cluster().flag("--controllers", "").flag("--goaway-chance", "0.02").start().await?;
     let endpoint = cluster.endpoint().await?;
@@ -189,7 +190,8 @@ async fn connections_end_by_chance_but_no_request_does() -> Result<()> {
                 assert_eq!((response.status().as_u16(), to_end(response).await.is_ok()), (200, true));
                 ensure!(!has_ended, "a request was served after the GOAWAY");
             }
-            // It came too late to be served, so the connection takes no other either. The client learns of that with its next request.
+            // It arrived too late to be served, so the connection accepts no other either. The
+            // client detects that at its next request.
             Err(_) => has_ended = true,
         }
         served += 1;
@@ -287,7 +289,8 @@ async fn open(endpoint: &Endpoint, protocol: Protocol, path: &str) -> Result<Res
     }
 }
 
-/// Watches from a revision on until the last object is created; a watch that ends is continued after the last event.
+/// Watches from a revision on until the last object is created; a watch that ends is continued
+/// after the last event.
 ///
 /// # Errors
 /// A watch does not end as it should, or revisions do not increase.
@@ -416,7 +419,7 @@ async fn a_restart_loses_nothing_and_repeats_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Asserts that each object was observed once, over watches of which at least one ended.
+/// Asserts that each object was observed once, over several watches, at least one of which ended.
 fn assert_seen(seen: Seen, written: &BTreeSet<String>, what: &str) {
     let names: BTreeSet<String> = seen.names.iter().cloned().collect();
     assert_eq!(&names, written, "{what}");

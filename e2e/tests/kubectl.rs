@@ -10,7 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
 async fn run(scenario: &Scenario) -> Result<()> {
-    // The only controller is the one that creates service accounts, which pods need; there are no nodes.
+    // The only controller is the one that creates service accounts, which pods need; there are no
+    // nodes.
     run_scenario(
         cluster()
             .with_service_account()
@@ -220,7 +221,7 @@ async fn cluster_information_is_shown() -> Result<()> {
     .await
 }
 
-/// Server-side apply, the way there from client-side apply, and replacing by force.
+/// Server-side apply, the migration from client-side apply, and replacing by force.
 #[tokio::test]
 async fn objects_are_applied_by_the_server() -> Result<()> {
     const MANAGERS: &str =
@@ -379,7 +380,7 @@ async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
                 "! rollout status statefulset/db",
                 &["rollout status is only available for RollingUpdate strategy type"],
             ),
-            // By hand, and as autoscalers do it.
+            // By hand, and as autoscalers do.
             (SCALE, &["3/3/app=db"]),
             ("! scale statefulset db --replicas=5 --current-replicas=4", &["Expected replicas to be 4, was 3"]),
             ("scale statefulset db --replicas=2 --current-replicas=3", &["statefulset.apps/db scaled"]),

@@ -78,7 +78,7 @@ async fn controllers_with_one_selector_keep_to_their_own_pods() -> Result<()> {
     assert_eq!(counts, [2, 2, 1, 1, 0, 0, 1], "the Deployments' pods belong to ReplicaSets");
     client.until_at_rest(&WORKLOADS, REST).await?;
 
-    // One of them adopts it, and has one too many then.
+    // One of them adopts it, and then has one too many.
     let mut orphan = template("shared", json!({}));
     orphan["metadata"]["name"] = json!("orphan");
     orphan["spec"]["automountServiceAccountToken"] = json!(false);
@@ -223,7 +223,7 @@ async fn a_rollout_that_a_quota_stops_continues_when_the_quota_is_lifted() -> Re
     client.until_at_rest(&WORKLOADS, REST).await
 }
 
-/// A DaemonSet and a Job whose pods the quota forbids.
+/// A DaemonSet and a Job whose pods exceed the quota.
 #[tokio::test]
 async fn what_a_quota_forbids_is_created_when_it_is_lifted() -> Result<()> {
     let (_cluster, mut client) = start().await?;

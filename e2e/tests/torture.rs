@@ -38,7 +38,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// One run: the same data through many lives of the process.
+/// One run: the same data over many starts of the process.
 struct Run {
     /// The value of `--durability`.
     durability: &'static str,
@@ -161,7 +161,7 @@ impl Run {
             stream::check_stream(&watch.stream, &writes, mark)?;
             for (key, mut operations) in self.history.operations() {
                 let initial = self.initial.get(&key).copied();
-                // The first thing that the next history sees.
+                // The first observation of the next history.
                 let output = Output::Read(found.objects.get(&key).copied());
                 let now = self.history.now();
                 operations.push(register::Operation {

@@ -8,8 +8,8 @@ use crate::EntryId;
 /// The number of entries in one deletion from the log.
 const BATCH: usize = 256;
 
-/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large
-/// entries.
+/// The size of a batch, in bytes, from which it takes no further entries, so that no writer waits
+/// long for the deletion of large entries.
 const BATCH_BYTES: usize = 2 << 20;
 
 /// The size of superseded entries, in bytes, from which they are deleted.

@@ -18,7 +18,7 @@ pub struct Future {
     pub newest: Revision,
 }
 
-/// Why the state at a revision cannot be shown.
+/// The reasons for which the state at a revision cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
     /// It is below the compact revision.
@@ -68,7 +68,7 @@ pub enum StoreError {
     /// The write would grow the store beyond [`Limits::store_bytes`](crate::Limits).
     #[error("the store is full: its objects take {bytes} bytes of {quota}")]
     Full {
-        /// The bytes that the live objects take.
+        /// The size of the live objects, in bytes.
         bytes: u64,
         /// The bytes that they may take.
         quota: u64,
@@ -76,26 +76,28 @@ pub enum StoreError {
     /// The disk is full, and the write would not free space.
     #[error("no space is left on the disk")]
     NoSpace,
-    /// One atomic write names the same key twice.
+    /// An atomic write contains the same key twice.
     #[error("{key} is named twice in one write")]
     Twice {
         /// The key.
         key: Key,
     },
-    /// Another writer stored a version of the key that cannot be read here, and that must not be overwritten.
+    /// Another writer stored a version of the key that cannot be read here, and must not be
+    /// overwritten.
     #[error("{key} has an unreadable version at revision {revision}: {reason}", key = .0.key, revision = .0.id.revision, reason = .0.reason)]
     Quarantined(Arc<UnreadableEntry>),
     /// The log cannot take this transaction.
     #[error("the log rejects the transaction: {0}")]
     Rejected(Rejected),
-    /// The log did not respond in time: the transaction is committed as a whole, or it is not, or it will be.
+    /// The log did not respond in time: the transaction is committed as a whole, or it is not, or
+    /// it will be.
     #[error("it is unknown whether the transaction is committed: {0}")]
     Unknown(Unknown),
     /// The log cannot be reached, which may pass.
     #[error("the log cannot be reached: {0}")]
     Unavailable(String),
-    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the
-    /// failing batch itself is on disk shows only when the store is opened again.
+    /// The log has failed, now or before: the store accepts no more writes. If this write was part
+    /// of the failing batch, only a restart of the store shows whether it is on disk.
     #[error("the log failed")]
     Failed(#[source] Arc<LogError>),
     /// The store was closed before.

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{Event, Index, Revision};
 
-/// The limits of history: an event is forgotten as soon as any of them is passed.
+/// The limits of history. Events are dropped while any of them is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
     /// The time for which an event is kept (default: 5 minutes). After a restart it is counted from
@@ -42,12 +42,12 @@ pub(crate) struct Timeline<I: Index> {
     limits: History,
     events: VecDeque<Arc<Event<I>>>,
     bytes: usize,
-    /// The last so many events may hold frames.
+    /// The number of newest events that may have cached frames.
     cached_frames: usize,
     cached_frame_bytes: usize,
     /// Everything up to the revision had happened by the time.
     marks: VecDeque<(Instant, Revision)>,
-    /// Events up to here are to be forgotten.
+    /// The revision up to which events are to be dropped.
     aged: Revision,
 }
 
@@ -159,7 +159,7 @@ impl<I: Index> Timeline<I> {
     }
 }
 
-/// The bytes that are held for this event's sake: those of the version it superseded.
+/// Returns the bytes that are held for this event's sake: those of the version it superseded.
 fn cost<I: Index>(event: &Event<I>) -> usize {
     EVENT_OVERHEAD + event.before.as_ref().map_or(0, |object| object.bytes.len())
 }

@@ -1,4 +1,4 @@
-//! The interface by which the owner of a store interprets the stored bytes.
+//! The interface through which the owner of a store interprets the stored bytes.
 
 use crate::Key;
 
@@ -6,7 +6,8 @@ use crate::Key;
 pub trait Index: Send + Sync + 'static {
     /// The metadata that readers need without parsing the bytes again.
     type Meta: Send + Sync + 'static;
-    /// An event encoded for watchers (cheap to clone, such as `Bytes`); see [`Event::frame`](crate::Event::frame).
+    /// An event encoded for watchers (cheap to clone, such as `Bytes`); see
+    /// [`Event::frame`](crate::Event::frame).
     type Frame: Clone + Send + Sync + 'static;
     /// The author of a write, kept in memory with its events; see [`Event::author`](crate::Event::author).
     type Author: Clone + Send + Sync + 'static;
@@ -36,7 +37,7 @@ pub struct Indexed<M> {
     pub stamp: usize,
 }
 
-/// Why an [`Index`] cannot read a value.
+/// The error of an [`Index`] that cannot read a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);

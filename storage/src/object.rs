@@ -30,7 +30,8 @@ pub(crate) fn cost(key: &Key, bytes: usize) -> u64 {
 }
 
 impl<I: Index> Object<I> {
-    /// `indexed.stamp` is within `stored`, and fits in four bytes: see [`crate::index::read`].
+    /// Creates an object. `indexed.stamp` is within `stored`, and fits in four bytes: see
+    /// [`crate::index::read`].
     pub(crate) fn new(
         key: Key,
         created: Revision,
@@ -48,17 +49,20 @@ impl<I: Index> Object<I> {
         EntryId { revision: self.revision, index: self.index }
     }
 
-    /// The bytes to serve where this version is shown at another revision, such as that of its deletion.
+    /// Returns the bytes to serve where this version is shown at another revision, such as that of
+    /// its deletion.
     pub fn restamped(&self, revision: Revision) -> Bytes {
         stamped(self.stored(), revision)
     }
 
-    /// The bytes that the object takes in the store: its own, its name's, and those of its places in the lists.
+    /// Returns the bytes that the object takes in the store: its own, its name's, and those of its
+    /// places in the lists.
     pub fn cost(&self) -> u64 {
         cost(&self.key, self.bytes.len())
     }
 
-    /// Are these the bytes this version is stored as? (Writing them again would change nothing.)
+    /// Returns whether these bytes equal the stored ones, so that writing them again would change
+    /// nothing.
     pub fn is_stored_as(&self, stored: &[u8]) -> bool {
         let (head, tail) = self.stored();
         stored.len() == head.len() + tail.len() && stored.starts_with(head) && stored.ends_with(tail)

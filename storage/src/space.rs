@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::{Index, Limits, Object, StoreError};
 
-/// An update that grows an object by no more than this is small.
+/// The growth of an object, in bytes, up to which an update is small.
 const SMALL: u64 = 1 << 10;
 
 /// The part of the quota that may be exceeded by small updates.
@@ -34,7 +34,7 @@ impl Growth {
         self.writes += 1;
     }
 
-    /// The bytes of all live objects afterwards.
+    /// Returns the size of all live objects after the transaction.
     pub fn applied_to(self, used: u64) -> u64 {
         used.saturating_sub(self.before).saturating_add(self.after)
     }
@@ -51,7 +51,7 @@ impl Growth {
 /// The space of a store and its log.
 pub(crate) struct Space {
     quota: u64,
-    /// Does the log lack space?
+    /// Whether the log lacks disk space.
     pub disk_is_full: bool,
     /// Set while writes are refused, so that it is logged once.
     is_full: bool,
@@ -62,7 +62,7 @@ impl Space {
         Space { quota: limits.store_bytes, disk_is_full: false, is_full: false }
     }
 
-    /// May a transaction be done when live objects take so many bytes?
+    /// Checks that a transaction is admitted while live objects occupy `used` bytes.
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::NoSpace`].

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// An owner whose values are text with an `@`, after which the revision is stamped.
+/// An owner whose values are text with an `@`, after which the revision is inserted.
 #[derive(Debug)]
 pub struct Marked;
 
@@ -56,7 +56,7 @@ impl TestLog for MemoryLog {
     }
 }
 
-/// Remembers nothing, so it is for promises that need no second opening.
+/// A log that stores nothing, for tests without a second opening.
 pub struct Ephemeral;
 
 impl TestLog for Ephemeral {
@@ -235,7 +235,7 @@ pub fn render_events(events: &[Arc<Event<Marked>>]) -> String {
     events.iter().map(render).collect::<Vec<_>>().join(" ")
 }
 
-/// A bucket as text: `name=bytes`.
+/// Returns a bucket as text: `name=bytes`.
 pub fn render_bucket(bucket: &BucketSnapshot<Marked>) -> String {
     let show = |object: &Arc<crate::Object<Marked>>| {
         format!("{}={}", object.key.name(), String::from_utf8_lossy(&object.bytes))

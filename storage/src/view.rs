@@ -18,7 +18,7 @@ type Objects<I> = OrdMap<Arc<str>, Arc<Object<I>>>;
 /// All buckets at one revision. Costs a pointer.
 pub struct Snapshot<I: Index>(pub(crate) Arc<State<I>>);
 
-/// One bucket at one revision, in the order of names. Costs two pointers.
+/// One bucket at one revision, in the order of names. Its size is two pointers.
 pub struct BucketSnapshot<I: Index> {
     revision: Revision,
     objects: Objects<I>,
@@ -37,7 +37,7 @@ pub(crate) struct State<I: Index> {
 /// The unreadable entries of other writers, which are kept out of the buckets.
 #[derive(Clone, Default)]
 struct Quarantine {
-    /// The newest entry of each key, as long as it is an unreadable one.
+    /// The newest entry of each key, if it is unreadable.
     entries: OrdMap<Key, Arc<UnreadableEntry>>,
     /// The number of entries found since the store was opened.
     total: u64,
@@ -51,38 +51,39 @@ pub(crate) struct Bucket<I: Index> {
 }
 
 impl<I: Index> Snapshot<I> {
-    /// The revision of the state that this is.
+    /// Returns the revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
-    /// The live object under a key.
+    /// Returns the live object of a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
         self.0.get(key)
     }
 
-    /// One bucket of this snapshot; an empty one if nothing was ever in it.
+    /// Returns one bucket of this snapshot; an empty one if it was never used.
     pub fn bucket(&self, bucket: &str) -> BucketSnapshot<I> {
         let objects = self.0.buckets.get(bucket).map(|b| b.objects.clone()).unwrap_or_default();
         BucketSnapshot { revision: self.0.revision, objects }
     }
 
-    /// The buckets that were ever in use, in order, each with the number of its live objects.
+    /// Iterates over all buckets ever used, in order, each with the number of its live objects.
     pub fn buckets(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
         self.0.buckets.iter().map(|(name, bucket)| (name, bucket.objects.len()))
     }
 
-    /// The number of live objects in a bucket.
+    /// Returns the number of live objects in a bucket.
     pub fn len(&self, bucket: &str) -> usize {
         self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
     }
 
-    /// The bytes that all live objects take, as [`Object::cost`] counts them.
+    /// Returns the total size of all live objects in bytes, as computed by [`Object::cost`].
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// The oldest revision one may watch the bucket from, or see it at.
+    /// Returns the oldest revision from which the bucket can be watched, and at which it can be
+    /// read.
     pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
         self.0.compact_revision(bucket)
     }
@@ -101,38 +102,39 @@ impl<I: Index> Snapshot<I> {
 }
 
 impl<I: Index> BucketSnapshot<I> {
-    /// The revision of the state that this is.
+    /// Returns the revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The live object under a name.
+    /// Returns the live object of a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
         self.objects.get(name)
     }
 
-    /// The number of live objects.
+    /// Returns the number of live objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Has the bucket no live objects?
+    /// Returns whether the bucket has no live objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The live objects, in the order of the bytes of their names.
+    /// Iterates over the live objects, in the byte order of their names.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.values()
     }
 
-    /// The objects from a name on: `Included` starts a prefix such as `ns/`, `Excluded` the page after a name.
+    /// Iterates over the objects from a name on: `Included` starts a prefix such as `ns/`,
+    /// `Excluded` the page after a name.
     pub fn range(&self, from: Bound<&str>) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches
-    /// `ab/`.
+    /// Iterates over the objects with names that start with `prefix`. Close a namespace with its
+    /// slash, so that `a/` never matches `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.prefix_from(Bound::Included(prefix), prefix)
     }
@@ -185,12 +187,12 @@ impl<I: Index> State<I> {
         State { quarantine, ..State::new(CompactRevision::default()) }
     }
 
-    /// The buckets that were ever in use.
+    /// Iterates over the buckets that were ever in use.
     pub fn bucket_names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.buckets.keys()
     }
 
-    /// All changes that history has, oldest first.
+    /// Returns all changes that history has, oldest first.
     pub fn events(&self) -> Vec<Arc<Event<I>>> {
         let events = self.buckets.values().flat_map(|bucket| bucket.events.values());
         // The sort keys are copied next to each other, since the events are spread over memory.
@@ -227,12 +229,12 @@ impl<I: Index> State<I> {
         newest.unwrap_or_default().max(bucket.compact_revision.revision())
     }
 
-    /// The unreadable entry that is the newest one of a key.
+    /// Returns the unreadable entry that is the newest one of a key.
     pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
         self.quarantine.entries.get(key)
     }
 
-    /// The changes of a bucket after a revision, oldest first; none is missing.
+    /// Returns the changes of a bucket after a revision, oldest first; none is missing.
     pub fn events_after(
         &self,
         bucket: &str,
@@ -248,19 +250,19 @@ impl<I: Index> State<I> {
         Ok(events.map(|(_, event)| event))
     }
 
-    /// Whether history has events of a bucket after a revision.
+    /// Returns whether history has events of a bucket after a revision.
     pub fn has_events_after(&self, bucket: &str, after: Revision) -> bool {
         let bucket = self.buckets.get(bucket);
         bucket.and_then(|bucket| bucket.events.get_max()).is_some_and(|(id, _)| id.revision > after)
     }
 
-    /// Whether history has events after a revision of any bucket but one.
+    /// Returns whether history has events after a revision of any bucket but one.
     pub fn has_events_outside(&self, bucket: &str, after: Revision) -> bool {
         let others = self.buckets.keys().filter(|name| ***name != *bucket);
         others.into_iter().any(|name| self.has_events_after(name, after))
     }
 
-    /// The bucket as it was at a revision, and how many events had to be undone for it.
+    /// Returns the bucket as it was at a revision, and how many events had to be undone for it.
     pub fn bucket_at(&self, bucket: &str, at: Revision) -> Result<(BucketSnapshot<I>, usize), RevisionError> {
         if at > self.revision {
             return Err(Future { asked: at, newest: self.revision }.into());
@@ -281,7 +283,7 @@ impl<I: Index> State<I> {
         Ok((BucketSnapshot { revision: at, objects }, undone))
     }
 
-    /// The same key in the memory that objects share already.
+    /// Returns the same key in the memory that objects share already.
     pub fn intern(&self, key: Key) -> Key {
         let Some((name, bucket)) = self.buckets.get_key_value(&**key.bucket()) else { return key };
         match bucket.objects.get(&**key.name()) {
@@ -290,8 +292,9 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// Takes one change from the log, which is newer than all before it, or of the same transaction. While the log is loaded
-    /// the live objects at the compact revision come first, in any order.
+    /// Applies one change from the log, which is newer than all before it, or of the same
+    /// transaction. While the log is loaded the live objects at the compact revision come first, in
+    /// any order.
     pub fn apply(
         &mut self,
         key: Key,
@@ -327,14 +330,15 @@ impl<I: Index> State<I> {
         self.quarantine.entries.remove(key);
     }
 
-    /// Forgets the oldest event of its bucket, and so every state before it.
+    /// Drops the oldest event of its bucket, and so every state before it.
     pub fn forget(&mut self, event: &Event<I>) {
         let bucket = self.bucket_mut(event.key.bucket());
         bucket.events.remove(&event.entry_id());
         bucket.compact_revision.raise(event.revision);
     }
 
-    /// Closes the past of every bucket up to a revision at which all events were forgotten.
+    /// Raises the compact revision of every bucket to a revision up to which all events were
+    /// dropped.
     pub fn raise_compact_revision(&mut self, to: Revision) {
         self.compact_revision.raise(to);
         let raised = |(name, bucket): (&Arc<str>, &Arc<Bucket<I>>)| {

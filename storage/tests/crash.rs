@@ -45,12 +45,12 @@ fn open(dir: &Path, durability: &str) -> Store<Suffixed> {
     Store::open(Box::new(log), Suffixed, Options { history, ..Options::default() }).unwrap()
 }
 
-/// The two keys of a writer: they are always written together.
+/// Returns the two keys of a writer: they are always written together.
 fn keys(writer: usize) -> [Key; 2] {
     ["left", "right"].map(|bucket| Key::new(bucket, format!("writer-{writer}")))
 }
 
-/// A writer's step. Each fifth deletes; some values are larger than a row of the log.
+/// Returns a writer's step. Each fifth deletes; some values are larger than a row of the log.
 fn step(writer: usize, step: u64) -> Vec<Write> {
     let size = if step.is_multiple_of(13) { 30_000 } else { 500 };
     let write = |key| match step % 5 {
@@ -100,7 +100,8 @@ fn write_until_killed() {
     });
 }
 
-/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will do.
+/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will
+/// do.
 fn next_step(store: &Store<Suffixed>, writer: usize) -> u64 {
     shown_step(store, writer).map_or(0, |step| step + 1)
 }
@@ -175,7 +176,7 @@ fn nothing_is_lost(durability: &str, acknowledgements: impl Fn(usize) -> usize) 
             assert!(revision > newest, "revisions go on: {revision} after {newest}");
             assert!(store.revision() >= revision);
             let shown_step = shown_step(&store, writer);
-            // One more step may have been written, but not acknowledged.
+            // One further step may have been written, but not acknowledged.
             assert!(
                 shown_step == after(step) || shown_step == after(step + 1),
                 "crash {crash}: {step}, but it shows {shown_step:?}"

@@ -40,7 +40,7 @@ impl Index for Prefixed {
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<(usize, usize, Expected, Option<u16>)>),
-    /// Forgets up to so many revisions before the newest.
+    /// Compacts up to this number of revisions before the newest.
     Compact(u64),
     Reopen,
     Watch(usize, u64),
@@ -130,7 +130,7 @@ impl Model {
         self.states.push(live);
     }
 
-    /// The events of a bucket after a revision.
+    /// Iterates over the events of a bucket after a revision.
     fn after(&self, bucket: usize, seen: u64) -> impl Iterator<Item = &(u64, Change)> {
         let is_later = move |(revision, (key, ..)): &&(u64, Change)| {
             *revision > seen && **key.bucket() == *BUCKETS[bucket]
@@ -152,7 +152,7 @@ impl Model {
         }
     }
 
-    /// The next events of a watch, which moves on.
+    /// Returns the next events of a watch, which moves on.
     fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
         let (bucket, seen) = self.watches[watch];
         self.admit(seen)?;

@@ -65,7 +65,7 @@ fn collect(dir: &Path, descriptions: &mut Descriptions) -> Result<(), Box<dyn Er
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
-            // Only stable versions are served.
+            // Only stable versions are used.
             if !name.contains("alpha") && !name.contains("beta") {
                 collect(&path, descriptions)?;
             }
@@ -76,7 +76,8 @@ fn collect(dir: &Path, descriptions: &mut Descriptions) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Reads the schema out of a type's source: its name, and the descriptions, distinguished by their indentation.
+/// Reads the schema out of a type's source: its name, and the descriptions, distinguished by their
+/// indentation.
 fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     let (_, schema) = source.split_once("fn schema_name()")?;
     let name = literal(&schema[schema.find('"')?..])?;
@@ -99,7 +100,7 @@ fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     Some((name, fields))
 }
 
-/// The value of the string literal that the code begins with.
+/// Returns the value of the string literal that the code begins with.
 fn literal(code: &str) -> Option<String> {
     let mut chars = code.strip_prefix('"')?.chars();
     let mut text = String::new();

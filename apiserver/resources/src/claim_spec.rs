@@ -32,7 +32,7 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// The options for an update of the old spec.
+    /// Returns the options for an update of the old spec.
     pub fn after(old: &Field<'_>) -> ClaimOptions {
         let mut found = Errors::new();
         labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut found);
@@ -100,7 +100,8 @@ fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut E
     if !source.exists() || !reference.exists() {
         return;
     }
-    // The real server prints the path of the member in place of the value, which results in an empty object.
+    // kube-apiserver prints the path of the member in place of the value, which results in an empty
+    // object.
     let error = |detail| spec.invalid_value(json!({}), detail);
     if !reference.get("namespace").is_empty() {
         errors.push(error("may not be specified when dataSourceRef.namespace is specified"));
@@ -125,7 +126,7 @@ fn validate_data_source(source: &Field<'_>, options: ClaimOptions, errors: &mut 
     member::if_any(&source.get_if_declared("namespace"), content::dns1123_label, errors);
 }
 
-/// Warnings about a claim's spec, including those of ephemeral volumes.
+/// Returns warnings about a claim's spec, including those of ephemeral volumes.
 pub fn claim_spec_warnings(spec: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for list in ["requests", "limits"] {

@@ -1,10 +1,11 @@
-//! Certificates: those of the cluster's certificate authority (`authority.rs`), the serving certificate and the
-//! administrator's client certificate.
+//! Certificates: those of the cluster's certificate authority (`authority.rs`), the serving
+//! certificate and the administrator's client certificate.
 //!
-//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an ephemeral server. The
-//! serving and the administrator's certificate are issued again at start whenever they are missing, unreadable, about
-//! to expire, not valid yet or do not match the configuration; the serving certificate is also renewed while the
-//! server runs ([`super::serving`]).
+//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an
+//! ephemeral server. The serving and the administrator's certificate are issued again at start
+//! whenever they are missing, unreadable, about to expire, not valid yet or do not match the
+//! configuration; the serving certificate is also renewed while the server runs
+//! ([`super::serving`]).
 //!
 //! Start at [`Certificates::in_folder`].
 
@@ -44,7 +45,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// A new authority and its certificates, in memory only. `names` are additional names and addresses of the server.
+    /// Returns a new authority and its certificates, in memory only. `names` are additional names
+    /// and addresses of the server.
     pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
         let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::new(now)?;
@@ -161,12 +163,13 @@ impl Certificates {
         Ok(self)
     }
 
-    /// The authority's certificate, which clients trust.
+    /// Returns the authority's certificate, which clients trust.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The certificates of all authorities by which clients are authenticated: our own, and those of `--client-ca-file`.
+    /// Returns the certificates of all authorities that authenticate clients: our own, and those of
+    /// `--client-ca-file`.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] for an authority that cannot be parsed.
@@ -179,25 +182,28 @@ impl Certificates {
         Ok(std::iter::once(own).chain(self.client_cas.iter().cloned()).collect())
     }
 
-    /// The credentials of user `coracle-admin` in group `system:masters`.
+    /// Returns the credentials of user `coracle-admin` in group `system:masters`.
     pub fn admin(&self) -> &Pair {
         &self.admin
     }
 
-    /// The private key of [`admin`](Self::admin) in the encoding that all clients support, SEC 1; some support no other.
+    /// Returns the private key of [`admin`](Self::admin) in the encoding that all clients support,
+    /// SEC 1; some support no other.
     pub fn admin_key_pem(&self) -> String {
         sec1_pem(&self.admin.key_pem).unwrap_or_else(|| self.admin.key_pem.clone())
     }
 
-    /// Issues certificates for the requests of others; clients that present one are authenticated by it.
+    /// Issues certificates for the requests of others; clients that present one are authenticated
+    /// by it.
     pub fn signer(&self) -> CertificateSigner {
         CertificateSigner::new(self.authority.clone())
     }
 
-    /// The TLS configuration of the listener with these certificates.
+    /// Returns the TLS configuration of the listener with these certificates.
     ///
     /// # Errors
-    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be parsed.
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be
+    /// parsed.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
         let serving: Arc<dyn ResolvesServerCert> = match &self.own_server {
             Some(own) => own.clone(),
@@ -211,7 +217,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|source| CertificateError::Io { path: path.to_owned(), source })
 }
 
-/// The certificates in the PEM text of a file; at least one.
+/// Returns the certificates in the PEM text of a file; at least one.
 fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let unusable = |why: String| CertificateError::Unusable { path: path.to_owned(), why };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();

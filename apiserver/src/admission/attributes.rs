@@ -41,7 +41,7 @@ pub enum OperationOptions<'a> {
 }
 
 impl OperationOptions<'_> {
-    /// Whether nothing is to be stored: `dryRun=All`.
+    /// Returns whether nothing is to be stored: `dryRun=All`.
     pub fn dry_run(self) -> bool {
         match self {
             OperationOptions::Write(options) => options.dry_run,
@@ -51,7 +51,7 @@ impl OperationOptions<'_> {
     }
 }
 
-/// One request as admission sees it.
+/// The attributes of one request for admission.
 pub struct AdmissionAttributes<'a> {
     /// The operation of the request.
     pub operation: Operation,
@@ -65,7 +65,8 @@ pub struct AdmissionAttributes<'a> {
     pub subresource: &'a str,
     /// The namespace of the path; empty for a resource of the cluster.
     pub namespace: &'a str,
-    /// The name; empty for a create with generateName, even after the object's name has been generated.
+    /// The name; empty for a create with generateName, even after the object's name has been
+    /// generated.
     pub name: &'a str,
     /// The new object, in the storage version; null on delete.
     pub object: &'a mut Value,
@@ -95,24 +96,24 @@ pub struct GroupVersionKind<'a> {
 }
 
 impl GroupVersionKind<'_> {
-    /// Without the version.
+    /// Returns the kind without its version.
     pub fn group_kind(self) -> GroupKind {
         GroupKind::new(self.group, self.kind)
     }
 }
 
 impl AdmissionAttributes<'_> {
-    /// Whether the request is for this resource, and not for one of its subresources.
+    /// Returns whether the request is for this resource, and not for one of its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_any(group, resource)
     }
 
-    /// Whether the request is for this resource or for one of its subresources.
+    /// Returns whether the request is for this resource or for one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// The namespace of the request: a request about a Namespace is one in it.
+    /// Returns the namespace of the request: a request about a Namespace is one in it.
     pub fn request_namespace(&self) -> &str {
         match self.namespace {
             "" if self.is_any("", "namespaces") => self.name,
@@ -120,7 +121,8 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// The name in messages: for a create with generateName the generated name, or before that the prefix.
+    /// Returns the name in messages: for a create with generateName the generated name, or before
+    /// that the prefix.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
@@ -130,8 +132,7 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// Returns the 403 error by which a plugin rejects the request, about the resource and the
-    /// shown name.
+    /// Returns a plugin's 403 error for the request, about the resource and the shown name.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(self.resource, self.shown_name(), detail)
     }

@@ -19,13 +19,13 @@ const MAX_CODE: u16 = 600;
 /// The outcome of a webhook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookOutcome {
-    /// It allowed the request.
+    /// The request was allowed.
     Allowed,
-    /// It denied the request, with this code.
+    /// The request was denied, with this code.
     Denied(u16),
-    /// It could not be called, and the failure policy rejects the request.
+    /// The call failed, and the failure policy rejects the request.
     CallFailed(u16),
-    /// It could not be called, and the failure policy ignores that.
+    /// The call failed, and the failure policy ignores that.
     FailedOpen(u16),
     /// The server itself failed.
     InternalError,
@@ -49,7 +49,7 @@ pub struct PolicyLabels<'a> {
     pub policy: &'a str,
     /// The binding.
     pub binding: &'a str,
-    /// Why it could not be evaluated: `compile_error`, `out_of_budget`, `invalid_error`, or `no_error`.
+    /// The kind of error: `compile_error`, `out_of_budget`, `invalid_error`, or `no_error`.
     pub error_type: &'static str,
 }
 
@@ -76,7 +76,7 @@ impl Default for AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    /// The metrics, registered.
+    /// Returns the metrics, registered.
     pub fn new(registry: &Registry) -> AdmissionMetrics {
         const CONDITION: &[&str] = &["name", "kind", "type", "operation"];
         const VALIDATING: &[&str] = &["policy", "policy_binding", "error_type", "enforcement_action"];
@@ -203,7 +203,7 @@ impl AdmissionMetrics {
     }
 }
 
-/// The type of an error in an expression, by its text.
+/// Returns the type of an error in an expression, by its text.
 pub fn error_type(message: &str) -> &'static str {
     if message.contains("compilation failed") {
         "compile_error"

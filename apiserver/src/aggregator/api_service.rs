@@ -61,14 +61,14 @@ impl RemoteApi {
         })
     }
 
-    /// The path of its discovery, below which all of its paths are.
+    /// Returns the path of its discovery, below which all of its paths are.
     pub fn path(&self) -> String {
         format!("/apis/{}/{}", self.group, self.version)
     }
 }
 
 impl RemoteApis {
-    /// All of them.
+    /// Returns all of them.
     ///
     /// # Errors
     /// An APIService that cannot be decoded.

@@ -14,7 +14,7 @@ const USER: &str = "system:kube-aggregator";
 pub(super) struct Downloaded {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Why it is not there, if it could not be read.
+    /// The body, or the reason why it could not be read.
     pub body: Result<Bytes, String>,
 }
 

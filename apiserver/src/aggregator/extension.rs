@@ -54,7 +54,7 @@ pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -
                 }
             }
             drop(work.take());
-            // Where history does not reach back so far, everything is read anyway.
+            // If history has been compacted since, everything is read again anyway.
             let Ok(mut changes) = registry.store.watch(&bucket, revision) else { continue };
             while let Ok(events) = changes.next().await {
                 let mut after = events.iter().filter_map(|event| event.after.as_ref());

@@ -35,7 +35,7 @@ pub struct RemoteResource {
     pub group: String,
     /// The version of its kind; the list's if it is empty.
     pub version: String,
-    /// Its kind.
+    /// The kind of its objects.
     pub kind: String,
     /// Its verbs.
     pub verbs: Vec<String>,

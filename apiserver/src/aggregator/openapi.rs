@@ -116,12 +116,13 @@ impl OpenApiController {
         })
     }
 
-    /// Waits until the servers to ask differ from those at a revision. Most APIServices have no server of their own.
+    /// Waits until the servers to ask differ from those at a revision. Most APIServices have no
+    /// server of their own.
     ///
     /// Returns the watch that has read the change: until it is dropped, the change is followed.
     async fn changed(&self, revision: Revision) -> Option<Watcher<ObjectIndex>> {
         let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
-        // Where history does not reach back so far, something changed.
+        // If history has been compacted since, there was a change.
         let mut changes = self.registry.store.watch(&bucket, revision).ok()?;
         while changes.next().await.is_ok() {
             match self.apis.load(&*self.registry) {
@@ -196,7 +197,8 @@ async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Kn
     Known { etag, document }
 }
 
-/// The URL of the document of version 3: None if the server does not respond, `Some(None)` if it has none.
+/// Returns the URL of the document of version 3: None if the server does not respond, `Some(None)`
+/// if it has none.
 async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Option<String>> {
     let found = download(client, &format!("{base}/openapi/v3"), None, MAX_INDEX).await.ok()?;
     if found.status == StatusCode::NOT_FOUND {

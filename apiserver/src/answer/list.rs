@@ -31,7 +31,7 @@ pub struct PlainList {
 }
 
 impl PlainList {
-    /// The list of a page; `metadata` is its own.
+    /// Returns the list of a page; `metadata` is its own.
     pub fn new(info: &ResourceInfo, page: Page, metadata: &Value) -> PlainList {
         let (kind, api_version) = (&info.list_kind, &info.api_version);
         let (head, tail) = match info.is_custom() {
@@ -64,7 +64,7 @@ impl PlainList {
         }
     }
 
-    /// The bytes of all chunks together.
+    /// Returns the bytes of all chunks together.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -96,7 +96,7 @@ impl Iterator for PlainList {
     }
 }
 
-/// A stored object as an item, in two parts.
+/// Returns a stored object as an item, in two parts.
 fn shown<'a>(item: &'a Stored, type_prefix: Option<&str>) -> (&'static [u8], &'a [u8]) {
     match type_prefix.and_then(|prefix| item.bytes.strip_prefix(prefix.as_bytes())) {
         Some(rest) => (b"{", rest.trim_ascii_end()),

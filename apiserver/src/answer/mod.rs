@@ -64,7 +64,7 @@ impl Form {
         Ok(Form { accept, include, now })
     }
 
-    /// The form of a Status: never transformed.
+    /// Returns the form of a Status: never transformed.
     pub fn of_errors(accept: Accept) -> Form {
         let accept = Accept { transform: Transform::None, ..accept };
         Form { accept, include: IncludeObject::Metadata, now: Timestamp::UNIX_EPOCH }
@@ -104,7 +104,7 @@ impl Form {
         self.shaped(info, item(shown), &info.type_ref)
     }
 
-    /// An object in the form of its version.
+    /// Returns an object in the form of its version.
     pub fn object(&self, info: &ResourceInfo, object: Value, type_ref: &TypeRef) -> Result<Bytes> {
         self.shaped(info, Item::of(&object), type_ref)
     }
@@ -151,7 +151,7 @@ impl Form {
         self.list(info, stored, metadata).await.map(Content::Whole)
     }
 
-    /// A list of objects in the form that is stored.
+    /// Returns a list of objects in the form that is stored.
     async fn list(&self, info: &ResourceInfo, stored: Vec<Value>, metadata: Value) -> Result<Bytes> {
         let shown = info.show(stored).await?;
         match self.accept.transform {
@@ -201,7 +201,7 @@ impl Form {
         encode(object, type_ref, self.accept.format, self.accept.pretty)
     }
 
-    /// A document of group `meta.k8s.io`.
+    /// Returns a document of group `meta.k8s.io`.
     fn encode_meta(&self, kind: &str, document: &Value) -> Bytes {
         match schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
             Some(id) => self.encode(document, &id.into()),
@@ -229,7 +229,7 @@ pub fn encode(object: &Value, type_ref: &TypeRef, format: Format, indented: bool
     }
 }
 
-/// An object with the members that its type always prints.
+/// Returns an object with the members that its type always prints.
 fn completed(object: &Value, type_ref: &TypeRef) -> Value {
     let mut bytes = Vec::with_capacity(1024);
     codec::json::write(object, type_ref, &mut bytes);
@@ -242,12 +242,12 @@ fn pretty(object: &Value, type_ref: &TypeRef) -> Bytes {
     codec::json::indent(&plain).into()
 }
 
-/// An object of a table.
+/// Returns an object of a table.
 fn item(shown: &Shown) -> Item<'_> {
     Item { stored: shown.stored(), requested: shown.requested() }
 }
 
-/// The metadata of a list. That of custom resources always has a `continue`.
+/// Returns the metadata of a list. That of custom resources always has a `continue`.
 fn list_metadata(info: &ResourceInfo, mut metadata: Value) -> Value {
     if info.is_custom() && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
@@ -255,7 +255,7 @@ fn list_metadata(info: &ResourceInfo, mut metadata: Value) -> Value {
     metadata
 }
 
-/// An object as an item of a list: built-in ones without their type.
+/// Returns an object as an item of a list: built-in ones without their type.
 fn as_item(info: &ResourceInfo, mut item: Value) -> Value {
     if !info.is_custom()
         && let Some(members) = item.as_object_mut()

@@ -30,7 +30,7 @@ pub struct RenderedList {
 }
 
 enum State {
-    /// Nothing is rendered yet.
+    /// No item has been rendered yet.
     New(Renderer, Vec<Arc<Stored>>),
     Items {
         renderer: Renderer,
@@ -54,7 +54,7 @@ pub struct Renderer {
 }
 
 impl RenderedList {
-    /// A list of these objects, one at least.
+    /// Returns a list of these objects, one at least.
     pub fn new(renderer: Renderer, items: Vec<Arc<Stored>>) -> RenderedList {
         let size = items.iter().map(|item| item.bytes.len()).sum();
         RenderedList { size, state: State::New(renderer, items) }
@@ -113,7 +113,8 @@ impl Renderer {
             Format::Json => (format!("\"{member}\":[]"), format!("\"{member}\":["), "]"),
             Format::Yaml => (format!("\n{member}: []\n"), format!("\n{member}:\n"), ""),
             Format::Protobuf => {
-                // A message begins with its length, so all of it must be known before any of it is sent.
+                // A message begins with its length, so all of it must be known before any of it is
+                // sent.
                 let mut scratch = Vec::new();
                 let length = |item: &Arc<Stored>| {
                     scratch.clear();
@@ -170,7 +171,7 @@ impl Renderer {
         Ok(())
     }
 
-    /// An object as the list shows it.
+    /// Returns an object as the list shows it.
     fn value(&self, stored: &Stored) -> Result<Value> {
         let Some(shown) = self.info.show_now(parse(stored)?) else {
             return Err(Error::Internal("a list is rendered before it is converted".to_owned()));
@@ -188,7 +189,7 @@ impl Renderer {
     }
 }
 
-/// The renderer of a list in a form, if the list has such a form at all.
+/// Returns the renderer of a list in a form, if the list has such a form at all.
 pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option<Renderer> {
     let meta_type = |name: &str| {
         schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")).map(TypeRef::Struct)

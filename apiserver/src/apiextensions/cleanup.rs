@@ -15,7 +15,8 @@ use crate::{Error, Result, conditions};
 const AT_ONCE: usize = 64;
 
 impl CustomResources {
-    /// Deletes the objects of a definition, and the definition when none is left. Whether it is done.
+    /// Deletes the objects of a definition, and the definition when none is left. Whether it is
+    /// done.
     pub(super) async fn clean_up(&mut self, name: &str) -> Result<bool> {
         let Some(definition) = self.definitions.get(name) else { return Ok(true) };
         if definition.established {
@@ -77,12 +78,13 @@ impl CustomResources {
         let Some(stored) = self.registry.store.get(&key) else { return Ok(()) };
         let definition = parse(&stored)?;
         if definition.finalizers() == [CLEANUP] {
-            // Discovery has it no longer when watches report its deletion. Should that fail, it is read again.
+            // Discovery has it no longer when watches report its deletion. Should that fail, it is
+            // read again.
             let definition = self.definitions.remove(name);
             self.pending.extend(definition.map(|definition| definition.group));
             self.serve();
             let deleted = self.registry.store.delete(key, Expect::Revision(stored.revision)).await;
-            // Another write that came first is followed by another look.
+            // A conflicting write causes another reconciliation.
             return deleted.map(|_| ()).map_err(|error| Error::Internal(error.to_string()));
         }
         self.change(name, |definition: &mut Value| {

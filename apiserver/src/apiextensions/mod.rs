@@ -66,7 +66,7 @@ pub struct CustomResources {
     /// The built-in resources.
     built_in: Arc<ResourceTable>,
     known: KnownDefinitions,
-    /// By name.
+    /// The parsed definitions, by name.
     definitions: HashMap<String, Definition>,
     /// The custom resources in the table.
     served: Vec<Arc<ResourceInfo>>,

@@ -1,7 +1,7 @@
 //! Conversion webhooks: the strategy `Webhook` of a definition.
 //!
-//! A list is converted in one call. The webhook may change everything but the metadata, of which
-//! only labels and annotations are taken from its response.
+//! A list is converted in one call. The webhook may change everything but the metadata; only labels
+//! and annotations are taken from its response.
 //!
 //! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, including the
 //! messages.
@@ -26,7 +26,8 @@ use crate::{Error, Result, codec};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest size of a response, in bytes, beyond four times the size of the request.
 const MAX_GROWTH: usize = 8 << 20;
-/// The bytes of a text of the webhook, such as why it failed, that the client sees.
+/// The largest size of a message from the webhook, such as an error, that is sent to the client, in
+/// bytes.
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// Converts objects by a webhook.
@@ -54,7 +55,7 @@ impl WebhookConverter {
         }
     }
 
-    /// The converted objects, as the webhook responds.
+    /// Returns the converted objects, as the webhook responds.
     async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, Failure> {
         let call = |text: String| Failure { kind: ConversionFailure::Call, text };
         let version =
@@ -86,12 +87,12 @@ impl WebhookConverter {
 
 /// The failure of a conversion.
 struct Failure {
-    /// The label by which it is counted.
+    /// The label of its counter.
     kind: ConversionFailure,
     text: String,
 }
 
-/// The document that is sent.
+/// Returns the document that is sent.
 fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     // The objects are written where they are: a copy would take as much memory as all of them.
     let objects = serde_json::to_string(objects).unwrap_or_default();
@@ -101,7 +102,7 @@ fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     )
 }
 
-/// The objects in a response. The request, which it may have too, is skipped.
+/// Returns the objects in a response. The request, which it may have too, is skipped.
 fn read(bytes: &[u8], version: &str, uid: &str, limits: Limits) -> Result<Vec<Value>, String> {
     let id = schema().kind("apiextensions.k8s.io", "v1", "ConversionReview");
     let id = id.ok_or_else(|| "ConversionReview has no type".to_owned())?;
@@ -258,7 +259,7 @@ fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), Mistake> {
     }
 }
 
-/// The type that Go decodes a JSON value as.
+/// Returns the type that Go decodes a JSON value as.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -271,7 +272,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// As Go prints a group, version and kind.
+/// Formats a group, version and kind as Go does.
 fn printed(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{group}/{version}, Kind={kind}")

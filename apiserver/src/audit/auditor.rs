@@ -27,7 +27,7 @@ pub struct AuditOptions {
     pub log: Option<LogOptions>,
 }
 
-/// Why a server cannot audit: one line for the operator.
+/// The reasons for which a server cannot audit: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The policy cannot be used.
@@ -121,17 +121,19 @@ impl Auditor {
         Some(self.log.append(line))
     }
 
-    /// The permits for the bytes of responses that are held until they are recorded, one a byte.
+    /// Returns the permits for the bytes of responses that are held until they are recorded, one a
+    /// byte.
     pub fn held(&self) -> &Arc<Semaphore> {
         &self.held
     }
 
-    /// Whether a request is refused if its receipt cannot be recorded.
+    /// Returns whether a request is refused if its receipt cannot be recorded.
     pub fn is_strict(&self) -> bool {
         self.log.mode == Mode::BlockingStrict
     }
 
-    /// Whether the receipt of a request was recorded; if not, the request counts as refused.
+    /// Returns whether the receipt of a request was recorded; if not, the request counts as
+    /// refused.
     pub async fn accepts(&self, received: Option<Written>) -> bool {
         let Some(received) = received else { return true };
         let is_written = self.log.wait(received).await;

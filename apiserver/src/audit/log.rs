@@ -34,7 +34,8 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub enum Mode {
     /// `batch`: they do not.
     Batch,
-    /// `blocking`: the response waits until its events are written, for a second at most. The default.
+    /// `blocking`: the response waits until its events are written, for a second at most. The
+    /// default.
     #[default]
     Blocking,
     /// `blocking-strict`: also, a request is refused if the event of its receipt cannot be written.
@@ -42,7 +43,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a name.
+    /// Returns the mode of a name.
     ///
     /// # Errors
     /// The line with which kube-apiserver refuses another name.
@@ -69,7 +70,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a name.
+    /// Returns the format of a name.
     ///
     /// # Errors
     /// The line with which kube-apiserver refuses another name.
@@ -91,7 +92,7 @@ pub struct LogOptions {
     pub mode: Mode,
     /// The format of events.
     pub format: Format,
-    /// When the file is rotated, and which backups are kept.
+    /// The rotation of the file.
     pub rotation: Rotation,
 }
 
@@ -108,7 +109,7 @@ pub struct AuditLog {
 struct Shared {
     metrics: AuditMetrics,
     waiting_bytes: AtomicUsize,
-    /// Whether a response has waited in vain, and nothing was written since.
+    /// Whether a response has timed out waiting, and nothing was written since.
     is_stalled: AtomicBool,
 }
 

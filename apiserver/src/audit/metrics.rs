@@ -15,7 +15,7 @@ pub struct AuditMetrics {
 }
 
 impl AuditMetrics {
-    /// The metrics, registered.
+    /// Returns the metrics, registered.
     pub fn new(registry: &Registry) -> AuditMetrics {
         let plain = |name, help| counters(registry, name, help, &[]).with_label_values::<&str>(&[]);
         AuditMetrics {

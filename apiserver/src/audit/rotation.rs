@@ -1,5 +1,6 @@
-//! The file of the audit log, rotated by its size. Backups have the names that lumberjack gives them, which kube-apiserver uses:
-//! `audit-2026-01-02T03-04-05.678.log`, with `.gz` if they are compressed.
+//! The file of the audit log, rotated by its size. Backups have the names that lumberjack gives
+//! them, which kube-apiserver uses: `audit-2026-01-02T03-04-05.678.log`, with `.gz` if they are
+//! compressed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,11 +18,11 @@ const MEGABYTE: u64 = 1 << 20;
 const DEFAULT_SIZE: u64 = 100;
 /// The time in the name of a backup.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S.%3f";
-/// The same, as it is read.
+/// The format of the time in the name of a backup, for parsing.
 const READ_TIME: &str = "%Y-%m-%dT%H-%M-%S.%f";
 const COMPRESSED: &str = ".gz";
 
-/// When files are rotated, and which backups are kept.
+/// The rotation of files and the retention of backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// The size in megabytes at which a new file is started; 0 for 100.
@@ -39,7 +40,7 @@ pub struct RotatingFile {
     path: PathBuf,
     rotation: Rotation,
     clock: Clock,
-    /// None until the first write, and after a failed one.
+    /// The open file; None until the first write, and after a failed one.
     open: Option<Open>,
 }
 
@@ -154,7 +155,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// The backups in the directory, with their times.
+    /// Returns the backups in the directory, with their times.
     fn backups(&self) -> io::Result<Vec<(Timestamp, PathBuf)>> {
         let (prefix, extension) = self.affixes();
         let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty());
@@ -208,7 +209,7 @@ mod tests {
         names
     }
 
-    /// Writes half a megabyte each day; returns the files that are there in the end.
+    /// Writes half a megabyte each day; returns the files that exist at the end.
     fn rotated(rotation: Rotation, days: i64) -> Vec<String> {
         let directory = tempfile::tempdir().expect("a directory");
         let (clock, mock) = Clock::mock("2026-01-01T00:00:00.5Z".parse().expect("a time"));

@@ -91,7 +91,8 @@ impl Discovery {
         Discovery { remote, remote_documents, ..self }
     }
 
-    /// Whether the response to a request is there already, or soon generated; an OpenAPI document takes long.
+    /// Returns whether the response to a request is already generated, or is fast to generate; an
+    /// OpenAPI document takes long.
     pub fn is_generated(&self, request: &Parts) -> bool {
         let path = request.uri.path();
         !path.starts_with("/openapi/") || self.state().openapi.is_generated(path, &request.headers)
@@ -116,8 +117,9 @@ impl Discovery {
         state
     }
 
-    /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of unknown paths are
-    /// left to the caller: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::has_built_in_group`].
+    /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of
+    /// unknown paths are left to the caller: see [`Error::UnknownResource`] and
+    /// [`Error::PageNotFound`], and [`Discovery::has_built_in_group`].
     pub fn respond(&self, request: &Parts, now: Timestamp) -> Option<Result<Response<Bytes>>> {
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let path = request.uri.path();
@@ -189,7 +191,7 @@ impl Discovery {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Response<Bytes>> {
-        // The path with a slash belongs to another handler, which has the plain form only.
+        // The path with a slash belongs to another handler, which only has the plain form.
         let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
         let groups = &state.table.groups()[1..];
         if negotiated.aggregated {
@@ -301,7 +303,7 @@ impl NegotiatedForm {
         Ok(self.written(documents::encode(document, self.format, self.pretty)?))
     }
 
-    /// A response with a document that is encoded.
+    /// Returns a response with a document that is encoded.
     fn written(&self, document: Bytes) -> Response<Bytes> {
         let mut response = Response::new(document);
         let media_type = self.format.media_type();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::shape::{FieldType, Position, Shape};
 use crate::schema::TypeRef;
 
-/// The paths of the atomic lists, maps and structs in a configuration.
+/// Returns the paths of the atomic lists, maps and structs in a configuration.
 pub fn atomics(configuration: &Value, kind: &TypeRef) -> Vec<String> {
     let mut found = Vec::new();
     find(Position::whole(kind), configuration, &mut String::new(), &mut found);

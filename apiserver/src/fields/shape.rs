@@ -17,8 +17,8 @@ use crate::names::Text;
 use crate::schema::structural::{ENVELOPE, object_meta};
 use crate::schema::{FieldSchema, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
 
-/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
-/// `metadata.managedFields`, stays within the depth limit of documents.
+/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few
+/// levels deep in `metadata.managedFields`, stays within the depth limit of documents.
 const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 
 /// The type of a position in an object.
@@ -40,7 +40,7 @@ pub(super) enum FieldType<'s> {
 
 /// The structure of a position for ownership.
 pub(super) enum Shape<'s> {
-    /// One value, owned as a whole.
+    /// A value that is owned as a whole.
     Leaf,
     Struct(&'s Struct),
     Map(FieldType<'s>),
@@ -54,7 +54,7 @@ pub(super) enum Shape<'s> {
 }
 
 impl<'s> FieldType<'s> {
-    /// The type of a whole object.
+    /// Returns the type of a whole object.
     fn whole(kind: &'s TypeRef) -> FieldType<'s> {
         match kind {
             TypeRef::Struct(id) => FieldType::Struct(*id),
@@ -62,7 +62,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// The type of a member of an object of a custom resource.
+    /// Returns the type of a member of an object of a custom resource.
     pub fn member(self, name: &str) -> FieldType<'s> {
         let (structural, has_metadata) = match self {
             FieldType::Structural(structural) => (structural, structural.embedded_resource),
@@ -75,7 +75,8 @@ impl<'s> FieldType<'s> {
         structural.member(name).map_or(FieldType::Untyped, FieldType::Structural)
     }
 
-    /// Whether an object of a custom resource has a type of its own for a member, not one for any.
+    /// Returns whether an object of a custom resource has a type of its own for a member, not one
+    /// for any.
     pub fn declares(self, name: &str) -> bool {
         match self {
             FieldType::Structural(structural) => {
@@ -128,7 +129,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// The values matter only at positions without a type.
+    /// Returns the shape of the type; the values matter only if there is no type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
             FieldType::Member(FieldSchema {
@@ -181,7 +182,7 @@ pub(super) struct Position<'s> {
 }
 
 impl<'s> Position<'s> {
-    /// That of a whole object.
+    /// Returns the position of a whole object.
     pub fn whole(kind: &'s TypeRef) -> Position<'s> {
         Position { field_type: FieldType::whole(kind), depth: 0 }
     }
@@ -191,7 +192,7 @@ impl<'s> Position<'s> {
         if self.depth >= MAX_OWNED_DEPTH { Shape::Leaf } else { self.field_type.shape(old, new) }
     }
 
-    /// That of a value inside of this one.
+    /// Returns the position of a value inside of this one.
     pub fn inner(self, field_type: FieldType<'s>) -> Position<'s> {
         Position { field_type, depth: self.depth + 1 }
     }
@@ -205,7 +206,8 @@ impl<'s> Position<'s> {
         }
     }
 
-    /// The element of a list's item at this position. Missing keys have their defaults, if they have any.
+    /// Returns the element of a list's item at this position. Missing keys have their defaults, if
+    /// they have any.
     pub fn element(self, keys: &[Text], value: &Value) -> PathElement {
         if keys.is_empty() {
             return set::value(value);
@@ -224,7 +226,7 @@ impl Shape<'_> {
         }
     }
 
-    /// Whether nothing inside of the value can be owned separately.
+    /// Returns whether nothing inside of the value can be owned separately.
     pub fn has_no_children(&self, value: Option<&Value>) -> bool {
         match self {
             Shape::Leaf => true,
@@ -240,7 +242,7 @@ impl Shape<'_> {
     }
 }
 
-/// The key of an item, or its default.
+/// Returns the key of an item, or its default.
 pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
     if let FieldType::Structural(item) = item {
@@ -253,7 +255,8 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
     present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which a configuration may have.
+/// Returns the member as Go would print it; `parent` is the struct that contains it. Null is a
+/// value, which a configuration may have.
 pub(super) fn present<'v>(
     field: &FieldSchema,
     parent: Option<&Value>,
@@ -265,7 +268,7 @@ pub(super) fn present<'v>(
     }
 }
 
-/// The value that Go prints for a member that was never set.
+/// Returns the value that Go prints for a member that was never set.
 fn zero(field: &FieldSchema) -> &'static Value {
     match field.ty {
         _ if field.pointer => &Value::Null,

@@ -18,7 +18,7 @@ use crate::schema::{FieldSchema, List, Struct, Structural, StructuralType, Type,
 /// Whether keys and items of sets may come twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Duplicates {
-    /// In objects that are stored: other writes allow them.
+    /// For stored objects: other writes permit duplicates.
     Allowed,
     /// For an applied configuration.
     Refused,
@@ -38,7 +38,7 @@ pub fn check(object: &Value, kind: &TypeRef, duplicates: Duplicates) -> Result<(
     }
 }
 
-/// No more violations than this are listed.
+/// The largest number of violations that are listed.
 const MAX_ERRORS: usize = 100;
 
 struct Checker {
@@ -137,7 +137,7 @@ impl Checker {
     }
 }
 
-/// Why a value can be no item of an associative list.
+/// Returns the error if a value cannot be an item of an associative list.
 fn refuse_item(list: &List, item: Position<'_>, value: &Value) -> Option<String> {
     let text = match (list, value) {
         (List::Map(_), Value::Null) => "associative list with keys may not have a null element",
@@ -181,7 +181,7 @@ impl Scalar {
 }
 
 impl<'s> Members<'s> {
-    /// The type of a member; None if there is no such member.
+    /// Returns the type of a member; None if there is no such member.
     fn member(&self, name: &str) -> Option<FieldType<'s>> {
         match self {
             Members::Struct(known) => known.field(name).map(FieldType::Member),
@@ -220,7 +220,7 @@ impl<'s> Atom<'s> {
             Type::Bool => Scalar::Boolean,
             Type::Int32 | Type::Int64 | Type::Double => Scalar::Numeric,
             Type::Quantity | Type::Time | Type::MicroTime => Scalar::Untyped,
-            // An alternative of types has none for the real server.
+            // An alternative of types has none for kube-apiserver.
             Type::IntOrString
             | Type::RawExtension
             | Type::FieldsV1

@@ -41,8 +41,8 @@ use metrics::{Executing, FlowRuleMetrics};
 use priority_level::PriorityLevel;
 pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 
-/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400) and
-/// `--max-mutating-requests-inflight` (200).
+/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400)
+/// and `--max-mutating-requests-inflight` (200).
 pub const SERVER_CONCURRENCY_LIMIT: usize = 600;
 
 /// The group of the configuration.
@@ -61,10 +61,10 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 
 /// Reads the stored FlowSchemas and PriorityLevelConfigurations.
 pub trait ConfigurationSource: Send + Sync {
-    /// The stored objects, FlowSchemas first.
+    /// Returns the stored objects, FlowSchemas first.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
 
-    /// The revisions of the last changes of both; None if they are not known.
+    /// Returns the revisions of the last changes of both; None if they are not known.
     fn flow_revisions(&self) -> Option<[u64; 2]>;
 }
 
@@ -74,14 +74,14 @@ pub struct FlowController {
     metrics: FlowControlMetrics,
     configuration: ArcSwap<Configuration>,
     base: Instant,
-    /// When the configuration was compared last, in milliseconds from the base.
+    /// The time of the last comparison of the configuration, in milliseconds from the base.
     compared_at: AtomicU64,
-    /// Held by the one request that refreshes the configuration.
+    /// Held by the request that refreshes the configuration.
     refreshing: Mutex<()>,
 }
 
 struct Configuration {
-    /// In the order of their precedence.
+    /// The rules, in order of precedence.
     rules: Vec<Arc<FlowRule>>,
     levels: HashMap<String, Arc<PriorityLevel>>,
     /// The revisions of the last changes that it contains.
@@ -109,7 +109,7 @@ pub struct Admitted {
 }
 
 impl FlowController {
-    /// A controller for the configuration that `source` returns.
+    /// Returns a controller for the configuration that `source` returns.
     pub fn new(source: Arc<dyn ConfigurationSource>, metrics: FlowControlMetrics) -> FlowController {
         let configuration = Configuration::read(&*source, &HashMap::new(), &metrics);
         FlowController {
@@ -122,7 +122,8 @@ impl FlowController {
         }
     }
 
-    /// The flow of a request; None if no FlowSchema matches, which the mandatory ones prevent while they exist.
+    /// Returns the flow of a request; None if no FlowSchema matches, which the mandatory ones
+    /// prevent while they exist.
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
@@ -138,7 +139,7 @@ impl FlowController {
         if elapsed.saturating_sub(compared_at) < REFRESH {
             return;
         }
-        // Other requests continue with the current configuration meanwhile.
+        // Other requests continue with the current configuration in the meantime.
         let Some(_refreshing) = self.refreshing.try_lock() else { return };
         self.compared_at.store(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let known = self.configuration.load();
@@ -175,12 +176,13 @@ impl Configuration {
 }
 
 impl Flow {
-    /// The uids of FlowSchema and PriorityLevelConfiguration, as the response's headers show them.
+    /// Returns the uids of FlowSchema and PriorityLevelConfiguration, as the response's headers
+    /// show them.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
         [(FLOW_SCHEMA_UID, self.rule.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.rule.level.uid.clone())]
     }
 
-    /// Whether requests of this flow are never limited.
+    /// Returns whether requests of this flow are never limited.
     pub fn is_exempt(&self) -> bool {
         self.rule.level.queue_set.is_none()
     }

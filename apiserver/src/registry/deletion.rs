@@ -24,7 +24,7 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// The outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// Deleted with this request, as it is stored.
+    /// The object is deleted by this request, in its stored version.
     Remove,
     /// Stored like this, then deleted with this request.
     MarkAndRemove(Value),
@@ -109,7 +109,7 @@ fn deadline(object: &Value) -> Option<Timestamp> {
 
 enum Grace {
     Unsupported,
-    /// Marked (now, or shortened): it ends after so many seconds.
+    /// Terminating, with a new or shortened grace period in seconds.
     Ends(i64),
     /// Already terminating, with a deadline no later than requested.
     Pending,
@@ -121,7 +121,7 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
     }
     if object.is_terminating() {
         let present = match object.grace_period() {
-            // It waits for its finalizers only, or the second write of its deletion was lost.
+            // It only waits for its finalizers, or the second write of its deletion was lost.
             None | Some(0) => return Grace::Unsupported,
             Some(present) => grace_or_one_second(present),
         };
@@ -156,12 +156,13 @@ fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     grace_or_one_second(options.grace_period_seconds.unwrap_or_else(default))
 }
 
-/// A negative grace period means one second.
+/// Returns the grace period; a negative one means one second.
 fn grace_or_one_second(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// The finalizers that the policy leaves: its own is put last, the other policy's is taken away.
+/// Returns the finalizers that the policy leaves: its own is put last, the other policy's is taken
+/// away.
 fn finalizers(object: &Value, options: &DeleteOptions, defaults: DeletionDefaults) -> Vec<String> {
     let present = object.finalizers();
     let policy = policy(&present, options, defaults);
@@ -213,7 +214,7 @@ fn later(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
 }
 
-/// A time as the API writes it, in whole seconds.
+/// Returns a time as the API writes it, in whole seconds.
 pub fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

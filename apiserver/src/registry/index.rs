@@ -29,7 +29,7 @@ impl ObjectIndex {
         ObjectIndex { resources }
     }
 
-    /// The resources that are served now.
+    /// Returns the resources that are served now.
     pub fn resources(&self) -> Arc<ResourceTable> {
         self.resources.load_full()
     }
@@ -47,7 +47,7 @@ pub fn open_store(
     Store::open(log, ObjectIndex::new(resources), options)
 }
 
-/// A store that begins with all that another one has; see [`Store::fork`].
+/// Creates a store with the content of another one; see [`Store::fork`].
 ///
 /// # Errors
 /// As of [`Store::fork`].
@@ -61,9 +61,10 @@ pub fn fork_store(
 
 /// The index data of an object.
 pub struct Meta {
-    /// `key\0value\0` of every label: one allocation, and few labels to look through.
+    /// `key\0value\0` of every label: one allocation, and a scan of few labels.
     labels: Box<str>,
-    /// The kind's selectable fields, in the order of its set. None of custom resources: which they have may change.
+    /// The values of the kind's selectable fields, in the order of its set. Empty for custom
+    /// resources, whose selectable fields may change.
     fields: Box<[Box<str>]>,
     pub terminating: bool,
 }
@@ -113,7 +114,8 @@ impl Index for ObjectIndex {
             .ok_or_else(|| Unreadable("no place for the revision".to_owned()))?;
         let mut labels = String::new();
         for (k, v) in head.metadata.labels.iter().flatten() {
-            // A Binding brings labels to its pod that are not validated. NUL divides; no selector can name it.
+            // A Binding adds labels to its pod that are not validated. NUL is the separator; no
+            // selector can contain it.
             if k.contains('\0') || v.contains('\0') {
                 continue;
             }

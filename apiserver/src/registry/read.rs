@@ -54,7 +54,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The filter of a request.
+    /// Returns the filter of a request.
     ///
     /// # Errors
     /// 400 for a field that the kind cannot be selected by.
@@ -95,7 +95,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether an object is selected by its labels and fields alone.
+    /// Returns whether an object is selected by its labels and fields alone.
     pub fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -132,7 +132,7 @@ impl Filter {
         name.starts_with(&self.prefix())
     }
 
-    /// The prefix that the storage names of the objects share.
+    /// Returns the prefix that the storage names of the objects share.
     fn prefix(&self) -> String {
         if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }
     }
@@ -192,7 +192,8 @@ impl Registry {
             return Ok(());
         }
         let deadline = Instant::now() + FUTURE_WAIT;
-        // Another server may know it by something that is no change of an object. If the log does not respond, time decides.
+        // The revision may be known to another server without a change of an object. If the log
+        // does not respond, the deadline decides.
         drop(self.store.linearize(deadline).await);
         self.store.wait_for(revision, deadline).await.map_err(|future| Error::TooLargeResourceVersion {
             asked: future.asked.0,
@@ -200,10 +201,11 @@ impl Registry {
         })
     }
 
-    /// The objects of a page.
+    /// Returns a page of objects.
     ///
     /// # Errors
-    /// 400 for a continue token or resourceVersion that is none, 410 for a revision that was compacted, 504 for one that does not come.
+    /// 400 for an invalid continue token or resourceVersion, 410 for a compacted revision, 504 for
+    /// one that is not reached in time.
     pub async fn list(&self, info: &ResourceInfo, filter: &Filter, options: &ListOptions) -> Result<Page> {
         let (snapshot, start) = self.list_from(info, filter, options).await?;
         let prefix = filter.prefix();
@@ -280,7 +282,8 @@ impl Registry {
         }
         let revision = parse_revision(&options.resource_version)
             .map_err(|e| Error::bad_request(format!("invalid resource version: {}", e.in_query())))?;
-        // A limit with a bare revision means that very revision: its pages must agree with each other.
+        // A limit with a bare revision means that very revision: its pages must agree with each
+        // other.
         let exact = options.version_match == VersionMatch::Exact
             || options.version_match == VersionMatch::Unset && options.limit > 0;
         if revision > 0 && exact {
@@ -310,7 +313,8 @@ impl Registry {
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// A continue token: opaque to clients, but of the real server's form, for some look inside.
+/// A continue token: opaque to clients, but in kube-apiserver's format, since some clients parse
+/// it.
 #[derive(Serialize, Deserialize)]
 struct Token {
     #[serde(default)]
@@ -332,7 +336,8 @@ fn offset_of(error: &DecodeError, text: &str) -> usize {
 impl Token {
     const VERSION: &'static str = "meta.k8s.io/v1";
 
-    /// After an object, named relative to the prefix of the list.
+    /// Creates a token for the position after an object, which is named relative to the prefix of
+    /// the list.
     fn new(revision: Revision, after: &str) -> Token {
         Token {
             v: Token::VERSION.to_owned(),

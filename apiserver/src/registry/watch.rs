@@ -38,7 +38,8 @@ pub enum Change {
     Added(Arc<Stored>),
     /// An object changed.
     Modified(Arc<Stored>),
-    /// An object was deleted or stopped to match: its last matching state, and the revision of the event.
+    /// An object was deleted or stopped to match: its last matching state, and the revision of the
+    /// event.
     Deleted(Arc<Stored>, Revision),
     /// There are no further changes up to this revision.
     Bookmark {
@@ -76,12 +77,12 @@ pub struct Position {
 }
 
 impl Position {
-    /// A position after the events up to a revision.
+    /// Returns a position after the events up to a revision.
     pub fn new(bucket: Arc<str>, seen: Revision) -> Position {
         Position { bucket, seen: Arc::new(AtomicU64::new(seen.0)) }
     }
 
-    /// The revision up to which no event is left for the client.
+    /// Returns the revision up to which no event is left for the client.
     pub fn seen(&self) -> Revision {
         Revision(self.seen.load(Ordering::Acquire))
     }
@@ -107,7 +108,8 @@ pub struct Watch {
     /// The revision of the last bookmark, or of the beginning.
     last_bookmark: Revision,
     deadline: Instant,
-    /// At the deadline or the next bookmark. It lives as long as the watch: one for each wait would cost more than the wait.
+    /// Fires at the deadline or the next bookmark. It lives as long as the watch, since a new timer
+    /// for each wait would cost more than the wait.
     timer: Pin<Box<Sleep>>,
     /// Resolves when the definition of a custom resource changes or is deleted.
     retirement: Option<Retirement>,
@@ -155,7 +157,8 @@ impl Registry {
             }
             return Ok(watch);
         }
-        // The snapshot and the watch after it must meet: if history moved on in between, take a newer snapshot.
+        // The snapshot and the watch after it must meet: if history moved on in between, take a
+        // newer snapshot.
         loop {
             let snapshot = self.store.snapshot();
             let Ok(watcher) = self.store.watch(&info.storage.bucket, snapshot.revision()) else { continue };
@@ -183,7 +186,8 @@ impl Watch {
         self.initial.iter().map(|object| object.bytes.len()).sum()
     }
 
-    /// The next changes, at least one; None when the stream is over. Safe to drop while waiting.
+    /// Waits for the next changes, at least one; None at the end of the stream. Safe to drop while
+    /// waiting.
     pub async fn next(&mut self) -> Option<Vec<Notice>> {
         if !self.initial.is_empty() {
             let mut bytes = 0;
@@ -249,7 +253,8 @@ impl Watch {
         }
     }
 
-    /// The changes that have come since the last ones. None is no end: [`next`](Self::next) finds that.
+    /// Returns the changes that have come since the last ones. None is no end: [`next`](Self::next)
+    /// finds that.
     pub async fn try_next(&mut self) -> Vec<Notice> {
         let is_present = self.initial.is_empty() && self.then.is_none();
         let watcher = self.watcher.as_mut().filter(|_| is_present && self.pending.is_empty());
@@ -259,7 +264,7 @@ impl Watch {
         self.notices().await
     }
 
-    /// The changes of the pending events. Safe to drop while waiting.
+    /// Returns the changes of the pending events. Safe to drop while waiting.
     async fn notices(&mut self) -> Vec<Notice> {
         if !self.pending.is_empty() && self.filter.needs_conversion() {
             let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);
@@ -282,7 +287,7 @@ impl Watch {
         self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 
-    /// Its position, which shows others how far it has come.
+    /// Returns its position, which shows its progress.
     pub fn position(&self) -> &Position {
         &self.position
     }
@@ -303,7 +308,7 @@ impl Watch {
 fn notice(event: Arc<Event<ObjectIndex>>, filter: &Filter) -> Option<Notice> {
     let before = event.before.as_ref().filter(|o| filter.matches(o));
     let after = event.after.as_ref().filter(|o| filter.matches(o));
-    // The shared frame shows the event as a watcher without selectors sees it.
+    // The shared frame shows the event as sent to a watcher without selectors.
     let plain = before.is_some() == event.before.is_some() && after.is_some() == event.after.is_some();
     let change = match (before, after) {
         (None, Some(object)) => Change::Added(object.clone()),

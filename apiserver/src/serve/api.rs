@@ -56,7 +56,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Without checks of health, traces and audit, and with metrics of its own.
+    /// Creates a configuration without health checks, traces and audit, and with metrics of its
+    /// own.
     pub fn new(
         registry: Registry,
         authenticator: Authenticator,
@@ -89,7 +90,8 @@ pub struct Api {
     pub(super) connection: Option<Arc<Connection>>,
     /// The remote address; None without a socket.
     pub(super) remote: Option<IpAddr>,
-    /// Whether the other end is a part of the control plane, which works in turns where the clock is manual.
+    /// Whether the client is a part of the control plane, whose requests take turns under a manual
+    /// clock.
     pub(super) is_own: bool,
 }
 
@@ -112,18 +114,18 @@ pub(super) struct Shared {
     pub clients: Clients,
     /// The queue of large requests.
     pub large: Arc<QueueSet>,
-    /// Turns at working on a large request.
+    /// The permits for processing large requests.
     pub large_turns: Arc<Semaphore>,
     /// Seats of requests that evaluate expressions that take long.
     pub evaluations: Arc<QueueSet>,
     pub renderers: Arc<Semaphore>,
-    /// Turns true when the server shuts down: watches end.
+    /// Set to true when the server shuts down, so that watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
 }
 
 impl Api {
-    /// The API as it is configured.
+    /// Creates the API from its configuration.
     pub fn new(config: Config) -> Api {
         let Config {
             registry,
@@ -170,23 +172,24 @@ impl Api {
         Api { shared: Arc::new(shared), peer, connection: None, remote: None, is_own: false }
     }
 
-    /// The same API for someone in this process.
+    /// Returns the same API for someone in this process.
     pub fn for_peer(&self, peer: Peer) -> Api {
         Api { shared: self.shared.clone(), peer, connection: None, remote: None, is_own: self.is_own }
     }
 
-    /// The same API for a part of the control plane.
+    /// Returns the same API for a part of the control plane.
     pub fn for_own(&self) -> Api {
         Api { is_own: true, ..self.clone() }
     }
 
-    /// The same API for another connection.
+    /// Returns the same API for another connection.
     pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>, remote: IpAddr) -> Api {
         let shared = self.shared.clone();
         Api { shared, peer, connection: Some(connection), remote: Some(remote), is_own: false }
     }
 
-    /// The API of a server that the path leads to below the address of this one, for the same connection. The URI becomes one of that server.
+    /// Returns the API of a server that the path leads to below the address of this one, for the
+    /// same connection. The URI becomes one of that server.
     pub(super) fn below(&self, uri: &mut Uri) -> Option<Api> {
         let (api, length) = self.shared.extensions.below.as_ref()?(uri.path())?;
         let rest = uri.path_and_query()?.as_str().get(length..)?;
@@ -199,7 +202,7 @@ impl Api {
         Some(Api { shared: api.shared, ..self.clone() })
     }
 
-    /// The generic verbs.
+    /// Returns the generic verbs.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.shared.registry
     }

@@ -83,7 +83,7 @@ impl Content {
 }
 
 impl Body {
-    /// No body.
+    /// Returns an empty body.
     pub fn empty() -> Body {
         Bytes::new().into()
     }
@@ -124,7 +124,7 @@ impl Body {
         Body { content, transfer: None, flushes: None, whole_chunks: false, active: None, held: Vec::new() }
     }
 
-    /// Its bytes, if they are all there.
+    /// Returns its bytes, if they are all in memory.
     pub fn whole(&self) -> Option<&Bytes> {
         match &self.content {
             Content::Full(bytes) => Some(bytes),
@@ -212,7 +212,7 @@ impl Body {
         Body { whole_chunks: true, ..self }
     }
 
-    /// For a connection of HTTP/1.1: a stream waits for its flushes.
+    /// Makes a stream wait for the flushes of its connection (HTTP/1.1).
     pub fn flushed_by(mut self, flushes: &Arc<Flushes>) -> Body {
         if matches!(self.content, Content::Stream { .. }) {
             self.flushes = Some(flushes.clone());
@@ -251,7 +251,7 @@ impl Body {
     }
 }
 
-/// Bytes in pieces of a size that can be worked on one after the other.
+/// Splits bytes into pieces that can be processed one after the other.
 fn pieces(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
     std::iter::from_fn(move || {
         let length = bytes.len().min(PIECE);

@@ -31,12 +31,12 @@ pub struct ConnectionLimits {
     pub pending: usize,
     /// The number of connections of one user outside of system:masters.
     pub per_user: usize,
-    /// Kept free for members of system:masters.
+    /// The number of connections reserved for members of system:masters.
     pub reserve: usize,
 }
 
 impl ConnectionLimits {
-    /// The limits for a process that may have so many files open.
+    /// Returns the limits for a process with a limit of open files.
     pub fn for_open_files(files: usize) -> ConnectionLimits {
         let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
         ConnectionLimits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }
@@ -55,7 +55,7 @@ pub struct Connections {
 struct Known {
     next_id: u64,
     total: usize,
-    /// By age.
+    /// The pending connections, by age.
     pending: BTreeMap<u64, Arc<Notify>>,
     /// The connections of users outside of system:masters, by user.
     users: HashMap<Arc<str>, usize>,
@@ -70,9 +70,10 @@ pub struct Connection {
     /// Whether there was a request.
     spoken: AtomicBool,
     authenticated: AtomicBool,
-    /// Whether its user has too many: it is closed after the response to the request that was authenticated.
+    /// Whether its user has too many: it is closed after the response to the request that was
+    /// authenticated.
     excess: AtomicBool,
-    /// Its user, where those are counted.
+    /// Its user, if its connections are counted.
     user: Mutex<Option<Arc<str>>>,
     /// Whether its end waits for the client's.
     lingers: AtomicBool,
@@ -86,7 +87,7 @@ pub struct Connection {
 pub struct Active(Arc<Connection>);
 
 impl Connections {
-    /// Connections with these limits.
+    /// Creates the connections of a server with these limits.
     pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
     }
@@ -122,19 +123,20 @@ impl Connections {
         u64::try_from(self.base.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    // Nothing panics while this is held.
+    // No code panics while this lock is held.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock()
     }
 }
 
 impl Connection {
-    /// Is notified when the connection must be closed.
+    /// Returns the notification that the connection must be closed.
     pub fn close(&self) -> Arc<Notify> {
         self.close.clone()
     }
 
-    /// Waits until there has been no first request for some time, or none for `idle`. It looks as often as the first has time.
+    /// Waits until the connection has had no request for `first` since its start, or for `idle`
+    /// since its last request. The checks are `first` apart.
     pub async fn unused(&self, first: Duration, idle: Duration) {
         loop {
             sleep(first).await;
@@ -170,7 +172,7 @@ impl Connection {
         fits
     }
 
-    /// A request begins.
+    /// Begins a request.
     pub fn begin(self: &Arc<Connection>) -> Active {
         self.spoken.store(true, Ordering::Relaxed);
         self.lingers.store(true, Ordering::Relaxed);
@@ -185,7 +187,7 @@ impl Connection {
         self.lingers.store(self.idle().is_none(), Ordering::Relaxed);
     }
 
-    /// Whether the end of the connection waits for the client's.
+    /// Returns whether the end of the connection waits for the client's.
     pub fn lingers(&self) -> bool {
         self.lingers.load(Ordering::Relaxed)
     }
@@ -197,7 +199,7 @@ impl Connection {
         (self.active.load(Ordering::Relaxed) == 0).then_some(idle)
     }
 
-    /// Whether there has been no request yet.
+    /// Returns whether there has been no request yet.
     pub fn is_silent(&self) -> bool {
         !self.spoken.load(Ordering::Relaxed)
     }

@@ -44,26 +44,27 @@ pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The head of a request, parsed once, and data that layers collect for the response.
 pub struct RequestContext {
-    /// When the request came.
+    /// The time at which the request arrived.
     pub received_at: Instant,
     pub parts: Parts,
     pub query: Query,
     pub info: RequestInfo,
     /// The span of the request, with which the response code is recorded.
     pub span: Span,
-    /// For the response's `Warning` headers.
+    /// The texts of the response's `Warning` headers.
     pub warnings: Warnings,
-    /// The `Audit-ID` of the client, or one of our own.
+    /// The `Audit-ID` of the client, or a generated one.
     pub audit_id: HeaderValue,
     /// The audit event of the request.
     pub audit: AuditContext,
     /// The user who sent the request, once it is authenticated.
     pub user: OnceLock<Arc<UserInfo>>,
-    /// Its span, once its user is known; none if it has no trace.
+    /// Its span, once its user is known; unset if it has no trace.
     pub server_span: OnceLock<ServerSpan>,
     /// The durations of the request's phases.
     pub latency: Arc<LatencyTrackers>,
-    /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
+    /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once
+    /// it is classified.
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
     /// The refusal of a request that would have changed a resource.
     pub refusal: OnceLock<Status>,
@@ -116,7 +117,8 @@ pub struct BufferedRequest {
     pub user: Arc<UserInfo>,
     pub flow: Option<Flow>,
     pub deadline: Deadline,
-    /// The body, or why it could not be read: that matters where the body does. None if the verb has none.
+    /// The body, or why it could not be read: that matters where the body does. None if the verb
+    /// has none.
     pub body: Option<Result<Bytes>>,
 }
 
@@ -130,7 +132,7 @@ pub struct MeasuredRequest {
     pub is_large: bool,
 }
 
-/// Why a request gets no response of its own.
+/// The reasons for which a request is rejected by a layer.
 #[derive(Debug)]
 pub enum RequestRefusal {
     /// The request failed.
@@ -183,7 +185,7 @@ impl<B> ReceivedRequest<B> {
 }
 
 impl RequestContext {
-    /// The request for a resource, if it is one.
+    /// Returns the request for a resource, if it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.info {
             RequestInfo::Resource(request) => Some(request),
@@ -191,12 +193,13 @@ impl RequestContext {
         }
     }
 
-    /// Whether the request is a watch, which lasts until client or server ends it.
+    /// Returns whether the request is a watch, which lasts until client or server ends it.
     pub fn is_watch(&self) -> bool {
         self.resource().is_some_and(|request| request.verb == Verb::Watch)
     }
 
-    /// Whether the request lasts until client or server ends it: a watch, a log that is followed, or a connection to a pod.
+    /// Returns whether the request lasts until client or server ends it: a watch, a log that is
+    /// followed, or a connection to a pod.
     pub fn is_long_running(&self) -> bool {
         let subresource = self.resource().map_or("", |request| &request.subresource);
         let connects = match subresource {
@@ -207,7 +210,7 @@ impl RequestContext {
         self.is_watch() || connects
     }
 
-    /// Whether the request is for a path that is none of Kubernetes'.
+    /// Returns whether the request is for a path outside of the Kubernetes API.
     pub fn is_extension(&self) -> bool {
         matches!(&self.info, RequestInfo::Path { path, .. } if path.starts_with(EXTENSION_PATHS))
     }
@@ -234,7 +237,7 @@ impl RequestContext {
     }
 }
 
-/// A header of a new id. Digits and hyphens always are one.
+/// Returns a header of a new id. Digits and hyphens always are one.
 fn new_audit_id() -> HeaderValue {
     let mut buffer = uuid::Uuid::encode_buffer();
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);

@@ -20,7 +20,7 @@ const MOST_UNFLUSHED: usize = 8 << 10;
 #[derive(Default)]
 pub struct Flushes {
     unflushed: AtomicUsize,
-    /// Of the body that waits.
+    /// The waker of the body that waits.
     waker: AtomicWaker,
 }
 

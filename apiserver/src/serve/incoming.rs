@@ -17,7 +17,7 @@ pub trait Incoming: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send 
 
 impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send> Incoming for B {}
 
-/// Why a body cannot be read.
+/// The error of a body that cannot be read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The number of bytes read from a body that is too large. Over HTTP/2, the response to a body that

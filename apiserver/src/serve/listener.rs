@@ -1,4 +1,5 @@
-//! The listener: TCP connections, TLS, HTTP/1.1 or HTTP/2 by ALPN, and a shutdown that lets requests finish.
+//! The listener: TCP connections, TLS, HTTP/1.1 or HTTP/2 by ALPN, and a shutdown that lets
+//! requests finish.
 
 use std::convert::Infallible;
 use std::io;
@@ -63,7 +64,7 @@ const MAX_HTTP1_BUFFER: usize = 128 << 10;
 const SWEEP: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, during which files can be closed.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
-/// Failures to accept are logged once in so much time.
+/// The interval in which failures to accept are logged once.
 const ACCEPT_LOG: Duration = Duration::from_secs(60);
 /// The longest time that requests in progress may take when the server stops.
 const DRAIN: Duration = Duration::from_millis(1500);
@@ -139,7 +140,7 @@ impl Listener {
                         server.transfers.sweep(now.into_std());
                     }
                     accepted = self.socket.accept() => match accepted {
-                        // Where no connection can go for it, the new one is closed at once.
+                        // If no connection can be closed for it, the new one is closed at once.
                         Ok((stream, remote)) => if let Some(connection) = server.connections.admit() {
                             connections.spawn(server.clone().run(stream, remote.ip(), connection));
                         },
@@ -202,7 +203,7 @@ struct Server {
     transfers: Arc<Transfers>,
     goaway_chance: GoawayChance,
     response_latency: Duration,
-    /// Turns true when connections have to end.
+    /// Set to true when connections have to end.
     draining: watch::Receiver<bool>,
 }
 
@@ -248,7 +249,8 @@ impl Server {
         }));
         let shared = service.0.clone();
         let mut builder = auto::Builder::new(Streams::new(connection.close()));
-        // The time without a request includes that of the headers. A timer for each request would cost more than reading them.
+        // The time without a request includes that of the headers. A timer for each request would
+        // cost more than reading them.
         builder.http1().header_read_timeout(None).max_buf_size(MAX_HTTP1_BUFFER);
         builder
             .http2()
@@ -322,7 +324,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             let response = upgrade::detach(websocket::detach(response, &shared.transfers));
             Ok(response.map(|body| match (is_http2, body.is_one_piece()) {
                 (true, _) => body.on_socket(&shared.transfers, REQUEST_TIMEOUT),
-                // The buffer of the connection takes it at once, and the write timeout does the rest.
+                // The connection's buffer accepts it at once, and the write timeout applies.
                 (false, true) => body,
                 (false, false) => {
                     body.on_socket(&shared.transfers, REQUEST_TIMEOUT).flushed_by(&shared.flushes)

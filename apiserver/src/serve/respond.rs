@@ -68,8 +68,9 @@ pub fn too_many_requests() -> Response<Body> {
     response
 }
 
-/// The response to a request that would last, from a server that is shutting down: the client shall try again, and will find
-/// another server. As upstream has it in `filters/waitgroup.go`.
+/// Returns the response to a request that would last, from a server that is shutting down: the
+/// client shall try again, and will find another server. As upstream has it in
+/// `filters/waitgroup.go`.
 pub fn shutting_down() -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -20,9 +20,9 @@ pub struct ShareLimits {
     pub body_bytes: usize,
 }
 
-/// For all users together.
+/// The limits of all users together.
 pub const TOTAL: ShareLimits = ShareLimits { requests: 4000, watches: 20_000, body_bytes: 96 << 20 };
-/// For one user.
+/// The limits of one user.
 pub const PER_USER: ShareLimits = ShareLimits { requests: 1000, watches: 5000, body_bytes: 16 << 20 };
 
 /// Counts the resources of each user.
@@ -58,15 +58,15 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// Shares with limits for all users together, and for one.
+    /// Creates shares with limits for all users together, and for each user.
     pub fn new(total: ShareLimits, per_user: ShareLimits) -> Shares {
         Shares { limits: [total, per_user], held: Mutex::default() }
     }
 
-    /// Begins a request, or a watch.
+    /// Begins a request or a watch.
     ///
     /// # Errors
-    /// 429 if the user, or all users together, have as many as they may.
+    /// 429 if the user, or all users together, have reached the limit.
     pub fn begin(self: &Arc<Shares>, user: &str, watch: bool) -> Result<Share> {
         let mut share = Share { shares: self.clone(), user: user.into(), held: Usage::default() };
         let more = match watch {

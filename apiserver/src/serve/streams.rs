@@ -45,7 +45,7 @@ struct Queue {
 }
 
 impl Streams {
-    /// Of a connection that ends when `close` is notified.
+    /// Creates the streams of a connection, which is closed when `close` is notified.
     pub fn new(close: Arc<Notify>) -> Streams {
         Streams { queue: Arc::default(), close }
     }
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// The turn of a stream to begin, which the next one gets when it is dropped.
+/// The permit of a stream to start, which is passed to the next one when it is dropped.
 struct Turn(Streams);
 
 impl Drop for Turn {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use futures::FutureExt;
 
-    /// Ends once `begun` is so many.
+    /// Waits until `begun` reaches a number.
     async fn until(begun: &AtomicUsize, many: usize) {
         while begun.load(Ordering::SeqCst) < many {
             tokio::task::yield_now().await;
@@ -124,7 +124,7 @@ mod tests {
         let (streams, begun) = (Streams::new(Arc::default()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..MANY {
             let begun = begun.clone();
-            // Each waits for something, once it has begun.
+            // Each of them waits once it has started.
             streams.execute(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
                 pending::<()>().await

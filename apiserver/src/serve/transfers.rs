@@ -63,11 +63,11 @@ pub struct Transfer {
 
 struct State {
     began: Instant,
-    /// The time by which it must end; None for watches.
+    /// The latest time for its end; None for watches.
     deadline: Option<Instant>,
     /// The memory that the response may hold besides the chunk that was passed on, in bytes.
     unsent: AtomicUsize,
-    /// The rest of a chunk of a stream that no other response shares, in bytes.
+    /// The rest of a stream's chunk that no other response shares, in bytes.
     chunk: AtomicUsize,
     /// The time from the beginning until the last chunk was passed on, in milliseconds plus one; 0
     /// while the connection waits for the next chunk.
@@ -76,10 +76,11 @@ struct State {
 }
 
 impl Transfers {
-    /// Begins the transfer of a response, if the task it is written by can be cut off: see [`cuttable`].
+    /// Begins the transfer of a response, if the task that writes it can be cut off: see
+    /// [`cuttable`].
     ///
-    /// - `unsent`: the bytes that the response may hold on to.
-    /// - `deadline`: when it must be over.
+    /// - `unsent`: the memory that the response may hold, in bytes.
+    /// - `deadline`: the latest time for its end; None for watches.
     pub fn begin(self: &Arc<Transfers>, unsent: usize, deadline: Option<Instant>) -> Option<Transfer> {
         let cut = CUT.try_with(Arc::clone).ok()?;
         let state = Arc::new(State {
@@ -153,7 +154,7 @@ impl Transfer {
         let millis = u64::try_from(self.state.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.state.handed_out.store(millis + 1, Ordering::Relaxed);
         let less = |unsent: usize| Some(unsent.saturating_sub(bytes));
-        // It always has a new value, so this does not fail.
+        // There is always a new value, so this does not fail.
         let _ = self.state.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
@@ -162,7 +163,7 @@ impl Transfer {
         self.state.chunk.store(bytes, Ordering::Relaxed);
     }
 
-    /// The connection waits for the next chunk.
+    /// Records that the connection waits for the next chunk.
     pub fn waits(&self) {
         self.state.handed_out.store(0, Ordering::Relaxed);
     }

@@ -55,13 +55,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delimiters of the events of a stream, and the type of their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// One JSON document a line: text messages, which keep the line's end.
+    /// One JSON document per line: text messages, which include the line feed.
     Lines,
     /// Four bytes of length before each: binary messages.
     LengthDelimited,
 }
 
-/// In the extensions of a response with status 101: its body is to be sent over the upgraded connection.
+/// An extension of a response with status 101, whose body is sent over the upgraded connection.
 #[derive(Clone)]
 struct Detached {
     upgrade: OnUpgrade,
@@ -88,7 +88,7 @@ pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<B
     switched
 }
 
-/// The headers that accept a handshake, or the status and text that refuse it.
+/// Returns the headers that accept a handshake, or the status and text that refuse it.
 fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or("");
     let key = text(header::SEC_WEBSOCKET_KEY);
@@ -187,7 +187,8 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     let _ = timeout(CLOSE_TIMEOUT, closed).await;
 }
 
-/// Sends a message, which need not be flushed. A large one is not copied, so that it takes no memory for a client that does not read.
+/// Sends a message, which need not be flushed. A large one is not copied, so that it takes no
+/// memory for a client that does not read.
 async fn feed<S>(socket: &mut WebSocketStream<S>, message: Message) -> tungstenite::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -215,8 +216,8 @@ struct Events {
 }
 
 impl Events {
-    /// The messages that end in this chunk; None in place of one that cannot be sent, which ends the stream. A chunk of
-    /// whole events, which nearly all are, is not copied.
+    /// Returns the messages that end in this chunk; None in place of one that cannot be sent, which
+    /// ends the stream. A chunk of whole events, which nearly all are, is not copied.
     fn split(&mut self, chunk: Bytes) -> Vec<Option<Message>> {
         let mut bytes = if self.pending.is_empty() {
             chunk

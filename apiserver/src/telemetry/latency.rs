@@ -23,7 +23,7 @@ tokio::task_local! {
 pub enum Phase {
     /// The client sends the body.
     Body,
-    /// The request waits for a seat, or a large one for its turn.
+    /// The request waits for a seat, or a large one for its permit.
     Queue,
     /// Admission, webhooks included.
     Admission,
@@ -74,7 +74,8 @@ impl Drop for Timer {
     }
 }
 
-/// Measures a phase of the request that the current task executes, until the timer is dropped. None outside of requests.
+/// Measures a phase of the request that the current task executes, until the timer is dropped. None
+/// outside of requests.
 pub fn measure(phase: Phase) -> Option<Timer> {
     TRACKERS.try_with(|trackers| trackers.measure(phase)).ok()
 }

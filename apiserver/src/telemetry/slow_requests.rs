@@ -13,7 +13,7 @@ use super::latency::{LatencyTrackers, Phase};
 
 /// Requests that take as long are logged: upstream's threshold, for which it has no flag either.
 pub const THRESHOLD: Duration = Duration::from_millis(500);
-/// So many are logged in a second; the others are counted.
+/// The number of requests that are logged per second; further ones are counted.
 const PER_SECOND: u32 = 10;
 
 /// The logged properties of a request. Only the path of its URL is logged, since a query may
@@ -54,7 +54,8 @@ struct Window {
 }
 
 impl SlowRequests {
-    /// Logs a request that has been slow, unless too many were within a second. The next one that is logged has their number.
+    /// Logs a request that has been slow, unless too many were within a second. The next one that
+    /// is logged has their number.
     pub fn log(&self, request: &SlowRequest<'_>) {
         let Some(suppressed) = self.admit(Instant::now()) else { return };
         let SlowRequest { audit_id, verb, path, user, user_agent, client, status, took, latency } = request;
@@ -76,7 +77,8 @@ impl SlowRequests {
         );
     }
 
-    /// Whether another request may be logged now, and how many were not since the last one.
+    /// Returns the number of requests that were not logged since the last one, if another may be
+    /// logged now; otherwise None.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock();
         if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {

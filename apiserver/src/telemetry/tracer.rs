@@ -27,7 +27,7 @@ const MILLION: i64 = 1_000_000;
 /// Longer values of attributes are cut.
 const MAX_ATTRIBUTE: usize = 1024;
 
-/// Why requests cannot be traced: one line for the operator.
+/// The reasons for which requests cannot be traced: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingError {
     /// The file cannot be read.
@@ -74,7 +74,8 @@ impl TracingConfiguration {
         const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
         let malformed = |error: &dyn std::fmt::Display| TracingError::Malformed(error.to_string());
         let document = yaml::to_json(data).map_err(|error| malformed(&error))?;
-        // The error about another type would repeat the text, which may be a secret of another file.
+        // The error about another type would repeat the text, which may be a secret of another
+        // file.
         if !document.json.starts_with(b"{") {
             return Err(malformed(&"it is no map"));
         }
@@ -100,7 +101,7 @@ impl TracingConfiguration {
             _ => {}
         }
         if let Some(given) = endpoint {
-            // As in gRPC's names: `dns:///HOST:PORT`.
+            // Accepts gRPC's names: `dns:///HOST:PORT`.
             let address = match given.split_once("//") {
                 None => given.as_str(),
                 Some(("dns:", rest)) => rest.rsplit('/').next().unwrap_or_default(),
@@ -116,7 +117,8 @@ impl TracingConfiguration {
     }
 }
 
-/// Decides which requests are traced, and exports their spans. The default one exports none, and only passes on the traces of clients.
+/// Decides which requests are traced, and exports their spans. The default one exports none, and
+/// only passes on the traces of clients.
 #[derive(Default)]
 pub struct Tracer {
     recorder: Option<Recorder>,
@@ -124,7 +126,7 @@ pub struct Tracer {
 
 struct Recorder {
     exporter: Exporter,
-    /// So many of a million new traces are recorded.
+    /// The number of traces that are recorded out of a million new ones.
     sampling_rate: u64,
     clock: Clock,
 }
@@ -199,7 +201,7 @@ impl Tracer {
         }
     }
 
-    /// Whether a span is to be ended.
+    /// Returns whether a span is to be ended.
     pub fn records(&self, span: &ServerSpan) -> bool {
         self.recorder.is_some() && span.context.is_sampled
     }

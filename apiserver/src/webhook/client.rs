@@ -27,16 +27,19 @@ use crate::telemetry::trace_context;
 /// A client of one server.
 pub type HttpClient = Client<Dialer, Full<Bytes>>;
 
-/// The maximum number of clients that are kept; above it all are dropped, with their idle connections.
+/// The maximum number of clients that are kept; above it all are dropped, with their idle
+/// connections.
 const MAX_CLIENTS: usize = 256;
-/// The maximum number of idle connections to a server, and the time for which each is kept: as in Go's default transport.
+/// The maximum number of idle connections to a server, and the time for which each is kept: as in
+/// Go's default transport.
 const MAX_IDLE: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The memory that is taken for a response before any of it has come, at most.
 const FIRST_BUFFER: usize = 64 << 10;
 /// The bytes of a response that are read at once; its head has to fit in them.
 const READ_BUFFER: usize = 128 << 10;
-/// The bytes of the text of an unsuccessful response that are repeated, as client-go's `maxUnstructuredResponseTextBytes`.
+/// The bytes of the text of an unsuccessful response that are repeated, as client-go's
+/// `maxUnstructuredResponseTextBytes`.
 const MAX_ERROR_TEXT: usize = 2048;
 /// The User-Agent of calls to webhooks.
 const USER_AGENT: &str = "kube-apiserver-admission";
@@ -69,7 +72,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// Our own server, if a URL without a service names one of the others.
+    /// Returns this server, if a URL names one of the others.
     fn to(&self, target: &Target) -> Option<&OwnServer> {
         let is_of_this_machine = |address: IpAddr| address.is_loopback() || address.is_unspecified();
         let names = |server: &SocketAddr| {
@@ -87,12 +90,12 @@ impl Moved {
     }
 }
 
-/// The properties by which clients are distinguished.
+/// The properties that distinguish clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     destination: Destination,
     host: String,
-    /// None: plain HTTP.
+    /// The TLS configuration; None for plain HTTP.
     tls: Option<TlsConfig>,
 }
 
@@ -102,7 +105,7 @@ pub struct Post<'a> {
     pub config: &'a ClientConfig,
     /// The JSON document.
     pub body: Bytes,
-    /// By when the whole response must be there.
+    /// The time limit for the whole response.
     pub timeout: Duration,
     /// Whether the timeout is sent to the server.
     pub tells_timeout: bool,
@@ -111,12 +114,12 @@ pub struct Post<'a> {
 }
 
 impl ClientManager {
-    /// Clients that also reach services.
+    /// Creates clients that also reach services.
     pub fn new(resolver: impl ServiceResolver + 'static) -> ClientManager {
         ClientManager { resolver: Some(Box::new(resolver)), ..ClientManager::default() }
     }
 
-    /// With the certificate chain and key that the front proxy presents.
+    /// Sets the certificate chain and key that the front proxy presents.
     #[must_use]
     pub fn with_front_proxy(
         mut self,
@@ -164,7 +167,7 @@ impl ClientManager {
         }
     }
 
-    /// The client of a server. The inner error is one of the service's resolution.
+    /// Returns the client of a server. The inner error is one of the service's resolution.
     ///
     /// # Errors
     /// [`ConfigError`] if TLS cannot be spoken as configured.
@@ -209,7 +212,7 @@ impl ClientManager {
         self.client_of(ClientKey { destination: destination.clone(), host, tls })
     }
 
-    /// The client that is kept for a key.
+    /// Returns the client that is kept for a key.
     fn client_of(&self, key: ClientKey) -> Result<HttpClient, ConfigError> {
         if let Some(client) = self.clients.lock().get(&key) {
             return Ok(client.clone());
@@ -229,7 +232,7 @@ impl ClientManager {
         Ok(clients.entry(key).or_insert(client).clone())
     }
 
-    /// The client of a service, for requests of any kind.
+    /// Returns the client of a service, for requests of any kind.
     ///
     /// # Errors
     /// The service cannot be resolved, or TLS not spoken.
@@ -271,7 +274,7 @@ impl ClientManager {
         }
     }
 
-    /// The way to speak TLS with a server, and its name.
+    /// Returns the TLS configuration for a server, and its name.
     fn tls_to(
         &self,
         key: &ClientKey,
@@ -300,7 +303,7 @@ impl ClientManager {
     }
 }
 
-/// The body of a successful response.
+/// Returns the body of a successful response.
 async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
     let (head, mut body) = response.into_parts();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -331,7 +334,7 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallE
     Ok(bytes.freeze())
 }
 
-/// Why a client has no response.
+/// Converts an error of the client.
 pub(crate) fn client_error(error: &legacy::Error) -> TransportError {
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -50,13 +50,13 @@ pub(crate) fn keep_alive(socket: &TcpStream) {
 #[derive(Clone)]
 pub struct Dialer {
     pub(super) destination: Arc<Destination>,
-    /// None: plain HTTP is spoken.
+    /// The TLS configuration and the server's name; None for plain HTTP.
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
 /// A connection to a server.
 pub enum ServerConnection {
-    /// With TLS.
+    /// A connection with TLS.
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
     /// Without.
     Plain(TokioIo<TcpStream>),
@@ -114,7 +114,8 @@ async fn first_of(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError>
     Err(failure)
 }
 
-/// The addresses of one host, one after the other; the first error counts.
+/// Connects to the addresses of one host, one after the other; if all fail, the first error is
+/// returned.
 async fn in_order(addresses: &[SocketAddr], host: &str) -> Result<TcpStream, TransportError> {
     let mut failure = None;
     for address in addresses {

@@ -8,7 +8,7 @@ use crate::field::quote;
 /// The reasons why a configuration cannot be used for a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error("parse {}: invalid URL", quote(.0))]
     Url(String),
     /// `caBundle` has no certificate.
@@ -19,7 +19,7 @@ pub enum ConfigError {
     Tls(String),
 }
 
-/// Why nothing came back.
+/// The reasons for which there is no response.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
     /// The service does not exist.
@@ -52,7 +52,7 @@ pub enum TransportError {
     Dial {
         /// Address and port.
         address: String,
-        /// As Go prints the error of the system call.
+        /// The error of the system call, in Go's format.
         cause: String,
     },
     /// The handshake failed.
@@ -61,7 +61,7 @@ pub enum TransportError {
     /// The server responds without TLS.
     #[error("http: server gave HTTP response to HTTPS client")]
     PlainHttp,
-    /// It took too long.
+    /// The deadline has passed.
     #[error("context deadline exceeded")]
     Deadline,
     /// The server closed the connection without a response.
@@ -78,18 +78,18 @@ pub enum TransportError {
     Malformed,
 }
 
-/// Why a call has no result.
+/// The reasons for which a call has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nothing came back.
+    /// There is no response.
     #[error("Post {}: {cause}", quote(.url))]
     Transport {
         /// The URL, with the timeout.
         url: String,
-        /// Why.
+        /// The reason.
         cause: TransportError,
     },
     /// The response broke off.
@@ -101,7 +101,7 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// Another status than 200 to 206.
+    /// The status is outside of 200 to 206.
     #[error("{}", unsuccessful(*.code, .text))]
     Status {
         /// The status code.
@@ -119,7 +119,8 @@ pub enum CallError {
     },
 }
 
-/// The beginning of another server's text that an error repeats, of this many bytes at most.
+/// Returns the beginning of another server's text that an error repeats, of this many bytes at
+/// most.
 pub fn excerpt(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -128,7 +129,7 @@ pub fn excerpt(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-/// As client-go words a response that is not a success.
+/// Returns client-go's text for a response that is not a success.
 ///
 /// Source: `errors.NewGenericServerResponse` of apimachinery, for a POST.
 fn unsuccessful(code: u16, text: &str) -> String {
@@ -165,7 +166,7 @@ fn unsuccessful(code: u16, text: &str) -> String {
 }
 
 impl TransportError {
-    /// The error of a `connect`.
+    /// Returns the error of a `connect`.
     pub fn dial(address: &str, error: &io::Error) -> TransportError {
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
@@ -187,7 +188,7 @@ impl TransportError {
     }
 }
 
-/// An error of the system without the number that Rust adds, in lower case as Go has it.
+/// Returns an error of the system without the number that Rust adds, in lower case as Go has it.
 fn of_system(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

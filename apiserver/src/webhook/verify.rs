@@ -35,7 +35,8 @@ pub struct GoVerifier {
     roots: RootCertStore,
     /// The certificates of the bundle, which are trusted as they are.
     trusted: Vec<CertificateDer<'static>>,
-    /// The names of which the certificate must be valid for one; errors report the first.
+    /// The alternative names; the certificate must be valid for one of them, and errors report the
+    /// first.
     names: Vec<ServerName<'static>>,
     /// Trusts every certificate.
     insecure: bool,
@@ -121,7 +122,7 @@ fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<()
     Err(format!("x509: certificate has expired or is not yet valid: current time {now} is {order} {bound}"))
 }
 
-/// Go's `x509.HostnameError`.
+/// Returns the text of Go's `x509.HostnameError`.
 fn name_mismatch(certificate: &X509Certificate<'_>, wanted: &ServerName<'_>) -> String {
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();

@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// The sizes of the batches in which a number of items is tried; item `failing` fails.
+    /// Returns the sizes of the batches in which a number of items is tried; item `failing` fails.
     async fn batches(count: usize, largest: usize, failing: Option<usize>) -> Vec<usize> {
         let (items, tried) = ((0..count).collect::<Vec<_>>(), Mutex::new(vec![0]));
         let outcome = slow_start(&items, largest, |item| {

@@ -48,7 +48,8 @@ pub struct Context<S> {
     has_prompt_discovery: bool,
     /// The caches of this context, for those of forks.
     cached: CachedObjects,
-    /// The caches of a server that this one is a fork of, which have the same objects up to a revision.
+    /// The caches of a server that this one is a fork of, which have the same objects up to a
+    /// revision.
     origin: Option<(CachedObjects, u64)>,
     identity: Arc<str>,
 }
@@ -108,7 +109,7 @@ impl<S> Context<S> {
         }
     }
 
-    /// The same context with another identity than one of chance.
+    /// Returns the same context with another identity than one of chance.
     pub fn with_identity(mut self, identity: uuid::Uuid) -> Context<S> {
         self.identity = identity.to_string().into();
         self
@@ -122,9 +123,11 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, with its caches among these, and with the objects of a server that this one is a fork of.
+    /// Returns the same context, with its caches among these, and with the objects of a server that
+    /// this one is a fork of.
     ///
-    /// - `origin`: the caches of that server, and the revision up to which both have the same objects
+    /// - `origin`: the caches of that server, and the revision up to which both have the same
+    ///   objects
     pub fn sharing(mut self, cached: CachedObjects, origin: Option<(CachedObjects, u64)>) -> Context<S> {
         (self.cached, self.origin) = (cached, origin);
         self
@@ -158,7 +161,7 @@ impl<S> Context<S> {
         join_all(needed.into_iter().map(Indexer::synced)).await;
     }
 
-    /// The same context with other settings. It shares the caches.
+    /// Returns the same context with other settings. It shares the caches.
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
             unrecorded: self.unrecorded.clone(),
@@ -253,7 +256,7 @@ impl<S> Context<S> {
         known.clone()
     }
 
-    /// Discovery, refreshed from the first call on.
+    /// Returns discovery, which is refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(
@@ -285,12 +288,12 @@ impl<S> Context<S> {
         Supervisor::new(self.clock.clone(), self.metrics.clone())
     }
 
-    /// A uid of this process.
+    /// Returns a uid of this process.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// A queue with the backoff of client-go.
+    /// Returns a queue with the backoff of client-go.
     ///
     /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {

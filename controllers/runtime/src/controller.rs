@@ -20,10 +20,10 @@ use super::reconcile_context::ReconcileContext;
 use super::sources::Sources;
 use super::workers::work;
 
-/// When to reconcile a key again.
+/// The time at which a key is reconciled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// When a source enqueues it.
+    /// Once a source enqueues it.
     AwaitChange,
     /// After this time, if no source enqueues it before.
     Requeue(Delay),
@@ -31,9 +31,9 @@ pub enum Action {
 
 /// A controller of one queue.
 pub trait Controller: Sized + Send + Sync + 'static {
-    /// Its name in kube-controller-manager.
+    /// The name of the controller in kube-controller-manager.
     const NAME: &'static str;
-    /// Its queue's name in the metrics.
+    /// The name of its queue in the metrics.
     const QUEUE: &'static str;
     /// The number of keys that are reconciled concurrently.
     const WORKERS: usize = 5;
@@ -87,7 +87,7 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     let reconciler = Reconciler { controller: Arc::new(controller), queue, client, clock, observer };
     context.synced().await;
     ready();
-    // The caches end with the last context, which lives until this does.
+    // The caches end with the last context, which this future owns.
     futures::join!(reconciler.run(C::WORKERS), propagate_panics(sources.into_tasks()));
 }
 
@@ -181,7 +181,7 @@ impl<K: Key> Reconciler<K> {
     }
 }
 
-/// A shorter rest is not worth a timer.
+/// The shortest pause: a shorter one is not worth a timer.
 const SHORTEST_REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
@@ -192,8 +192,8 @@ fn rest_after(longest: Duration, rest: u32) -> Duration {
     if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
 }
 
-/// The output of a future, and the processor time of the longest of its steps: from one await to the next. Requests are many short
-/// steps, a plan is one.
+/// Returns the output of a future, and the processor time of the longest of its steps: from one
+/// await to the next. Requests are many short steps, a plan is one.
 async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
     let mut longest = Duration::ZERO;
     let output = poll_fn(|context| {
@@ -215,7 +215,8 @@ fn processor_time() -> Duration {
 /// Creates and runs a controller; signals the channel when its sources are synced.
 pub type Part<S> = fn(Context<S>, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
 
-/// Runs several controllers that are started under one name, until the future is dropped. `ready` is called once all are synced.
+/// Runs several controllers that are started under one name, until the future is dropped. `ready`
+/// is called once all are synced.
 ///
 /// # Panics
 /// If one of them does.

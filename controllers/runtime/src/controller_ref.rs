@@ -17,7 +17,8 @@ use super::error::Error;
 use super::reconcile_context::ReconcileContext;
 use super::requests::ignore_not_found;
 
-/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those without a controller.
+/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those
+/// without a controller.
 struct ByController;
 
 impl<K: Resource> Index<K> for ByController {
@@ -27,7 +28,7 @@ impl<K: Resource> Index<K> for ByController {
     }
 }
 
-/// The objects that the owner controls, and those without a controller.
+/// Returns the objects that the owner controls, and those without a controller.
 pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let mut candidates = controlled(owner, objects);
     let namespace = owner.namespace.as_deref().unwrap_or_default();
@@ -35,7 +36,7 @@ pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<
     candidates
 }
 
-/// The objects that the owner controls.
+/// Returns the objects that the owner controls.
 pub fn controlled<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let namespace = owner.namespace.as_deref().unwrap_or_default();
     let uid = owner.uid.as_deref().unwrap_or_default();

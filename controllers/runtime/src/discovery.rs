@@ -20,10 +20,10 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use super::cache::{Cache, Cached, Change, Changes};
 
-/// As kube-controller-manager's garbage collector.
+/// The period of refreshes, as in kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
-/// The time by which discovery may lag behind definitions and APIServices, whose watches report a
-/// change first.
+/// The longest time that discovery may lag behind definitions and APIServices, whose watches report
+/// a change first.
 const LAG: Duration = Duration::from_secs(1);
 
 /// The label of an APIService of the server itself. Source: kube-aggregator, `autoregister`.
@@ -43,7 +43,7 @@ pub struct ServedResource {
 }
 
 impl ServedResource {
-    /// Whether a verb is served.
+    /// Returns whether a verb is served.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -52,19 +52,19 @@ impl ServedResource {
 /// All that is served at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoverySnapshot {
-    /// In the order of discovery.
+    /// The resources, in discovery's order.
     pub resources: Vec<ServedResource>,
-    /// Why a group version (`g/v`) is not known.
+    /// The error of each group version (`g/v`) that is not available.
     pub failed: BTreeMap<String, String>,
 }
 
 impl DiscoverySnapshot {
-    /// Each resource once.
+    /// Iterates over the resources, each in its preferred version.
     pub fn preferred(&self) -> impl Iterator<Item = &ServedResource> {
         self.resources.iter().filter(|served| served.preferred)
     }
 
-    /// The resource of an object's `apiVersion` and `kind`.
+    /// Returns the resource of an object's `apiVersion` and `kind`.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
         self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
@@ -120,7 +120,7 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
 /// Discovery of the served API, refreshed by a task and on request.
 pub struct Discovery {
     client: Client,
-    /// Whether a definition is there before watches report that it is established.
+    /// Whether discovery has a custom resource before watches report its definition as established.
     is_prompt: bool,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
     subscribers: parking_lot::Mutex<Vec<mpsc::UnboundedSender<Work>>>,
@@ -141,7 +141,7 @@ impl Discovery {
         }
     }
 
-    /// The last snapshot; empty before the first.
+    /// Returns the last snapshot; empty before the first.
     pub fn current(&self) -> Arc<DiscoverySnapshot> {
         self.current.borrow().clone()
     }

@@ -27,7 +27,8 @@ use super::supervise::Supervisor;
 
 /// client-go's limits.
 const REMEMBERED: usize = 4096;
-/// From this many different messages on, events of one reason about one object are combined ...
+/// The number of different messages from which events of one reason about one object are combined
+/// ...
 const SIMILAR: usize = 10;
 /// ... unless the last one is longer ago than this.
 const SIMILAR_PERIOD: SignedDuration = SignedDuration::from_secs(600);
@@ -74,7 +75,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// The same component on a certain host.
+    /// Returns the same component on a certain host.
     pub fn on(&self, host: &str) -> Recorder {
         Recorder { host: Some(host.into()), ..self.clone() }
     }
@@ -250,7 +251,7 @@ async fn write(client: &Client, event: &Event) -> kube::Result<()> {
             return Ok(());
         }
     }
-    // The namespace may be on its way out.
+    // The namespace may be terminating.
     ignore_status(403, requests::create(&events, event).await).map(|_| ())
 }
 
@@ -318,7 +319,8 @@ impl Correlator {
         }
     }
 
-    /// The event to write: new with a count of 1, otherwise one that was written before. None: too many of them.
+    /// Returns the event to write: new with a count of 1, otherwise one that was written before.
+    /// None: too many of them.
     fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
         let budget = about(&event);
         let (mut event, key) = self.combine(event, now);
@@ -371,7 +373,7 @@ impl Correlator {
     }
 }
 
-/// Returns the component, the object and the type of an event, by which floods are counted.
+/// Returns the component, the object and the type of an event, the key for counting floods.
 fn about(event: &Event) -> String {
     let object = &event.involved_object;
     let component = event.source.as_ref().and_then(|source| source.component.as_ref());

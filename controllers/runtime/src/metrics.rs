@@ -51,14 +51,14 @@ pub struct QueueMetrics {
 const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
 
 impl Default for Metrics {
-    /// Metrics in a registry of their own, which is not exposed.
+    /// Creates metrics in a registry of their own, which is not exposed.
     fn default() -> Metrics {
         Metrics::new(Registry::new())
     }
 }
 
 impl Metrics {
-    /// Metrics that `registry` exposes.
+    /// Creates metrics that `registry` exposes.
     pub fn new(registry: Registry) -> Metrics {
         let histogram = |name: &str, help: &str| {
             let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
@@ -96,12 +96,12 @@ impl Metrics {
         }
     }
 
-    /// The registry, for collectors of a controller's own.
+    /// Returns the registry, for collectors of a controller's own.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The metrics of the queue of this name.
+    /// Returns the metrics of the queue of this name.
     pub fn queue(&self, name: &str) -> QueueMetrics {
         let name = &[name];
         QueueMetrics {
@@ -116,14 +116,14 @@ impl Metrics {
         }
     }
 
-    /// A counter of one controller. After a restart of the controller it continues.
+    /// Returns a counter of one controller. After a restart of the controller it continues.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
         let mut counters = self.counters.lock();
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
         counters.entry(name).or_insert_with(make).clone()
     }
 
-    /// A gauge of one controller.
+    /// Returns a gauge of one controller.
     pub fn gauge(&self, name: &'static str, help: &str, labels: &[&str]) -> GaugeVec {
         let mut gauges = self.gauges.lock();
         let make = || register(&self.registry, GaugeVec::new(Opts::new(name, help), labels));

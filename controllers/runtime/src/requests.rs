@@ -32,7 +32,7 @@ pub async fn delete<K: Resource + Clone>(
     api.clone().into_client().request_text(request).await.map(drop)
 }
 
-/// None instead of an error with this status code.
+/// Converts an error with this status code to None.
 ///
 /// # Errors
 /// Any other error.
@@ -43,7 +43,7 @@ pub fn ignore_status<T>(code: u16, result: kube::Result<T>) -> kube::Result<Opti
     }
 }
 
-/// None instead of 404: the object does not exist.
+/// Converts 404 to None: the object does not exist.
 ///
 /// # Errors
 /// Any other error.
@@ -51,7 +51,7 @@ pub fn ignore_not_found<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     ignore_status(404, result)
 }
 
-/// None instead of 409: the object exists, is another one, or has changed since it was read.
+/// Converts 409 to None: the object exists, is another one, or has changed since it was read.
 ///
 /// # Errors
 /// Any other error.
@@ -59,13 +59,14 @@ pub fn ignore_conflict<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     ignore_status(409, result)
 }
 
-/// Parameters that delete this object, and no other of its name.
+/// Returns parameters that delete only the object of this uid, not another one of its name.
 pub fn uid_precondition(object: &impl Resource) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams::default().preconditions(preconditions)
 }
 
-/// Whether a create was refused because its namespace is terminating or deleted. Trying again is of no use then.
+/// Returns whether a create was refused because its namespace is terminating or deleted. Trying
+/// again is of no use then.
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

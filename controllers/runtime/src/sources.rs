@@ -22,7 +22,7 @@ impl<K: Key> Sources<K> {
         Sources { queue, pumps: JoinSet::new() }
     }
 
-    /// The tasks that add keys.
+    /// Returns the tasks that add keys.
     pub(super) fn into_tasks(self) -> JoinSet<()> {
         self.pumps
     }
@@ -39,7 +39,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// The queue, for a controller that enqueues keys while it reconciles others.
+    /// Returns the queue, for a controller that enqueues keys while it reconciles others.
     pub fn queue(&self) -> Queue<K> {
         self.queue.clone()
     }
@@ -100,7 +100,8 @@ impl<K: Key> Sources<K> {
 /// The handler of a source for a change.
 type Enqueue<K> = Box<dyn Fn(Change<dyn Object>, &Queue<K>) + Send>;
 
-/// The same code for all sources of a type of keys: see [`Object`].
+/// Passes changes to a handler. The code is shared by all sources of a type of keys: see
+/// [`Object`].
 async fn pump<K: Key>(mut changes: UnboundedReceiver<Sent>, enqueue: Enqueue<K>, queue: Queue<K>) {
     // The keys are in the queue before the work of the change ends.
     while let Some((change, _work)) = changes.next().await {
@@ -116,7 +117,7 @@ impl Sources<NamespacedName> {
         self.on_each_if(cache, |_| true)
     }
 
-    /// Enqueues each object of a kind that changes in a way that concerns the controller.
+    /// Enqueues each object of a kind whose change satisfies a predicate.
     pub fn on_each_if<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,

@@ -59,7 +59,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// One that restarts tasks by this clock.
+    /// Creates a supervisor that restarts tasks by this clock.
     ///
     /// - `metrics`: counts the panics
     pub fn new(clock: Clock, metrics: Metrics) -> Supervisor {
@@ -75,7 +75,7 @@ impl Supervisor {
         self.run_boxed(name, Box::new(move || start().boxed())).await;
     }
 
-    /// The same code for all tasks, which are of as many types.
+    /// Runs boxed work. The code is shared by all tasks, which have different types.
     async fn run_boxed(&self, name: &str, start: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + '_>) {
         let mut pause = FIRST_PAUSE;
         loop {

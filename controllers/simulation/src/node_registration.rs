@@ -1,5 +1,4 @@
-//! Registration of the simulated nodes: Node objects, and the Leases by which they are considered
-//! alive.
+//! Registration of the simulated nodes: Node objects, and the Leases that show that they are alive.
 //!
 //! For each node, at start and then every ten seconds:
 //! 1. at the first pass the Node is created or, if it exists, gets its missing labels;
@@ -62,7 +61,7 @@ pub struct NodeRegistration {
     recorder: Recorder,
     count: usize,
     nodes: Arc<Cache<Node>>,
-    /// Since when the nodes that were registered are so, and when their last heartbeat was.
+    /// The time of the last heartbeat of each registered node.
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
 }
 
@@ -163,7 +162,7 @@ impl NodeRegistration {
             }
             None => self.make_schedulable(api.create(&wanted).await?, ctx).await?,
         };
-        // As in a kubelet's events, a node's uid is its name.
+        // In a kubelet's events, a node's uid is its name.
         let mut about = kube::Resource::object_ref(&node, &());
         about.uid = Some(simulated.name());
         self.recorder.on(&simulated.name()).event(about, EventType::Normal, "Starting", "Starting kubelet.");
@@ -225,7 +224,8 @@ impl NodeRegistration {
         Ok(())
     }
 
-    /// Whether the Lease of a node was renewed a moment ago: before a restart, or by the parent of a fork.
+    /// Returns whether the Lease of a node was renewed a moment ago: before a restart, or by the
+    /// parent of a fork.
     async fn is_renewed(&self, node: &Node, now: Timestamp) -> Result<bool, Error> {
         let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
         let stored = api.get_opt(node.metadata.name.as_deref().unwrap_or_default()).await?;
@@ -326,7 +326,7 @@ fn conditions(now: Timestamp) -> Vec<NodeCondition> {
     .into()
 }
 
-/// Go's name of the architecture.
+/// Returns Go's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -341,17 +341,18 @@ fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a s
     wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-/// Whether no kubelet has written the status of a node: a client has just created it.
+/// Returns whether no kubelet has written the status of a node: a client has just created it.
 fn is_bare(node: &Node) -> bool {
     node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }
 
-/// Whether a condition became unknown while the node was silent.
+/// Returns whether a condition became unknown while the node was silent.
 fn is_unknown(node: &Node) -> bool {
     node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
 }
 
-/// Moves on the heartbeats of the conditions that are there; one that has none of the kubelet's gets them all.
+/// Updates the heartbeats of the existing conditions; a node without conditions of a kubelet gets
+/// all of them.
 fn heartbeat(node: &Node, now: Timestamp) -> Value {
     let known = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ours = conditions(now);

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// More missed times than this are reported.
+/// The number of missed times above which an event is recorded.
 const TOO_MANY_MISSED: i64 = 100;
 /// The largest number of times that are iterated to find the last one.
 const MAX_STEPS: usize = 100_000;
@@ -16,7 +16,7 @@ pub struct ZonedSchedule {
     zone: TimeZone,
 }
 
-/// Why a CronJob has no schedule to follow.
+/// The reasons for which a CronJob has no valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleError {
     UnknownTimeZone(String),
@@ -58,7 +58,7 @@ impl ZonedSchedule {
         self.schedule.next(after, &self.zone)
     }
 
-    /// The time as the annotation of a Job has it.
+    /// Returns the time as the annotation of a Job has it.
     pub fn local_time(&self, time: Timestamp) -> String {
         let local = time.to_zoned(self.zone.clone());
         match local.offset().is_zero() {
@@ -105,7 +105,7 @@ impl ZonedSchedule {
         Ok(DueTime { earliest, most_recent, missed })
     }
 
-    /// When to look at the schedule again; None: it has no further time.
+    /// Returns the time of the next reconciliation; None if the schedule has no further time.
     ///
     /// Source: kube-controller-manager's `nextScheduleTimeDuration`.
     pub fn next_after(&self, cron_job: &CronJob, now: Timestamp) -> Option<Timestamp> {

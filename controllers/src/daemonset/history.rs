@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 /// The revisions of a set, divided by whether they hold the current template.
 #[derive(Default)]
 pub struct History {
-    /// The revisions that hold the current template, the newest first. More than one is one too many.
+    /// The revisions that hold the current template, the newest first. More than one is one too
+    /// many.
     pub current: Vec<Arc<ControllerRevision>>,
     /// All others, the oldest first.
     pub old: Vec<Arc<ControllerRevision>>,
@@ -28,7 +29,7 @@ impl History {
         History { current, old }
     }
 
-    /// The number of the current revision, at least.
+    /// Returns the number of the current revision, at least.
     pub fn next_number(&self) -> i64 {
         self.old.iter().map(|revision| revision.revision).max().unwrap_or(0) + 1
     }
@@ -46,7 +47,7 @@ impl History {
     }
 }
 
-/// The hash of a revision, which its pods carry.
+/// Returns the hash of a revision, which its pods carry.
 pub fn hash(revision: &ControllerRevision) -> Option<&str> {
     revision.metadata.labels.as_ref()?.get(HASH_LABEL).map(String::as_str)
 }

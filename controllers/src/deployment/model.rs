@@ -20,7 +20,7 @@ enum Event {
     Reconcile,
     /// Pods of a ReplicaSet become available.
     BecomeAvailable(usize, i32),
-    /// A pod of a ReplicaSet is not available any more.
+    /// A pod of a ReplicaSet becomes unavailable.
     Fail(usize),
     /// The template changes: the new ReplicaSet is an old one, and another one will be created.
     ChangeTemplate,
@@ -79,7 +79,7 @@ impl World {
         });
     }
 
-    /// Returns whether anything had to be done.
+    /// Reconciles the Deployment; returns whether anything changed.
     fn reconcile(&mut self) -> bool {
         match rolling_update(&self.deployment, &self.sets) {
             Step::CreateNew => {

@@ -17,8 +17,8 @@ pub(super) fn is_scaling_event(deployment: &Deployment, sets: &ReplicaSets) -> b
     sets.active().any(|set| size(set, DESIRED_REPLICAS).is_some_and(|size| size != wanted(deployment)))
 }
 
-/// The sizes that follow from the size of the Deployment. A ReplicaSet may be listed with the size that it has: then its annotations
-/// are out of date.
+/// Returns the sizes that follow from the size of the Deployment. A ReplicaSet may be listed with
+/// the size that it has: then its annotations are out of date.
 pub(super) fn plan(deployment: &Deployment, sets: &ReplicaSets) -> Vec<Resize> {
     let wanted = wanted(deployment);
     let active: Vec<_> = sets.active().cloned().collect();
@@ -68,7 +68,7 @@ fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Ve
     resizes
 }
 
-/// By how much a ReplicaSet grows in proportion to the whole.
+/// Returns the number of pods that a ReplicaSet gains in proportion to the total.
 fn share(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     if wanted(deployment) == 0 {
         return -replicas(set);

@@ -48,7 +48,7 @@ pub struct DisruptionController {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     Budget(NamespacedName),
-    /// One that was to be disrupted.
+    /// A pod that was marked as about to be disrupted.
     Pod(NamespacedName),
 }
 
@@ -140,7 +140,7 @@ impl DisruptionController {
         Ok(recheck.map_or(Action::AwaitChange, |left| Action::Requeue(DISRUPTED_POD.after(left))))
     }
 
-    /// The pods of a budget, and how many there should be.
+    /// Returns the pods of a budget, and how many there should be.
     async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), CountError> {
         let pods = self.pods_of(budget).inspect_err(|error| {
             self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
@@ -178,7 +178,7 @@ impl DisruptionController {
         plan::counts(&spec, scale)
     }
 
-    /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
+    /// Removes the mark that a pod is about to be disrupted, if it still exists.
     async fn clear_stale_condition(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Action, Error> {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {
@@ -198,7 +198,7 @@ fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, kube::core
     selector.map(Selector::try_from).transpose()
 }
 
-/// The budgets that select a pod now, or did before the change.
+/// Returns the budgets that select a pod now, or did before the change.
 fn budgets_of(
     change: &Change<Pod>,
     budgets: &Cache<PodDisruptionBudget>,

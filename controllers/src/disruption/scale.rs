@@ -47,7 +47,7 @@ impl DisruptionController {
         Ok(Scale { wanted, unmanaged })
     }
 
-    /// The object that has the scale for an owner, and its scale.
+    /// Returns the object that has the scale for an owner, and its scale.
     async fn find(
         &self,
         owner: &OwnerReference,
@@ -84,7 +84,8 @@ impl DisruptionController {
         }
     }
 
-    /// The scale subresource of an owner; None if it is not there, or is another one by now.
+    /// Returns the scale subresource of an owner; None if it is not there, or is another one by
+    /// now.
     async fn ask(
         &self,
         owner: &OwnerReference,
@@ -121,7 +122,7 @@ fn no_match(owner: &OwnerReference) -> CountError {
     format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version)
 }
 
-/// The message of the server, or of the error without one.
+/// Returns the message of the server, or of the error without one.
 fn message(error: kube::Error) -> CountError {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -27,7 +27,8 @@ impl TrafficDistribution {
         }
     }
 
-    /// Sets the hints of a slice, and returns whether that changed anything. Endpoints that are not ready keep theirs.
+    /// Sets the hints of a slice, and returns whether they changed. Endpoints that are not ready
+    /// keep theirs.
     pub fn apply(self, slice: &mut EndpointSlice) -> bool {
         let mut changed = false;
         for endpoint in slice.endpoints.iter_mut().flatten() {
@@ -41,7 +42,7 @@ impl TrafficDistribution {
         changed
     }
 
-    /// Whether [`TrafficDistribution::apply`] would change a slice.
+    /// Returns whether [`TrafficDistribution::apply`] would change a slice.
     pub fn differs(self, slice: &EndpointSlice) -> bool {
         slice.endpoints.iter().flatten().any(|endpoint| {
             (self == TrafficDistribution::None || is_ready_endpoint(endpoint))

@@ -56,7 +56,7 @@ pub fn is_enabled(service: &Service) -> bool {
 }
 
 impl Hinter<'_> {
-    /// Notes that a Service does not ask for them any more.
+    /// Records that a Service no longer requests hints.
     pub fn remove(&mut self, service: &Service, kind: AddressType) {
         if self.populated.remove(&(NamespacedName::of(service), kind)).is_some() {
             self.disabled("Topology Aware Hints has been disabled", kind);
@@ -157,7 +157,7 @@ fn allocations(nodes: &[Arc<Node>], total: usize) -> Result<BTreeMap<String, All
     Ok(allocations)
 }
 
-/// The share of the CPUs that each zone has. None: it is not known of a node.
+/// Returns the share of the CPUs that each zone has. None: it is not known of a node.
 fn cpu_ratios(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, f64>> {
     let label = |node: &Node, key: &str| node.metadata.labels.as_ref()?.get(key).cloned();
     let is_excluded = |node: &Node| {
@@ -183,7 +183,7 @@ fn cpu_ratios(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, f64>> {
     (total > 0.0).then(|| by_zone.into_iter().map(|(zone, cpu)| (zone, cpu / total)).collect())
 }
 
-/// The hints of a slice that is not written; None: it has to be.
+/// Returns the hints of a slice that is not written; None: it has to be.
 fn hints_by_zone(
     slice: &EndpointSlice,
     allocated: &ByZone,

@@ -102,7 +102,7 @@ fn desired_endpoints(
     desired
 }
 
-/// Each address with each of its ports, without addresses that are invalid.
+/// Returns each valid address with each of its ports.
 fn members(endpoints: &Endpoints, totals: &mut Totals) -> Vec<Member> {
     let (mut members, mut invalid) = (Vec::new(), BTreeSet::new());
     for subset in endpoints.subsets.iter().flatten() {
@@ -165,7 +165,7 @@ fn count_changes(slice: Option<&EndpointSlice>, desired: &EndpointSet, totals: &
     added + updated + removed == 0
 }
 
-/// Whether the labels, the annotations and the owner of a slice are those of the Endpoints.
+/// Returns whether the labels, the annotations and the owner of a slice are those of the Endpoints.
 fn has_metadata_of(slice: &EndpointSlice, endpoints: &Endpoints) -> bool {
     let mut labels = slice.metadata.labels.clone().unwrap_or_default();
     labels.remove(MANAGED_BY);

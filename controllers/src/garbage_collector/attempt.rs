@@ -45,7 +45,7 @@ pub enum Plan {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dependents {
     pub any: bool,
-    /// One of them waits for its own dependents: it may wait for this object.
+    /// Whether a dependent waits for its own dependents: it may wait for this object.
     pub any_waits: bool,
 }
 

@@ -66,7 +66,7 @@ impl Owner {
         references.into_iter().flatten().map(Owner::of).collect()
     }
 
-    /// The identity of the owner, if it is in this namespace.
+    /// Returns the identity of the owner, if it is in this namespace.
     pub fn identity(&self, namespace: Arc<str>) -> Identity {
         Identity {
             kind: self.kind.clone(),
@@ -141,7 +141,7 @@ pub struct Node {
     pub is_terminating: bool,
     /// Whether the object waits for its dependents (foreground deletion). Never reset.
     pub is_deleting_dependents: bool,
-    /// As last seen.
+    /// The phase at the last observation.
     phase: Phase,
 }
 
@@ -157,7 +157,7 @@ pub enum Change {
 /// Work that follows from a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// See whether it has to be deleted.
+    /// Check whether the object has to be deleted.
     Delete(Uid),
     /// The same, but not at once.
     DeleteLater(Uid),
@@ -186,12 +186,12 @@ impl Graph {
         self.nodes.get(uid)
     }
 
-    /// Dependents as they are known now.
+    /// Iterates over the known dependents.
     pub fn dependents<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         node.dependents.iter().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// Dependents that have to be deleted before an owner that waits for them.
+    /// Iterates over the dependents that have to be deleted before an owner that waits for them.
     pub fn blocking<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         let uid = &node.identity.uid;
         self.dependents(node).filter(move |d| d.owners.iter().any(|owner| owner.blocks && owner.uid == *uid))
@@ -381,7 +381,7 @@ impl Graph {
 }
 
 impl Node {
-    /// A node that is known from a reference only.
+    /// Returns a node that is known from a reference only.
     fn referred(identity: Identity) -> Node {
         Node {
             identity,
@@ -395,12 +395,12 @@ impl Node {
     }
 }
 
-/// Whether an object of this namespace can own a dependent at all.
+/// Returns whether an object of this namespace can own a dependent at all.
 fn reaches(identity: &Identity, dependent: &Node) -> bool {
     identity.namespace.is_empty() || identity.namespace == dependent.identity.namespace
 }
 
-/// Whether a dependent means an identity by a reference.
+/// Returns whether a dependent means an identity by a reference.
 fn agrees(dependent: &Node, identity: &Identity) -> bool {
     reaches(identity, dependent) && dependent.owners.iter().any(|owner| identity.is_meant_by(owner))
 }
@@ -411,15 +411,15 @@ fn disagreement<'a>(dependent: &'a Node, identity: &Identity) -> Option<&'a Owne
     references.find(|owner| !reaches(identity, dependent) || !identity.is_meant_by(owner))
 }
 
-/// Returns another identity by which dependents refer to the uid: the next one in order, or the
-/// first one after the last.
+/// Returns another identity that dependents have for the uid: the next one in order, or the first
+/// one after the last.
 fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
     let mut known = BTreeSet::new();
     for dependent in dependents {
         let references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
         known.extend(references.map(|owner| {
             let same_kind = owner.kind == identity.kind && owner.api_version == identity.api_version;
-            // A kind that was looked up without a namespace has none.
+            // The identity of a cluster-scoped kind has no namespace.
             let namespace = match identity.namespace.is_empty() && same_kind {
                 true => identity.namespace.clone(),
                 false => dependent.identity.namespace.clone(),

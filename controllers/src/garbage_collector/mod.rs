@@ -111,7 +111,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
 }
 
 impl Collector {
-    /// The only writer of the graph.
+    /// Maintains the graph, as its only writer.
     async fn keep_graph(
         self: Arc<Self>,
         mut receiver: mpsc::UnboundedReceiver<Reported>,

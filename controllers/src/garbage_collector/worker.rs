@@ -89,7 +89,8 @@ impl Collector {
             let plan = plan(Phase::of(&live), &owners, self.dependents(uid));
             apply(&identity, &api, &live, plan).await?;
         }
-        // A watch that was restarted may never report an object that was created and deleted meanwhile.
+        // A restarted watch may never report an object that was created and deleted in the
+        // meantime.
         let is_observed = self.graph().node(uid).is_none_or(|node| node.is_observed);
         Ok(if is_observed { Outcome::Done } else { Outcome::Retry })
     }
@@ -257,7 +258,7 @@ async fn unblock(api: &Api<DynamicObject>, live: &ObjectMeta) -> Result<(), Erro
     .await
 }
 
-/// Changes the references of an object, if it is as it was read.
+/// Changes the references of an object, if it has not changed since it was read.
 async fn refer(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -277,7 +278,8 @@ async fn remove_finalizer(api: &Api<DynamicObject>, live: &ObjectMeta, finalizer
     patch(api, live, json!({"finalizers": kept})).await
 }
 
-/// Patches members of the metadata, if the object is as it was read. A deleted object is no error.
+/// Patches members of the metadata, if the object has not changed since it was read. A deleted
+/// object is not an error.
 async fn patch(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -296,7 +298,8 @@ async fn live(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<
     Ok(found.filter(|found| found.uid.as_deref() == Some(uid)))
 }
 
-/// Deletes the object that was judged: no other of its name, and not if its owners changed meanwhile.
+/// Deletes the object that was judged, with its uid as a precondition, and not if its owners
+/// changed in the meantime.
 async fn delete(
     api: &Api<DynamicObject>,
     judged: &ObjectMeta,

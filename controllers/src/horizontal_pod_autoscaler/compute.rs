@@ -45,7 +45,7 @@ struct Metric {
 struct Failure {
     /// The reason of events and of the condition.
     reason: &'static str,
-    /// Of the event.
+    /// The message of the event.
     message: String,
     /// Put before the message.
     context: String,
@@ -189,7 +189,7 @@ impl Computation<'_> {
         Tolerances { up: of(up), down: of(down) }
     }
 
-    /// Metrics of other APIs, which are not served.
+    /// Returns the failure for metrics of other APIs, which are not served.
     fn unavailable(&self, spec: &MetricSpec) -> Failure {
         const CUSTOM: &str = "unable to fetch metrics from custom metrics API: no custom metrics API \
                               (custom.metrics.k8s.io) registered";
@@ -239,7 +239,7 @@ fn valid(metric: &str) -> Statement {
     Statement::scaling_active(true, "ValidMetricFound", message)
 }
 
-/// The value of a metric: the mean usage, and the utilization if that is the target.
+/// Returns the value of a metric: the mean usage, and the utilization if that is the target.
 fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatus {
     MetricValueStatus {
         average_utilization: proposal.utilization.filter(|_| target.average_value.is_none()),
@@ -251,7 +251,7 @@ fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatu
     }
 }
 
-/// A quantity in thousandths.
+/// Returns a quantity in thousandths.
 fn milli(quantity: &Text) -> Option<i64> {
     quantity.0.parse::<Quantity>().ok().map(|quantity| quantity.milli_value())
 }

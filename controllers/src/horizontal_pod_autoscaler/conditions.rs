@@ -27,7 +27,8 @@ impl Statement {
     }
 }
 
-/// Sets a condition in its place, or as the last one. The transition time changes with the status only.
+/// Sets a condition in its place, or as the last one. The transition time changes with the status
+/// only.
 pub fn set(conditions: &mut Vec<HorizontalPodAutoscalerCondition>, statement: Statement, now: Timestamp) {
     let status = if statement.is_true { "True" } else { "False" };
     let index = conditions.iter().position(|condition| condition.type_ == statement.r#type);

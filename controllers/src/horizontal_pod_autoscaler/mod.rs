@@ -75,7 +75,7 @@ struct Known {
     selector: String,
 }
 
-/// One pass over an autoscaler: the status as it comes to be.
+/// One pass over an autoscaler, which builds its status.
 struct Pass<'a> {
     controller: &'a HorizontalPodAutoscalerController,
     name: &'a NamespacedName,
@@ -198,7 +198,7 @@ impl Pass<'_> {
         self.scale(&target, current, desired, &why, statuses).await
     }
 
-    /// The number of replicas by the metrics, why, and the metrics.
+    /// Returns the number of replicas by the metrics, why, and the metrics.
     async fn by_metrics(
         &mut self,
         target: &Target,
@@ -246,7 +246,7 @@ impl Pass<'_> {
         Ok((desired, why, Some(statuses)))
     }
 
-    /// The pods of the target, if no other autoscaler has them too.
+    /// Returns the pods of the target, if no other autoscaler has them too.
     fn pods_of(&mut self, target: &Target) -> Result<Vec<Arc<Pod>>, String> {
         let controller = self.controller;
         let text = target.selector();

@@ -60,7 +60,7 @@ pub struct Proposal {
 /// The pods of a target and their usage of one resource.
 pub struct Usage<'a> {
     pub resource: &'a str,
-    /// None: all containers together.
+    /// The container; None for the sum of all containers.
     pub container: Option<&'a str>,
     pub pods: &'a [Arc<Pod>],
     pub samples: BTreeMap<String, Sample>,
@@ -154,7 +154,7 @@ impl Usage<'_> {
         groups
     }
 
-    /// The requests of each pod, in thousandths.
+    /// Returns the requests of each pod, in thousandths.
     fn requests(&self) -> Result<BTreeMap<&str, i64>, String> {
         let mut requests = BTreeMap::new();
         for pod in self.pods {
@@ -197,7 +197,8 @@ fn is_unready(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
     }
 }
 
-/// The usage in relation to the target, in percent of the requests if they are the target, and on average.
+/// Returns the usage in relation to the target, in percent of the requests if they are the target,
+/// and on average.
 fn ratio(
     used: &BTreeMap<&str, i64>,
     requests: &BTreeMap<&str, i64>,
@@ -235,7 +236,8 @@ mod tests {
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
-    /// A pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f` failed, `t` terminating; each requests 100m.
+    /// Returns a pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f`
+    /// failed, `t` terminating; each requests 100m.
     fn pod(index: usize, letter: char) -> Arc<Pod> {
         let phase = match letter {
             'p' => "Pending",

@@ -9,14 +9,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::Statement;
 
-/// For how long higher recommendations are followed, without a window of `spec.behavior`.
+/// The time for which higher recommendations are followed, in seconds, if `spec.behavior` has no
+/// window.
 const DOWNSCALE_WINDOW: i32 = 300;
 
 /// The history of an autoscaler, in memory only.
 #[derive(Debug, Default)]
 pub struct Memory {
     recommendations: Vec<(Timestamp, i32)>,
-    /// By how many replicas the target was scaled.
+    /// The numbers of replicas that were added, by time.
     added: Vec<(Timestamp, i32)>,
     removed: Vec<(Timestamp, i32)>,
 }
@@ -51,14 +52,14 @@ const DOWN_STABILIZED: (&str, &str) = (
 );
 
 impl Memory {
-    /// The first number of replicas that was seen counts as a recommendation.
+    /// Records the first observed number of replicas as a recommendation.
     pub fn observe_first(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
-    /// Notes that the target was scaled.
+    /// Records that the target was scaled.
     pub fn observe_scaling(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,

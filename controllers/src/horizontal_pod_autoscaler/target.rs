@@ -58,7 +58,7 @@ impl Target {
         self.scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
     }
 
-    /// The selector of the target's pods, as text.
+    /// Returns the selector of the target's pods, as text.
     pub fn selector(&self) -> &str {
         self.scale.status.as_ref().and_then(|status| status.selector.as_deref()).unwrap_or_default()
     }
@@ -137,7 +137,8 @@ fn parse_requirement(text: &str) -> Result<Expression, String> {
     })
 }
 
-/// Whether a selector that is written as text matches an object. One that cannot be read matches none.
+/// Returns whether a selector that is written as text matches an object. One that cannot be read
+/// matches none.
 pub fn text_selects(
     selector: &str,
     meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,

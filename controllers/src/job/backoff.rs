@@ -7,7 +7,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use coracle_kinds::pods;
 
-/// kube-controller-manager's: the first failure delays the next pod so long, each further one twice as long, at most ...
+/// kube-controller-manager's: the first failure delays the next pod so long, each further one twice
+/// as long, at most ...
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 /// A wait is not worth less than this.
@@ -21,7 +22,8 @@ pub struct BackoffRecord {
 }
 
 impl BackoffRecord {
-    /// The record with pods that have newly finished. A success ends the row of failures before it.
+    /// Returns the record with pods that have newly finished. A success ends the row of failures
+    /// before it.
     pub fn with(&self, succeeded: &[Timestamp], failed: &[Timestamp]) -> BackoffRecord {
         let newest = failed.iter().copied().max();
         let Some(success) = succeeded.iter().copied().max() else {
@@ -51,7 +53,7 @@ pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Opti
     Duration::try_from(left).ok().filter(|left| !left.is_zero()).map(|left| left.max(SHORTEST_WAIT))
 }
 
-/// When a pod finished: the time of its last container, or the nearest to that which is known.
+/// Returns the time at which a pod finished: that of its last container, or the nearest known one.
 ///
 /// Source: kube-controller-manager's `backoff_utils.go`.
 pub fn finish_time(pod: &Pod) -> Timestamp {

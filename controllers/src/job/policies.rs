@@ -26,12 +26,12 @@ pub enum FailureAction {
 }
 
 impl FailureAction {
-    /// Whether the failure counts towards the backoff limit.
+    /// Returns whether the failure counts towards the backoff limit.
     pub fn is_counted(&self) -> bool {
         *self != FailureAction::Ignore
     }
 
-    /// The action as the spec names it; None if no rule matched.
+    /// Returns the action as the spec names it; None if no rule matched.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             FailureAction::FailJob(_) => Some("FailJob"),
@@ -43,7 +43,7 @@ impl FailureAction {
     }
 }
 
-/// The action of the first rule that matches a failed pod.
+/// Returns the action of the first rule that matches a failed pod.
 ///
 /// Source: kube-controller-manager's `pod_failure_policy.go`.
 pub fn match_pod_failure_policy(spec: &JobSpec, pod: &Pod) -> FailureAction {
@@ -61,7 +61,7 @@ pub fn match_pod_failure_policy(spec: &JobSpec, pod: &Pod) -> FailureAction {
             "FailIndex" => Some(FailureAction::FailIndex),
             "Ignore" => Some(FailureAction::Ignore),
             "Count" => Some(FailureAction::Count),
-            // Of a later version: the rule is skipped.
+            // An action of a later version: the rule is skipped.
             _ => None,
         }
     });
@@ -98,7 +98,7 @@ fn matching_condition(patterns: &[PodFailurePolicyOnPodConditionsPattern], pod: 
     Some(format!("Pod {} has condition {}", full_name(pod), pattern.type_))
 }
 
-/// Returns the message of the first rule by which a Job has succeeded.
+/// Returns the message of the first rule that makes a Job succeed.
 pub fn match_success_policy(spec: &JobSpec, succeeded: &Indexes) -> Option<String> {
     let rules = spec.success_policy.as_ref().map(|policy| &policy.rules)?;
     let is_met = |rule: &SuccessPolicyRule| match (&rule.succeeded_indexes, rule.succeeded_count) {

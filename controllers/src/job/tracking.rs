@@ -1,4 +1,4 @@
-//! Tracking of finished pods, by which each pod of a Job is counted exactly once.
+//! Tracking of finished pods, which ensures that each pod of a Job is counted exactly once.
 //!
 //! A finished pod is kept by a finalizer. First its uid (in an Indexed Job its index, if it
 //! succeeded) is added to the status; then the finalizer is removed; then the uid is removed from
@@ -79,7 +79,7 @@ pub fn track(observed: &Observed, census: &Census, settled: Settled) -> Tracking
     Tracking { status, released, handled_by_policy, verdict, tracked, reached_limit }
 }
 
-/// Whether the finalizer of a pod is of no further use.
+/// Returns whether the finalizer of a pod is of no further use.
 fn can_be_released(observed: &Observed, census: &Census, verdict: Option<&Verdict>, pod: &Pod) -> bool {
     let is_memory = || {
         let kept = observed.index(pod).and_then(|index| census.awaiting_replacement.get(&index));
@@ -159,7 +159,7 @@ fn count_released(status: &mut JobStatus, tracked: &HashSet<String>) -> bool {
 }
 
 impl Tracking {
-    /// Whether the first status has to be written.
+    /// Returns whether the first status has to be written.
     pub fn has_changed(&self, observed: &Observed) -> bool {
         observed.job.status.as_ref() != Some(&self.status)
     }
@@ -193,7 +193,7 @@ impl Tracking {
     }
 }
 
-/// Whether all pods are counted, and none is terminating.
+/// Returns whether all pods are counted, and none is terminating.
 fn is_over(status: &JobStatus) -> bool {
     let uncounted = status.uncounted_terminated_pods.as_ref();
     let is_counted = uncounted.is_none_or(|pods| pods.succeeded.is_none() && pods.failed.is_none());

@@ -32,7 +32,7 @@ impl Verdict {
         Verdict::new(Outcome::Success, "CompletionsReached", "Reached expected number of succeeded pods")
     }
 
-    /// The condition that is true from the decision on.
+    /// Returns the condition that is true from the decision on.
     pub fn interim_condition(&self) -> &'static str {
         match self.outcome {
             Outcome::Success => "SuccessCriteriaMet",
@@ -40,7 +40,7 @@ impl Verdict {
         }
     }
 
-    /// The condition that is true in the end.
+    /// Returns the condition that is true in the end.
     pub fn terminal_condition(&self) -> &'static str {
         match self.outcome {
             Outcome::Success => "Complete",
@@ -63,7 +63,7 @@ pub fn verdict(observed: &Observed, census: &Census) -> Option<Verdict> {
         })
 }
 
-/// The verdict of an earlier reconciliation.
+/// Returns the verdict of an earlier reconciliation.
 fn decided(observed: &Observed) -> Option<Verdict> {
     let criteria = jobs::true_condition(observed.job, "SuccessCriteriaMet").map(|c| (Outcome::Success, c));
     let target = || jobs::true_condition(observed.job, "FailureTarget").map(|c| (Outcome::Failure, c));
@@ -116,7 +116,7 @@ fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     (!observed.is_suspended()).then(|| allowed.saturating_sub(elapsed))
 }
 
-/// When the Job has to be reconciled again because of its deadline.
+/// Returns the time until the Job has to be reconciled again because of its deadline.
 pub fn deadline_requeue(observed: &Observed) -> Option<Duration> {
     let left = time_until_deadline(observed)?;
     Duration::try_from(left).ok().filter(|left| !left.is_zero())

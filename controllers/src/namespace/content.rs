@@ -23,9 +23,9 @@ pub struct Content<'a> {
 #[derive(Default)]
 pub struct Emptied {
     pub findings: Findings,
-    /// In how many seconds the rest should be deleted.
+    /// The number of seconds in which the remaining objects should be deleted.
     pub estimate: i64,
-    /// The errors because of which the namespace cannot be finalized, even if nothing remains.
+    /// The errors that prevent the namespace from being finalized, even if nothing remains.
     pub errors: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Content<'_> {
         Ok(Remains::of(left.iter().map(ResourceExt::finalizers)))
     }
 
-    /// False: the server does not know how.
+    /// Deletes a collection. Returns false if the server does not support it.
     async fn delete_collection(&self, api: &Api<DynamicObject>, how: &DeleteParams) -> kube::Result<bool> {
         let request = Request::new(api.resource_url()).delete_collection(how, &ListParams::default());
         // The response, which contains all deleted objects, is not decoded.
@@ -139,7 +139,7 @@ fn is_pods(served: &ServedResource) -> bool {
     served.resource.group.is_empty() && served.resource.plural == "pods"
 }
 
-/// An error as clients of the API know it.
+/// Returns an error as clients of the API know it.
 fn error_message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,

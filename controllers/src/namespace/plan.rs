@@ -37,7 +37,7 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// From the finalizers of each object that remains.
+    /// Counts the remaining objects by their finalizers.
     pub fn of<'a>(objects: impl IntoIterator<Item = &'a [String]>) -> Remains {
         let mut remains = Remains::default();
         for finalizers in objects {
@@ -105,7 +105,7 @@ impl Findings {
         }
     }
 
-    /// The conditions to be; None if they are so already.
+    /// Returns the conditions to be; None if they are so already.
     pub fn conditions(&self, old: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
         let mut new = old.to_vec();
         for (r#type, reason, message) in CONDITIONS {
@@ -132,14 +132,15 @@ impl Findings {
     }
 }
 
-/// None for nothing.
+/// Joins the items; None if there are none.
 fn listed(items: impl Iterator<Item = String>) -> Option<String> {
     let mut items: Vec<String> = items.collect();
     items.sort_unstable();
     (!items.is_empty()).then(|| items.join(", "))
 }
 
-/// For how many seconds pods may still take their time; none, if all their time is over.
+/// Returns the number of seconds for which pods may still exist; 0 if the grace periods of all have
+/// ended.
 pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, now: Timestamp) -> i64 {
     let is_over = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -25,7 +25,7 @@ impl NodeLifecycleController {
             let next = self.state().zones.next(now);
             let Some((zone, name)) = next else { break };
             let Some(node) = self.node(&name) else { continue };
-            // It may have become ready.
+            // The node may have become ready in the meantime.
             let taints = ready_status(&node).and_then(evicting_taints);
             let Some((wanted, opposite)) = taints else { continue };
             match self.change(&node, taints::swap(wanted, opposite), ctx).await {

@@ -48,7 +48,8 @@ use crate::timers::{NODE_CHANGE, NODE_GRACE_PERIOD, NODE_MONITOR};
 const LEASES: &str = "kube-node-lease";
 /// kube-controller-manager's `--node-monitor-period`.
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
-/// The shortest wait for the end of a grace period: a node that cannot be written is checked again in time.
+/// The shortest wait for the end of a grace period: a node that cannot be written is checked again
+/// in time.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 pub struct NodeLifecycleController {
@@ -66,7 +67,7 @@ pub struct NodeLifecycleController {
 
 #[derive(Default)]
 struct State {
-    /// Whether the nodes were looked at before.
+    /// Whether the nodes were checked before.
     has_registered: bool,
     /// The nodes that were registered, by name.
     known: BTreeMap<String, ObjectReference>,

@@ -24,7 +24,7 @@ const LABELS: [(&str, &str); 2] =
 /// A change of a node.
 #[derive(Debug, PartialEq)]
 pub struct NodeChange {
-    /// All taints that it has afterwards. None: they stay.
+    /// The complete new list of taints; None if they do not change.
     taints: Option<Vec<Taint>>,
     /// Labels to be set.
     labels: BTreeMap<&'static str, String>,
@@ -44,7 +44,8 @@ impl NodeChange {
     }
 }
 
-/// The taint that a node gets for the status of its condition Ready, and that which it must not have then.
+/// Returns the taint that a node gets for the status of its condition Ready, and that which it must
+/// not have then.
 pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
     match status {
         "False" => Some((NOT_READY, UNREACHABLE)),

@@ -181,7 +181,7 @@ impl AttachDetachController {
             if self.notifications().attaching.remove(&attachment.name_any()) {
                 let node = attachment.spec.node_name.as_str();
                 let there = pods.iter().filter(|pod| pods::node(pod) == Some(node));
-                // With the space at the end that kube-controller-manager leaves.
+                // The message ends with a space, as in kube-controller-manager.
                 let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.name);
                 there.for_each(|pod| {
                     self.recorder.normal(pod.as_ref(), "SuccessfulAttachVolume", message.clone());
@@ -207,7 +207,7 @@ impl AttachDetachController {
         }
     }
 
-    /// The pods on nodes that use a volume.
+    /// Returns the pods on nodes that use a volume.
     fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
         let Some(name) = volume.claim_name() else { return Vec::new() };
         let is_bound = |claim: &PersistentVolumeClaim| {

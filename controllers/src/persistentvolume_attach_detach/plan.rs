@@ -10,11 +10,11 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 
 pub struct Observed<'a> {
-    /// None: it was deleted, or needs no attachment.
+    /// The volume; None if it was deleted or needs no attachment.
     pub volume: Option<&'a PersistentVolume>,
     /// The nodes of pods that use it.
     pub nodes: BTreeSet<&'a str>,
-    /// Its attachments.
+    /// The attachments of the volume.
     pub attachments: &'a [Arc<VolumeAttachment>],
 }
 
@@ -50,7 +50,8 @@ pub fn plan<'a>(observed: &Observed<'a>) -> Plan<'a> {
     plan
 }
 
-/// Whether several nodes may have a volume. Without access modes that is left to its driver.
+/// Returns whether several nodes may have a volume. Without access modes that is left to its
+/// driver.
 fn is_for_many(volume: &PersistentVolume) -> bool {
     let modes = volume.access_modes();
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
@@ -112,7 +113,7 @@ mod tests {
         }
     }
 
-    /// On a node; a terminating one begins with a dash.
+    /// Returns an attachment to a node; the name of a terminating one begins with a dash.
     fn attachment(node: &str) -> VolumeAttachment {
         let (node, terminating) =
             node.strip_prefix('-').map_or((node, None), |node| (node, Some("2026-01-01T00:00:00Z")));

@@ -28,7 +28,7 @@ const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.
 pub enum Operation {
     /// From the assignment of a claim to a provisioner until it is bound.
     Provision,
-    /// From when a volume is to be deleted until it is deleted.
+    /// From the release of a volume with the policy Delete until it is deleted.
     Delete,
 }
 
@@ -57,7 +57,7 @@ impl EndToEnd {
         EndToEnd { operation, clock: context.clock.clone(), seconds, began: Mutex::default() }
     }
 
-    /// Begins one, if it has not begun.
+    /// Begins an operation, if it has not begun.
     pub fn begin(&self, name: &NamespacedName, plugin: &str) {
         let mut began = self.began.lock();
         began.entry(name.clone()).or_insert_with(|| (plugin.to_owned(), self.clock.now()));
@@ -159,11 +159,11 @@ struct Inventory {
 /// Exports the numbers of volumes and claims.
 pub fn show_inventory(context: &Context) {
     let inventory = Inventory { volumes: context.cache(), claims: context.cache(), shape: gauges() };
-    // One that is shown already, of a controller that was started again, counts the same.
+    // If a restarted controller has registered one before, that one exports the same numbers.
     let _ = context.metrics.registry().register(Box::new(inventory));
 }
 
-/// The gauges, empty.
+/// Returns the gauges, empty.
 fn gauges() -> [GaugeVec; 5] {
     let of_claims = ["namespace", "storage_class", "volume_attributes_class"];
     [
@@ -208,7 +208,8 @@ fn count(volumes: &[Arc<PersistentVolume>], claims: &[Arc<PersistentVolumeClaim>
     gauges.iter().flat_map(Collector::collect).collect()
 }
 
-/// The plugin of a volume, as far as kube-controller-manager has one that could provision, delete or recycle it.
+/// Returns the plugin of a volume, as far as kube-controller-manager has one that could provision,
+/// delete or recycle it.
 fn plugin(volume: &PersistentVolume) -> &'static str {
     match &volume.spec {
         Some(spec) if spec.host_path.is_some() => HOST_PATH,

@@ -91,8 +91,8 @@ impl PersistentVolumeClaimProtectionController {
     }
 }
 
-/// The pods that may have freed their claims by a change: deleted ones, ended ones, those without a node. The same name may have become
-/// another pod.
+/// Iterates over the pods that may have freed their claims by a change: deleted ones, ended ones,
+/// those without a node. The same name may have become another pod.
 fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
     let gone = change
         .old

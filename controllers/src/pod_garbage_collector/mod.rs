@@ -118,7 +118,7 @@ impl Controller for PodGarbageCollector {
             match Api::<Node>::all(self.reader.clone()).get_metadata_opt(&node).await {
                 Ok(None) => terminating.extend(plan::orphans_of_node(&node, pods())),
                 Ok(Some(_)) => {}
-                // It is missed again from the next check on.
+                // The next check starts the wait again.
                 Err(error) => tracing::info!(%node, %error, "the node cannot be read"),
             }
         }

@@ -15,17 +15,19 @@ use crate::workload::replica_owner::ReplicaOwner;
 pub(super) enum Plan {
     /// There are as many pods as desired or as may be created now, or the owner is terminating.
     Rest,
-    /// So many pods are missing.
+    /// This number of pods is missing.
     Create(usize),
     /// These are too many.
     Delete(Vec<Arc<Pod>>),
 }
 
-/// At most [`BURST_REPLICAS`] pods are created or deleted at once, and no more are created than [`pacing`] allows.
+/// Decides about the pods of an owner. At most [`BURST_REPLICAS`] pods are created or deleted at
+/// once, and no more are created than [`pacing`] allows.
 ///
 /// - `active`: the active pods of the owner
-/// - `related`: finds the pods among which crowded nodes are counted; called only if victims have to be chosen
-/// - `has_cost`: whether the cost of a deletion counts
+/// - `related`: returns the pods for finding nodes with several of them; called only if victims
+///   have to be chosen
+/// - `has_cost`: whether the pod deletion cost counts
 pub(super) fn plan<O: ReplicaOwner>(
     owner: &O,
     active: &[Arc<Pod>],

@@ -52,7 +52,8 @@ pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Op
     (is_unused && is_done && !is_terminating).then_some(Step::Delete)
 }
 
-/// A claim with one more consumer; None if it is not allocated, has that one, or has as many as it may.
+/// Returns a claim with one more consumer; None if it is not allocated, has that one, or has as
+/// many as it may.
 pub fn with_consumer(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> {
     claim.status.as_ref()?.allocation.as_ref()?;
     let uid = pod.uid()?;
@@ -83,7 +84,7 @@ fn is_consumed_by(consumer: &ResourceClaimConsumerReference, pod: impl Fn(&str) 
         || pod(&consumer.name).is_some_and(|pod| pod.uid().as_ref() == Some(&consumer.uid) && !is_done(&pod))
 }
 
-/// Whether a pod has ended, or will never start.
+/// Returns whether a pod has ended, or will never start.
 fn is_done(pod: &Pod) -> bool {
     pods::is_terminal(pod) || pods::is_terminating(pod) && pods::node(pod).is_none()
 }

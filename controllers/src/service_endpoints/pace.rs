@@ -16,7 +16,7 @@ use crate::timers::ENDPOINTS_RATE;
 
 /// The number of writes of one Service that are made at once ...
 const BURST: f64 = 30.0;
-/// ... and so many a second then.
+/// ... and the number of further writes per second.
 const PER_SECOND: f64 = 10.0;
 
 /// The token buckets of Services.
@@ -31,7 +31,7 @@ struct Bucket {
 }
 
 impl Pace {
-    /// All buckets are full.
+    /// Creates the rate limit, with all buckets full.
     pub fn new(clock: Clock) -> Pace {
         Pace { clock, buckets: Mutex::default() }
     }
@@ -65,7 +65,7 @@ impl Pace {
         bucket.tokens -= writes as f64;
     }
 
-    /// Forgets a Service that was deleted.
+    /// Removes the state of a deleted Service.
     pub fn forget(&self, service: &NamespacedName) {
         self.buckets.lock().remove(service);
     }

@@ -9,26 +9,26 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 type Labels = BTreeMap<String, String>;
 
-/// The selector of a Service. None: its endpoints are not those of pods.
+/// Returns the selector of a Service. None: its endpoints are not those of pods.
 pub fn selector(service: &Service) -> Option<&Labels> {
     let spec = service.spec.as_ref()?;
     let selector = spec.selector.as_ref().filter(|selector| !selector.is_empty());
     selector.filter(|_| spec.type_.as_deref() != Some("ExternalName"))
 }
 
-/// Whether a Service selects pods of these labels.
+/// Returns whether a Service selects pods of these labels.
 fn selects(service: &Service, labels: &Labels) -> bool {
     selector(service)
         .is_some_and(|selector| selector.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
 
-/// Whether a Service has no address of its own.
+/// Returns whether a Service has no address of its own.
 pub fn is_headless(service: &Service) -> bool {
     let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
     matches!(address, None | Some("" | "None"))
 }
 
-/// The pods that a Service selects, ordered by name.
+/// Returns the pods that a Service selects, ordered by name.
 pub fn pods_of(service: &Service, pods: &Cache<Pod>) -> Vec<Arc<Pod>> {
     let mut pods = pods.in_namespace(service.metadata.namespace.as_deref().unwrap_or_default());
     let none = Labels::new();

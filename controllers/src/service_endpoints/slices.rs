@@ -27,7 +27,7 @@ impl Index<EndpointSlice> for ByService {
     }
 }
 
-/// The value of a label.
+/// Returns the value of a label.
 pub fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> {
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
@@ -62,7 +62,7 @@ pub fn foreign_changes(change: &Change<EndpointSlice>, manager: &str) -> Vec<Nam
 /// Identifies a set of ports, independent of their order.
 pub type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
-/// The key of the ports of a slice.
+/// Returns the key of the ports of a slice.
 pub fn port_key(ports: &[EndpointPort]) -> PortKey {
     let key = |port: &EndpointPort| {
         (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
@@ -86,9 +86,10 @@ impl SliceChanges {
         self.create.len() + self.update.len() + self.delete.len()
     }
 
-    /// Turns deletions with creations of the same type of addresses into updates: the name of a slice is used again.
+    /// Replaces deletions and creations of the same address type by updates, which reuse the names
+    /// of slices.
     ///
-    /// - `may_be_reused`: whether a slice may become another one
+    /// - `may_be_reused`: whether a slice may get another content
     pub fn reuse_names(&mut self, may_be_reused: impl Fn(&EndpointSlice) -> bool) {
         let mut deleted = Vec::new();
         for slice in self.delete.drain(..) {

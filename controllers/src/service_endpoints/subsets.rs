@@ -15,7 +15,7 @@ pub struct Member {
     pub ip: IpAddr,
     pub address: EndpointAddress,
     pub is_ready: bool,
-    /// None: the Service has no ports.
+    /// The port; None if the Service has no ports.
     pub port: Option<EndpointPort>,
 }
 
@@ -38,7 +38,8 @@ fn port_key(port: &EndpointPort) -> PortKey {
     (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
 }
 
-/// Packs addresses into subsets. An address that is not ready by one of its entries for a port is not ready.
+/// Packs addresses into subsets. An address with several entries for a port is ready only if all of
+/// them are.
 pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     let mut addresses: BTreeMap<AddressKey, EndpointAddress> = BTreeMap::new();
     let mut ports: BTreeMap<Option<PortKey>, (Option<EndpointPort>, Readiness)> = BTreeMap::new();
@@ -67,7 +68,8 @@ pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     subsets.into_iter().map(subset).collect()
 }
 
-/// Leaves `most` addresses, ready ones first, each subset its share. Returns whether there were more.
+/// Keeps at most `most` addresses, ready ones first, in proportion to the subsets. Returns whether
+/// there were more.
 pub fn truncate(subsets: &mut [EndpointSubset], most: usize) -> bool {
     let count = |addresses: &Option<Vec<EndpointAddress>>| addresses.as_ref().map_or(0, Vec::len);
     let ready: usize = subsets.iter().map(|subset| count(&subset.addresses)).sum();

@@ -45,7 +45,7 @@ impl TriggerTimeTracker {
         trigger
     }
 
-    /// Forgets a Service that was deleted.
+    /// Removes the state of a deleted Service.
     pub fn forget(&self, name: &NamespacedName) {
         self.services.lock().remove(name);
     }
@@ -56,7 +56,7 @@ fn ready_changed(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// A time as in the annotation.
+/// Returns a time as in the annotation.
 pub fn format(time: Timestamp) -> String {
     time.to_string()
 }

@@ -14,7 +14,7 @@ const TOKEN: &str = "token";
 const CERTIFICATES: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 
-/// Whether a secret is there for a token of that account.
+/// Returns whether a secret is a token secret of an account.
 pub fn is_token(secret: &Secret, account: &str) -> bool {
     let annotations = secret.metadata.annotations.as_ref();
     secret.type_.as_deref() == Some(TYPE)
@@ -69,7 +69,7 @@ fn claims(secret: &Secret, account: &ServiceAccount) -> Value {
     })
 }
 
-/// The account without its reference to a secret; None if it has none.
+/// Returns the account without its reference to a secret; None if it has none.
 pub fn without_reference(account: &ServiceAccount, secret: &str) -> Option<ServiceAccount> {
     let mut without = account.clone();
     let references = without.secrets.as_mut()?;

@@ -14,7 +14,8 @@ pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// The name of the set that a pod's name refers to, and its ordinal there; the ordinal is None if it is beyond all ordinals.
+/// Returns the name of the set that a pod's name refers to, and its ordinal; the ordinal is None if
+/// it is out of range.
 pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
     let (parent, ordinal) = pod.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -43,7 +44,7 @@ pub(super) fn replicas(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// The name of the revision that a pod is of.
+/// Returns the name of the revision that a pod is of.
 pub(super) fn revision(pod: &Pod) -> &str {
     pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)).map_or("", String::as_str)
 }
@@ -52,7 +53,7 @@ fn templates(set: &StatefulSet) -> &[PersistentVolumeClaim] {
     set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default()
 }
 
-/// The names of a pod's claims.
+/// Iterates over the names of a pod's claims.
 pub(super) fn claim_names(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = String> {
     templates(set).iter().map(move |template| claim_name(set, template, ordinal))
 }
@@ -76,7 +77,7 @@ fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     })
 }
 
-/// The same of a claim.
+/// Returns the same of a claim.
 fn is_claim_name(name: &str, set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> bool {
     let pod = name.strip_prefix(name_of(&template.metadata)).and_then(|rest| rest.strip_prefix('-'));
     pod.is_some_and(|pod| is_pod_name(pod, set, ordinal))
@@ -101,7 +102,8 @@ pub(super) fn claims(
     })
 }
 
-/// A pod that does not exist yet, as far as a plan has to know it: its name and its revision.
+/// Returns a pod that does not exist yet, as far as a plan has to know it: its name and its
+/// revision.
 pub(super) fn placeholder(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
     let labels = [(REVISION_LABEL.to_owned(), revision.to_owned())];
     let metadata = ObjectMeta {
@@ -117,7 +119,7 @@ fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
     format!("{}-{ordinal}", name_of(&set.metadata))
 }
 
-/// A pod that does not exist yet, as it is created.
+/// Returns a missing pod, as it is to be created.
 pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
     let mut pod = pods::from_template(template, set);
     let name = pod_name(set, ordinal);
@@ -169,7 +171,7 @@ fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
     })
 }
 
-/// Whether its volumes are its claims.
+/// Returns whether its volumes are its claims.
 pub(super) fn has_volumes(set: &StatefulSet, pod: &Pod) -> bool {
     let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     ordinal(pod).is_some_and(|ordinal| {

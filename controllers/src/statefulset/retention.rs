@@ -53,7 +53,7 @@ enum Owner {
 /// The change of a claim's owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerUpdate {
-    /// Another object controls the claim, against the policy.
+    /// Whether another object controls the claim, against the policy.
     pub has_conflicting_controller: bool,
     /// The claim as it should be, if it is not.
     pub change: Option<Box<PersistentVolumeClaim>>,
@@ -79,12 +79,12 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Whether a reference is to an object of that name, whichever.
+    /// Returns whether a reference is to an object of that name, whichever.
     fn is_namesake(self, owner: &OwnerReference) -> bool {
         self.name == owner.name && self.kind == owner.kind && self.api_version == owner.api_version
     }
 
-    /// Whether a reference is to this very object.
+    /// Returns whether a reference is to this very object.
     fn is(self, owner: &OwnerReference) -> bool {
         self.uid == owner.uid
     }
@@ -136,13 +136,14 @@ pub(super) fn owner_update(
     OwnerUpdate { has_conflicting_controller, change: Some(changed) }
 }
 
-/// Whether a claim is owned by an earlier pod of the name, so that a new pod has to wait for a new claim.
+/// Returns whether a claim is owned by an earlier pod of the name, so that a new pod has to wait
+/// for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
     Policy::of(set).deletes_when_scaled && Candidate::of(pod).is_later_than(refs)
 }
 
-/// The pods that own a claim.
+/// Iterates over the pods that own a claim.
 pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> {
     let owners = claim.metadata.owner_references.iter().flatten();
     owners.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod").map(|owner| owner.name.as_str())
@@ -153,8 +154,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// `S` the set, `P` the pod, `s` and `p` without being controllers, `2` an earlier pod of the name, `X` another controller, `x`
-    /// another owner.
+    /// `S` the set, `P` the pod, `s` and `p` without being controllers, `2` an earlier pod of the
+    /// name, `X` another controller, `x` another owner.
     fn owner(letter: char) -> Value {
         let (api_version, kind, name, uid) = match letter {
             'S' | 's' => ("apps/v1", "StatefulSet", "web", "S"),

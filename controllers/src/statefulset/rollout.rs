@@ -21,12 +21,13 @@ fn rolling(set: &StatefulSet) -> Option<&RollingUpdateStatefulSetStrategy> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref()
 }
 
-/// The number of the lowest ordinals that are left at the revision that they have.
+/// Returns the number of the lowest ordinals that are left at the revision that they have.
 pub(super) fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Whether a missing pod is created of the current revision. `index` counts from the first ordinal.
+/// Returns whether a missing pod is created of the current revision. `index` counts from the first
+/// ordinal.
 pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {
@@ -56,7 +57,8 @@ pub(super) fn outdated(
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
     }
-    // Without a partition a missing pod is created of the current revision, and deleted once it exists.
+    // Without a partition a missing pod is created of the current revision, and deleted once it
+    // exists.
     let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
     let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
     let targets = replicas.iter().rev();
@@ -80,7 +82,8 @@ mod tests {
             .unwrap()
     }
 
-    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there yet.
+    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there
+    /// yet.
     fn pods(letters: &str) -> Vec<Arc<Pod>> {
         let pod = |(ordinal, letter): (usize, char)| {
             let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };

@@ -9,7 +9,7 @@ pub enum Round {
     Down,
 }
 
-/// The number, or the percentage of `total`. None: a text that is no percentage.
+/// Returns the number, or the percentage of `total`. None: a text that is no percentage.
 ///
 /// Source: apimachinery's `GetScaledValueFromIntOrPercent`.
 pub fn scaled_value(value: &IntOrString, total: i32, round: Round) -> Option<i32> {

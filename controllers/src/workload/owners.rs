@@ -32,14 +32,14 @@ pub fn owners_of<O: Cached, K: Cached>(
     concerned
 }
 
-/// The owner of kind `O` that controls an object.
+/// Returns the owner of kind `O` that controls an object.
 pub fn controlling_owner<O: Cached>(dependent: &ObjectMeta, owners: &Cache<O>) -> Option<Arc<O>> {
     let controller = controller_of(dependent)?;
     referred_owner(controller, dependent.namespace.as_deref().unwrap_or_default(), owners)
 }
 
-/// The object of kind `O` that a reference means, and no other one of its name. The group is not compared, as in
-/// kube-controller-manager.
+/// Returns the object of kind `O` that a reference means, and no other one of its name. The group
+/// is not compared, as in kube-controller-manager.
 pub fn referred_owner<O: Cached>(
     reference: &OwnerReference,
     namespace: &str,

@@ -23,15 +23,15 @@ pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceS
 
     /// Returns the desired number of pods.
     fn replicas(&self) -> i32;
-    /// For how long a pod has to be ready until it is available.
+    /// Returns the number of seconds for which a pod must be ready until it is available.
     fn min_ready_seconds(&self) -> i32;
     /// Returns the selector of the pods to adopt; None if it is invalid.
     fn label_selector(&self) -> Option<LabelSelector>;
     /// Returns the template of the pods.
     fn template(&self) -> Option<&PodTemplateSpec>;
-    /// The stored status.
+    /// Returns the stored status.
     fn status(&self) -> ReplicaSetStatus;
-    /// The object with another status.
+    /// Returns the object with another status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 

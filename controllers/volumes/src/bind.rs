@@ -7,7 +7,7 @@ use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, Volu
 use coracle_object_meta::{annotation, remove_annotation, set_annotation};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-/// The volume with a reference to the claim; None if it has it.
+/// Returns the volume with a reference to the claim; None if it has it.
 pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let is_meant = volume.is_bound_to(claim);
     let refers = is_meant && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid);
@@ -26,12 +26,12 @@ pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim)
     Some(volume)
 }
 
-/// The volume in a phase; None if it is in it.
+/// Returns the volume in a phase; None if it is in it.
 pub fn volume_phase(volume: &PersistentVolume, phase: &str, message: &str) -> Option<PersistentVolume> {
     (volume.phase() != phase).then(|| volume.with_phase(phase, message))
 }
 
-/// The claim with the name of the volume, marked as bound; None if it is so.
+/// Returns the claim with the name of the volume, marked as bound; None if it is so.
 pub fn claim_to_volume(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,

@@ -35,7 +35,7 @@ impl Request {
         Request { method, path, content_type: None, body: None }
     }
 
-    /// A patch in the format of a media type.
+    /// Returns a patch in the format of a media type.
     pub fn patch(content_type: &'static str, path: String, body: String) -> Request {
         let request = Request::new("PATCH", path).body(body.into());
         Request { content_type: Some(content_type), ..request }
@@ -60,7 +60,8 @@ impl Request {
     }
 }
 
-/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it returns none or the time is over.
+/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it
+/// returns None or the time is over.
 pub async fn drive(
     endpoint: &Endpoint,
     connections: usize,

@@ -92,7 +92,7 @@ async fn requests() -> Result<()> {
     Ok(())
 }
 
-/// The ids of the processes of the other server, and of its store.
+/// Returns the ids of the processes of the other server, and of its store.
 fn peer_processes() -> Result<Vec<u32>> {
     let ids = std::env::var("PEER_PROCESSES").unwrap_or_default();
     let ids = ids.split(',').filter(|id| !id.is_empty()).map(|id| Ok(id.parse()?));
@@ -120,7 +120,7 @@ fn table(own: &[Row], peer: Option<&[Row]>) {
     }
 }
 
-/// The milliseconds from exec until the server is ready, and its resident megabytes then.
+/// Returns the milliseconds from exec until the server is ready, and its resident megabytes then.
 async fn starting() -> Result<(f64, f64)> {
     // The first start may build the binary.
     drop(cluster().durable().start().await?);

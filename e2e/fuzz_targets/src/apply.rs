@@ -102,7 +102,7 @@ fn covers(there: &FieldPathSet, owned: &FieldPathSet) -> bool {
     owned.children().all(|(element, inner)| there.child(element).is_some_and(|there| covers(there, inner)))
 }
 
-/// The object as it would be stored.
+/// Returns the object as it would be stored.
 fn decoded(object: &Value, type_ref: &TypeRef) -> Option<Value> {
     let decoded = match type_ref {
         TypeRef::Struct(id) => json::normalize(object, *id),

@@ -47,7 +47,7 @@ static OBJECT: LazyLock<Json> = LazyLock::new(|| {
     })
 });
 
-/// An expression over a typed object, the same object without its type, and a list.
+/// Evaluates an expression over a typed object, the same object without its type, and a list.
 pub fn cel_expression(data: &[u8]) -> bool {
     let started = Instant::now();
     let is_valid = evaluate(data);
@@ -82,7 +82,8 @@ fn evaluate(data: &[u8]) -> bool {
     }
     let meter_of_again = Meter::new(LIMITS);
     let again = program.evaluate(&variables(), LIMIT, &meter_of_again);
-    // Patterns that are kept are less work than before, and such large values are not compared by the assertion.
+    // Patterns that are kept are less work than before, and such large values are not compared by
+    // the assertion.
     if meter.is_exceeded() || meter_of_again.is_exceeded() {
         return true;
     }

@@ -20,7 +20,7 @@ pub struct Server {
     pub api: Api,
 }
 
-/// The server, started at the first call.
+/// Returns the server, started at the first call.
 pub fn server() -> &'static Server {
     static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
     &SERVER
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// The response to a request.
+    /// Returns the response to a request.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Body> {
         self.api.clone().oneshot(request.map(Full::new)).await.expect("infallible")
     }
@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-/// A custom kind with defaults, a status, columns and selectable fields.
+/// Returns a custom kind with defaults, a status, columns and selectable fields.
 fn widgets() -> Vec<coracle_apimachinery::resource_info::ResourceInfo> {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {

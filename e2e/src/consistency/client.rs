@@ -44,7 +44,7 @@ struct Records {
 }
 
 impl History {
-    /// An empty history whose times and values follow those of this one.
+    /// Returns an empty history whose times and values follow those of this one.
     pub fn next(&self) -> History {
         History { clock: self.clock.clone(), values: self.values.clone(), records: Arc::default() }
     }
@@ -62,18 +62,18 @@ impl History {
         }
     }
 
-    /// The next number of the history's clock.
+    /// Returns the next number of the history's clock.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The operations by object.
+    /// Returns the operations by object.
     pub fn operations(&self) -> BTreeMap<String, Vec<Operation>> {
         let records = self.lock();
         records.operations.iter().map(|(key, list)| (key.clone(), list.clone())).collect()
     }
 
-    /// The revisions of all acknowledged creations and updates, in no order.
+    /// Returns the revisions of all acknowledged creations and updates, in no order.
     pub fn revisions(&self) -> Vec<u64> {
         let records = self.lock();
         let revision = |operation: &Operation| match operation.output {
@@ -83,7 +83,7 @@ impl History {
         records.operations.values().flatten().filter_map(revision).collect()
     }
 
-    /// The writes, as watches are checked against them.
+    /// Returns the writes, as watches are checked against them.
     pub fn writes(&self) -> Writes {
         let records = self.lock();
         let mut writes = Writes { values: records.values.clone(), ..Writes::default() };
@@ -103,7 +103,7 @@ impl History {
         writes
     }
 
-    /// The lists.
+    /// Returns the lists.
     pub fn lists(&self) -> Vec<Listed> {
         self.lock().lists.clone()
     }
@@ -113,7 +113,7 @@ impl History {
         self.lock().operations.values().map(Vec::len).sum()
     }
 
-    /// Is nothing recorded?
+    /// Returns whether nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,10 +147,10 @@ impl Client {
         Ok(Client { history: history.clone(), rng, keys: keys.to_vec(), seen: HashMap::new(), connection })
     }
 
-    /// Does so many things. Returns whether the server was there to the end.
+    /// Executes a number of operations. Returns whether the server was available to the end.
     ///
     /// # Errors
-    /// A response that no operation may have.
+    /// A response that is invalid for the operation.
     pub async fn run(&mut self, count: usize) -> Result<bool> {
         for _ in 0..count {
             if !self.one().await? {
@@ -256,8 +256,8 @@ pub async fn list(endpoint: &Endpoint) -> Result<Listed> {
     listed(&serde_json::from_slice(&response.body)?)
 }
 
-/// Writes an object that is not one of the history's. Returns its revision: a watch that has seen it has seen everything
-/// before.
+/// Writes an object that is not one of the history's. Returns its revision: a watch that has seen
+/// it has seen everything before.
 ///
 /// - `text`: another one each time.
 ///
@@ -293,7 +293,7 @@ impl Watch {
         Watch { stream, rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), patience }
     }
 
-    /// The revision up to which it has seen everything.
+    /// Returns the revision up to which it has seen everything.
     pub fn revision(&self) -> u64 {
         let revision = |observed: &Observed| match observed {
             Observed::Event { version, .. } => version.revision,

@@ -6,7 +6,8 @@ use anyhow::{Result, bail, ensure};
 
 use super::Version;
 
-/// So many pairs of a set of operations and a state are tried for an object.
+/// The largest number of configurations (a set of operations and a state) that are tried for an
+/// object.
 const MAX_CONFIGURATIONS: usize = 2_000_000;
 
 /// The input of an operation.
@@ -46,7 +47,7 @@ pub enum Output {
     Conflict,
     /// The object does not exist: 404.
     NotFound,
-    /// Nothing: the write may be done, now or later, or never.
+    /// Unknown: the write may be executed now, later, or never.
     Unknown,
 }
 
@@ -57,9 +58,9 @@ pub struct Operation {
     pub input: Input,
     /// The outcome of the operation.
     pub output: Output,
-    /// When it was sent: a number of the history's clock.
+    /// The time of the call, by the history's clock.
     pub called: u64,
-    /// When the response was there; later than everything if there was none.
+    /// The time of the response, by the history's clock; later than all others if there was none.
     pub returned: u64,
 }
 
@@ -134,7 +135,8 @@ pub fn check(initial: Option<Version>, operations: &[Operation]) -> Result<()> {
     }
 }
 
-/// The state after an operation with this outcome. None if the operation cannot have it in this state.
+/// Returns the state after an operation with this outcome. None if the operation cannot have it in
+/// this state.
 fn step(state: State, operation: &Operation) -> Option<State> {
     let is_at = |expected: u64| state.is_some_and(|(revision, _)| revision.is_none_or(|r| r == expected));
     let is_not_at = |expected: u64| state.is_some_and(|(revision, _)| revision != Some(expected));

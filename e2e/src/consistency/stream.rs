@@ -15,10 +15,11 @@ pub enum Observed {
         kind: EventKind,
         /// The object.
         key: String,
-        /// Its version; of a deletion, the last value at the revision of the deletion.
+        /// The version of the object; for a deletion, the last value at the revision of the
+        /// deletion.
         version: Version,
     },
-    /// Nothing up to a revision is missing.
+    /// A bookmark: all events up to the revision were sent.
     Bookmark(u64),
 }
 
@@ -119,7 +120,8 @@ pub fn check_stream(stream: &Stream, writes: &Writes, complete_to: u64) -> Resul
         let was_there = written.get(revision).is_some_and(|(written, _)| written == key)
             || stream.initial.get(key).is_some_and(|version| version.revision == *revision);
         let is_missing = was_there && !ended.contains(&(key.clone(), *revision));
-        // A deletion has no revision of its own in its response; those at the very end may be above `complete_to`.
+        // A deletion has no revision of its own in its response; those at the very end may be above
+        // `complete_to`.
         ensure!(!is_missing || *revision > complete_to, "the deletion of {key} at {revision} is missing");
     }
     Ok(())
@@ -176,7 +178,8 @@ pub fn check_same(one: &Stream, other: &Stream) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// `+a1@5`: object `a` was added with value 1 at revision 5; `~` modified, `-` deleted; `=9`: a bookmark.
+    /// `+a1@5`: object `a` was added with value 1 at revision 5; `~` modified, `-` deleted; `=9`: a
+    /// bookmark.
     fn observed(text: &str) -> Vec<Observed> {
         let observed = |word: &str| {
             let (sign, rest) = word.split_at(1);
@@ -200,7 +203,8 @@ mod tests {
         Stream { initial, after: 3, observed: observed(text) }
     }
 
-    /// Values 1 and 2 of `a` at revisions 5 and 6, of which the second was deleted; 3 of `b` at 8; 9 of `z` before.
+    /// Values 1 and 2 of `a` at revisions 5 and 6, the second of which was deleted; 3 of `b` at 8;
+    /// 9 of `z` before.
     fn writes() -> Writes {
         let values = [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (9, "z")];
         let acknowledged = [(5, ("a", 1)), (6, ("a", 2)), (8, ("b", 3))];

@@ -30,7 +30,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names of a new run: `$NS` is the namespace, `${RAND}` a random text.
+    /// Returns the names of a new run: `$NS` is the namespace, `${RAND}` a random text.
     pub fn new(namespace: &str, random: &str) -> Names {
         let variables = [("NS", namespace), ("RAND", random)];
         Names {
@@ -39,7 +39,7 @@ impl Names {
         }
     }
 
-    /// The namespace of the run.
+    /// Returns the namespace of the run.
     pub fn namespace(&self) -> &str {
         self.get("NS").and_then(Value::as_str).unwrap_or_default()
     }
@@ -62,7 +62,8 @@ impl Names {
         self.fill(text, plain)
     }
 
-    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some responses quote the request.
+    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some
+    /// responses quote the request.
     pub fn expand_json(&self, text: &RawValue) -> String {
         let text = self.fill(text.get(), |value| {
             let quoted = Value::from(plain(value)).to_string();
@@ -140,7 +141,7 @@ impl Names {
     }
 }
 
-/// A saved value as `replay.py` prints it.
+/// Returns a saved value as `replay.py` prints it.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

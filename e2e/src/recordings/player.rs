@@ -53,12 +53,12 @@ pub struct Played {
 }
 
 impl Played {
-    /// The number of equal steps.
+    /// Returns the number of equal steps.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
-    /// The number of compared steps.
+    /// Returns the number of compared steps.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }
@@ -67,19 +67,20 @@ impl Played {
 /// The server that the recordings are played against.
 pub struct Server {
     endpoint: Endpoint,
-    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not wait for it.
+    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not
+    /// wait for it.
     creates_service_accounts: AtomicBool,
 }
 
 impl Server {
-    /// A server to play recordings against.
+    /// Returns a server to play recordings against.
     pub fn new(endpoint: Endpoint) -> Server {
         Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }
 }
 
-/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their names. `end` returns the step before
-/// which to stop.
+/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their
+/// names. `end` returns the step before which to stop.
 pub async fn play(
     server: &Server,
     recordings: &[Recording],
@@ -255,7 +256,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Sends a request, over the connection of the run as long as it is open.
+    /// Sends a request over the connection of the run, as long as it is open.
     async fn call(
         &mut self,
         method: &str,
@@ -278,7 +279,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether all conditions of a `wait` are met.
+    /// Returns whether all conditions of a `wait` are met.
     fn is_met(
         &self,
         until: &std::collections::BTreeMap<String, Value>,
@@ -308,7 +309,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// The part of a body that is compared.
+    /// Returns the part of a body that is compared.
     fn shape(&mut self, step: &Step, mut body: Value) -> Value {
         if !self.recording.managed_fields && !step.managed_fields {
             remove_everywhere(&mut body, "managedFields");
@@ -390,7 +391,7 @@ fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The beginning of a value, for messages.
+/// Returns the beginning of a value, for messages.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }

@@ -54,7 +54,7 @@ pub struct Suite {
     base: ControlPlane,
     /// The operator of the control plane of all tests.
     operator: Option<Operator>,
-    /// Held by each test on a shared control plane, and by an exclusive one alone.
+    /// A read lock for each test on a shared control plane, and a write lock for an exclusive one.
     tests: RwLock<()>,
 }
 
@@ -142,7 +142,7 @@ async fn start() -> Result<ControlPlane> {
             .body(definition.into())?;
         client.request::<Value>(request).await?;
     }
-    // From then on they are served.
+    // After this they are served.
     control_plane.settle().await?;
     let main = DynamicObject::new("main", &resource("Harbour"));
     Api::all_with(client.clone(), &resource("Harbour")).create(&PostParams::default(), &main).await?;
@@ -167,7 +167,7 @@ async fn start() -> Result<ControlPlane> {
     Ok(control_plane)
 }
 
-/// A Harbour that forbids the images of most tests.
+/// Returns a Harbour that forbids the images of most tests.
 pub fn strict_harbour() -> Harbour {
     let spec = HarbourSpec { forbidden: vec!["quay.example".to_owned()] };
     Harbour::new("strict", &resource("Harbour"), spec)

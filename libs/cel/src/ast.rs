@@ -8,7 +8,7 @@ pub const ACCUMULATOR: &str = "@result";
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// The number of the node in its tree, by which the checker stores its results.
+    /// The number of the node in its tree, the key of the checker's results.
     pub id: usize,
     /// The position in the source, in characters.
     pub offset: usize,
@@ -34,7 +34,8 @@ pub enum ExprKind {
         /// Whether it only tests the presence of the field.
         test_only: bool,
     },
-    /// `function(args)` or `target.function(args)`; operators are functions with names such as `_+_`.
+    /// `function(args)` or `target.function(args)`; operators are functions with names such as
+    /// `_+_`.
     Call {
         /// The name.
         function: Arc<str>,
@@ -82,7 +83,7 @@ pub struct Comprehension {
     pub var2: Option<Arc<str>>,
     /// The accumulator.
     pub accu: Arc<str>,
-    /// Its first value.
+    /// The first value of the accumulator.
     pub init: Expr,
     /// Whether the fold continues.
     pub condition: Expr,

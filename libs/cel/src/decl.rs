@@ -27,7 +27,7 @@ pub struct DeclType {
 /// The kind of a declared type.
 #[derive(Debug)]
 pub enum DeclKind {
-    /// Anything.
+    /// Any type.
     Dyn,
     /// A boolean.
     Bool,
@@ -62,20 +62,20 @@ type Fields = BTreeMap<Arc<str>, DeclField>;
 /// A field of an object.
 #[derive(Debug)]
 pub struct DeclField {
-    /// Its name in JSON.
+    /// The name of the field in JSON.
     pub json_name: Arc<str>,
-    /// Its type.
+    /// The type of the field.
     pub ty: Arc<DeclType>,
 }
 
 /// The comparison of the items of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListSemantics {
-    /// One by one.
+    /// Items are compared in order.
     Atomic,
-    /// In any order.
+    /// Items are compared in any order.
     Set,
-    /// In any order, identified by these keys.
+    /// Items are compared in any order, identified by these keys.
     Map(Vec<Arc<str>>),
 }
 
@@ -124,7 +124,7 @@ impl DeclType {
         fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
     }
 
-    /// The type that the checker sees.
+    /// Returns the type for the checker.
     pub fn cel_type(&self) -> Type {
         match &self.kind {
             DeclKind::Dyn => Type::Dyn,
@@ -268,12 +268,12 @@ const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// Whether a name is a keyword of the language.
+/// Returns whether a name is a keyword of the language.
 pub(crate) fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(&name)
 }
 
-/// The name of a property in expressions; None if it has none.
+/// Returns the name of a property in expressions; None if it has none.
 pub fn escape(property: &str) -> Option<String> {
     if KEYWORDS.contains(&property) {
         return Some(format!("__{property}__"));

@@ -34,7 +34,7 @@ pub struct Lexeme {
     pub token: Token,
     /// The start of the token, in characters.
     pub offset: usize,
-    /// As it is written.
+    /// The text of the token.
     pub text: String,
 }
 
@@ -44,7 +44,7 @@ const SYMBOLS: [&str; 24] = [
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// The tokens of an expression; the last is [`Token::End`].
+/// Returns the tokens of an expression; the last is [`Token::End`].
 pub fn tokens(text: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
     let chars: Vec<char> = text.chars().collect();
     let mut lexer = Lexer { chars: &chars, at: 0 };
@@ -80,13 +80,13 @@ pub fn tokens(text: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
     found
 }
 
-/// A text as errors print it: line breaks are escaped.
+/// Returns a text as errors print it: line breaks are escaped.
 pub fn printed(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
 
 enum Fault {
-    /// So many characters begin no token.
+    /// The number of characters that begin no token.
     Unrecognized(usize),
     /// A literal with a wrong escape.
     Literal(String),
@@ -189,7 +189,8 @@ impl Lexer<'_> {
         Token::Int(text)
     }
 
-    /// The letters before a quote: how many, whether the literal is raw, and whether it is bytes.
+    /// Returns the letters before a quote: how many, whether the literal is raw, and whether it is
+    /// bytes.
     fn string_prefix(&self) -> Option<(usize, bool, bool)> {
         let (mut length, mut raw, mut bytes) = (0, false, false);
         loop {

@@ -32,7 +32,7 @@ const MAX_PRINTED: usize = 100;
 /// The longest line that is printed with an issue, in bytes.
 const MAX_SNIPPET: usize = 16_384;
 
-/// As cel-go prints them, with its limits.
+/// Prints the issues in cel-go's format, with its limits.
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, issue) in self.issues.iter().take(MAX_PRINTED).enumerate() {

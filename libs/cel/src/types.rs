@@ -49,22 +49,22 @@ pub enum Type {
 }
 
 impl Type {
-    /// A list of `item`.
+    /// Returns a list of `item`.
     pub fn list(item: Type) -> Type {
         Type::List(Arc::new(item))
     }
 
-    /// A map from `key` to `value`.
+    /// Returns a map from `key` to `value`.
     pub fn map(key: Type, value: Type) -> Type {
         Type::Map(Arc::new((key, value)))
     }
 
-    /// An optional `value`.
+    /// Returns an optional `value`.
     pub fn optional(value: Type) -> Type {
         Type::Optional(Arc::new(value))
     }
 
-    /// Whether null can be used as a value of the type.
+    /// Returns whether null can be used as a value of the type.
     fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl Type {
         )
     }
 
-    /// The type in full, as the types of whole expressions are printed.
+    /// Returns the type in full, as the types of whole expressions are printed.
     pub fn full_name(&self) -> String {
         match self {
             Type::List(item) => format!("list({})", item.full_name()),
@@ -89,12 +89,12 @@ impl Type {
         }
     }
 
-    /// Whether the type is checked at runtime only.
+    /// Returns whether the type is checked at runtime only.
     pub fn is_dyn(&self) -> bool {
         matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
-    /// Whether the type has more than so many parts.
+    /// Returns whether the type has more than `parts` parts.
     pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
         fn count(ty: &Type, left: usize) -> Option<usize> {
             let left = left.checked_sub(1)?;
@@ -107,7 +107,7 @@ impl Type {
         count(self, parts).is_none()
     }
 
-    /// Whether values have the size 1 in estimates.
+    /// Returns whether values have the size 1 in estimates.
     pub fn is_scalar(&self) -> bool {
         matches!(self, Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint)
     }
@@ -134,7 +134,7 @@ impl Type {
         })
     }
 
-    /// The name of the type without its parameters.
+    /// Returns the name of the type without its parameters.
     pub fn name(&self) -> &str {
         match self {
             Type::Dyn => "dyn",
@@ -201,7 +201,7 @@ pub struct Checkpoint {
 }
 
 impl Substitution {
-    /// A new variable.
+    /// Returns a new variable.
     pub fn fresh(&mut self) -> Type {
         self.known.push(None);
         Type::Param(self.known.len() - 1)
@@ -217,7 +217,7 @@ impl Substitution {
         }
     }
 
-    /// The present state.
+    /// Returns the present state.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint { variables: self.known.len(), trail: self.trail.len() }
     }
@@ -245,7 +245,8 @@ impl Substitution {
         }
     }
 
-    /// Whether nothing is known of the variables of a type, so that it is shared and not copied.
+    /// Returns whether nothing is known of the variables of a type, so that it is shared and not
+    /// copied.
     fn is_applied(&self, ty: &Type, open_is_dyn: bool) -> bool {
         match ty {
             Type::Param(variable) => !open_is_dyn && self.known(*variable).is_none(),
@@ -277,7 +278,7 @@ impl Substitution {
         }
     }
 
-    /// The outermost type, with that of the items of a list or of the value of an optional.
+    /// Returns the outermost type, with that of the items of a list or of the value of an optional.
     pub fn outline(&self, ty: &Type) -> Type {
         match self.outermost(ty) {
             Type::List(item) => Type::list(self.outermost(item).clone()),

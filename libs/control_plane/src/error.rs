@@ -14,7 +14,7 @@ use coracle_storage::backup::{BackupError, RestoreError};
 use coracle_storage::log::LogError;
 use coracle_storage_etcd::EtcdError;
 
-/// Why a control plane did not start. Each is one line for the operator.
+/// The reasons for which a control plane does not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is not available.

@@ -21,8 +21,8 @@ use crate::error::Error;
 use crate::kinds::Kinds;
 use crate::options::{Etcd, Options};
 
-/// The default number by which revisions continue above those of a restored backup: more than a
-/// server assigns in months, as recommended by Kubernetes' documentation for etcd.
+/// The default distance of new revisions above those of a restored backup: more than a server
+/// assigns in months, as recommended by Kubernetes' documentation for etcd.
 pub const BUMP_REVISION: u64 = 1_000_000_000;
 
 /// The name of a store in its data directory.
@@ -54,8 +54,8 @@ pub fn check(data_dir: &Path, kinds: Kinds) -> Result<CheckReport, Error> {
 
 /// Creates a store from a backup in a data directory that has none.
 ///
-/// - `bump_revision`: the number by which revisions continue above the backup's, so that revisions
-///   which clients have seen are never assigned again. Watches from before get 410.
+/// - `bump_revision`: the distance of new revisions above the backup's, so that revisions which
+///   clients have seen are never assigned again. Watches from before get 410.
 ///
 /// # Errors
 /// [`Error::Backup`] if the file is not a sound backup, [`Error::HasStore`], or the failed
@@ -74,7 +74,7 @@ pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64, kinds: Kinds) -
     let newest = Revision(newest.ok_or_else(too_high)?);
 
     data_dir::prepare(data_dir).map_err(|cause| file_error(data_dir, cause))?;
-    // The store is completed before it gets the name by which a server finds it.
+    // The store is completed before it gets the name that a server opens.
     let scratch = scratch(".restore-", data_dir)?;
     let unfinished = scratch.path().join(STORE);
     let log = SledLog::begin_at(&unfinished, newest)?;
@@ -108,7 +108,7 @@ pub fn delete(data_dir: &Path) -> Result<(), Error> {
     data_dir::delete(data_dir).map_err(|cause| file_error(data_dir, cause))
 }
 
-/// Opens a backup, and reads it once to see that it is sound.
+/// Opens a backup, after reading it once to verify it.
 fn open_backup(file: &Path, kinds: Kinds) -> Result<(File, Summary), Error> {
     let read_error = |cause| file_error(file, cause);
     let mut source = open_regular(file).map_err(read_error)?;

@@ -1,6 +1,8 @@
-//! Cron schedules as CronJobs have them: five fields, or a descriptor such as `@daily` and `@every 1h30m`.
+//! Cron schedules as CronJobs have them: five fields, or a descriptor such as `@daily` and `@every
+//! 1h30m`.
 //!
-//! Accepts what `ParseStandard` of Go's `robfig/cron` v3 accepts, with the same times and the same errors.
+//! Accepts what `ParseStandard` of Go's `robfig/cron` v3 accepts, with the same times and the same
+//! errors.
 //!
 //! Start at [`Schedule::parse`] and [`Schedule::next`].
 
@@ -17,7 +19,7 @@ pub use zone::{check_zone, time_zone};
 
 use field::{Bits, Field, parse_field};
 
-/// When something is to happen again and again.
+/// A schedule of recurring times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     times: Times,
@@ -27,9 +29,9 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Times {
-    /// At the minutes that match.
+    /// All minutes that match.
     Fields(Fields),
-    /// Again after this time, of whole seconds.
+    /// Fixed intervals, in whole seconds.
     Every(SignedDuration),
 }
 

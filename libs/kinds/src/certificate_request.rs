@@ -86,7 +86,7 @@ fn validate_kubelet_usages(usages: &[String], wanted: &[&str]) -> Result<(), Str
     }
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 pub fn condition<'a>(
     request: &'a CertificateSigningRequest,
     r#type: &str,
@@ -95,13 +95,13 @@ pub fn condition<'a>(
     conditions.iter().find(|condition| condition.type_ == r#type)
 }
 
-/// Whether a certificate was issued.
+/// Returns whether a certificate was issued.
 pub fn is_issued(request: &CertificateSigningRequest) -> bool {
     let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
     certificate.is_some_and(|certificate| !certificate.0.is_empty())
 }
 
-/// The time at which the first certificate in a PEM document expires.
+/// Returns the time at which the first certificate in a PEM document expires.
 pub fn expiry(document: &[u8]) -> Option<Timestamp> {
     let (block, _) = pem::decode(document)?;
     let (_, certificate) = X509Certificate::from_der(&block.contents).ok()?;

@@ -11,12 +11,12 @@ pub fn matches_node_affinity(spec: &PodSpec, node: &Node) -> bool {
         && required.is_none_or(|selector| selects(selector, node))
 }
 
-/// The value of a node's label.
+/// Returns the value of a node's label.
 pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether any term of a selector selects a node.
+/// Returns whether any term of a selector selects a node.
 pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_selects(term, node))
 }

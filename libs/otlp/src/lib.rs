@@ -81,7 +81,8 @@ enum Message {
 }
 
 impl Exporter {
-    /// An exporter to a collector, which need not be there yet. It runs on the current tokio runtime.
+    /// Returns an exporter to a collector, which need not be there yet. It runs on the current
+    /// tokio runtime.
     ///
     /// - `endpoint`: `HOST:PORT`. The connection has no TLS.
     ///

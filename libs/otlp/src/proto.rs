@@ -25,7 +25,7 @@ pub struct ExportTracePartialSuccess {
     /// The number of rejected spans.
     #[prost(int64, tag = "1")]
     pub rejected_spans: i64,
-    /// Why.
+    /// The reason.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }
@@ -36,7 +36,7 @@ pub struct ResourceSpans {
     /// The service.
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
-    /// Its spans, by the library that made them.
+    /// The spans of the resource, by instrumentation library.
     #[prost(message, repeated, tag = "2")]
     pub scope_spans: Vec<ScopeSpans>,
 }
@@ -55,7 +55,7 @@ pub struct ScopeSpans {
     /// The library.
     #[prost(message, optional, tag = "1")]
     pub scope: Option<InstrumentationScope>,
-    /// Its spans.
+    /// The spans of the library.
     #[prost(message, repeated, tag = "2")]
     pub spans: Vec<Span>,
 }
@@ -63,10 +63,10 @@ pub struct ScopeSpans {
 /// A library that makes spans.
 #[derive(Clone, PartialEq, Message)]
 pub struct InstrumentationScope {
-    /// Its name.
+    /// The name of the library.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its version.
+    /// The version of the library.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -98,10 +98,10 @@ pub struct Span {
     /// Such as [`SPAN_KIND_SERVER`].
     #[prost(int32, tag = "6")]
     pub kind: i32,
-    /// When it began, in nanoseconds of Unix time.
+    /// The start of the operation, in nanoseconds of Unix time.
     #[prost(fixed64, tag = "7")]
     pub start_time_unix_nano: u64,
-    /// When it ended.
+    /// The end of the operation, in nanoseconds of Unix time.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
     /// The attributes of the span.
@@ -129,7 +129,7 @@ pub struct Link {
 /// Whether a span failed.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
-    /// Why.
+    /// The error message.
     #[prost(string, tag = "2")]
     pub message: String,
     /// 0 for an unset status, or [`STATUS_CODE_ERROR`].
@@ -140,10 +140,10 @@ pub struct Status {
 /// An attribute.
 #[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
-    /// Its name.
+    /// The name of the attribute.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
+    /// The value of the attribute.
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
 }
@@ -168,12 +168,12 @@ pub enum Value {
 }
 
 impl KeyValue {
-    /// An attribute with a text.
+    /// Returns an attribute with a text.
     pub fn string(key: &str, value: impl Into<String>) -> KeyValue {
         KeyValue::new(key, Value::String(value.into()))
     }
 
-    /// An attribute with a number.
+    /// Returns an attribute with a number.
     pub fn int(key: &str, value: impl Into<i64>) -> KeyValue {
         KeyValue::new(key, Value::Int(value.into()))
     }

@@ -8,7 +8,7 @@ use crate::names::is_pod_level;
 /// The resources of an init container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitContainer {
-    /// Its requests or its limits.
+    /// The requests or limits of the container.
     pub resources: ResourceList,
     /// Whether it is a sidecar (`restartPolicy: Always`), which keeps running with the containers
     /// started after it.

@@ -34,7 +34,7 @@ pub struct Endpoints {
     pub ca_file: Option<PathBuf>,
     /// The client's certificate (`--etcd-certfile`), PEM.
     pub cert_file: Option<PathBuf>,
-    /// Its key (`--etcd-keyfile`), PEM.
+    /// The private key of the client certificate (`--etcd-keyfile`), PEM.
     pub key_file: Option<PathBuf>,
 }
 
@@ -56,7 +56,8 @@ const MAX_RESPONSE_BYTES: usize = 256 << 20;
 /// and etcd reports requests above it.
 const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// The windows of HTTP/2: a page of a load, or the responses to many writes, without waiting for the other side.
+/// The windows of HTTP/2: a page of a load, or the responses to many writes, without waiting for
+/// the other side.
 const WINDOW: u32 = 4 << 20;
 
 /// The members of a cluster.
@@ -212,7 +213,8 @@ fn unavailable(error: impl std::error::Error) -> Status {
     Status::unavailable(format!("cannot reach etcd: {error}"))
 }
 
-/// May another attempt, perhaps with another member, succeed? A request that failed so may have been carried out.
+/// Returns whether another attempt, perhaps with another member, may succeed. The failed request
+/// may have been executed nevertheless.
 pub(crate) fn is_transient(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Internal | Code::Aborted => true,

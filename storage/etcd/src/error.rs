@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use coracle_storage::log::{Location, LogError};
 use tonic::Status;
 
-/// Why a cluster cannot be used as a log.
+/// The reasons for which a cluster cannot be used as a log.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// The list of URLs is empty.
     #[error("no etcd servers are given")]
     NoServers,
-    /// A URL is none, or has TLS options that cannot be used.
+    /// A URL is invalid, or has TLS options that cannot be used.
     #[error("the etcd server {server:?} cannot be used")]
     Endpoint {
         /// The URL.
@@ -50,7 +50,8 @@ pub(crate) fn failed(
     LogError::Failed { action, location: location(servers), cause }
 }
 
-/// A failed call in words: its own text has the fields of a status, and those of its causes.
+/// Returns a failed call in words: its own text has the fields of a status, and those of its
+/// causes.
 fn described(status: &Status) -> String {
     let mut cause: &dyn Error = status;
     while let Some(next) = cause.source() {
@@ -64,7 +65,7 @@ fn described(status: &Status) -> String {
     }
 }
 
-/// The place of a log in a cluster, for messages.
+/// Returns the place of a log in a cluster, for messages.
 pub(crate) fn location(servers: &str) -> Location {
     Location::Service(format!("etcd at {servers}"))
 }

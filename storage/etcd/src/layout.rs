@@ -7,11 +7,11 @@ use coracle_storage::{Key, Unreadable};
 
 /// The mapping between a store's keys and values and those in the cluster.
 pub trait Layout: Send + Sync + 'static {
-    /// The prefix of all keys of the store, such as `/registry/`. Nothing else in the cluster is
-    /// read.
+    /// Returns the prefix of all keys of the store, such as `/registry/`. Nothing else in the
+    /// cluster is read.
     fn prefix(&self) -> &str;
 
-    /// The name of a key in the cluster; it starts with the prefix.
+    /// Returns the name of a key in the cluster; it starts with the prefix.
     fn name(&self, key: &Key) -> String;
 
     /// Returns the key for a name in the cluster; None if the name does not belong to the store.

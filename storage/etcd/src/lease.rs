@@ -11,13 +11,14 @@ use crate::{
     proto::{LeaseGrantRequest, to_wire},
 };
 
-/// For how long writes share a lease, at most; and no longer than a twentieth of their time to live.
+/// The longest time for which writes share a lease. It is also limited to a twentieth of their time
+/// to live.
 const LONGEST_REUSE: Duration = Duration::from_secs(60);
 
 /// The largest number of writes that share a lease.
 const MAX_WRITES: u32 = 1000;
 
-/// The leases that are shared now, by the time to live.
+/// The currently shared leases, by time to live.
 pub(crate) struct Leases {
     client: Arc<Client>,
     shared: Mutex<HashMap<Duration, Lease>>,
@@ -35,7 +36,7 @@ impl Leases {
         Leases { client, shared: Mutex::default() }
     }
 
-    /// A lease that lasts at least so long from now, and hardly longer.
+    /// Returns a lease that lasts at least so long from now, and hardly longer.
     ///
     /// # Errors
     /// etcd's message, if it grants none.

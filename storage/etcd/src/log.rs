@@ -62,7 +62,8 @@ const FIRST_PAGE: i64 = 100;
 const LARGEST_PAGE: i64 = 500;
 const PAGE_BYTES: usize = 4 << 20;
 
-/// An etcd cluster as the log of a store. It may be that of other stores, too, and of kube-apiservers.
+/// An etcd cluster as the log of a store. It may be that of other stores, too, and of
+/// kube-apiservers.
 pub struct EtcdLog {
     /// None once it is closed.
     runtime: Option<Runtime>,
@@ -77,7 +78,7 @@ pub struct EtcdLog {
     /// Values that this store has put and the tail has not returned yet, so that they need not be
     /// decoded.
     own: HashMap<(Revision, Key), Bytes>,
-    /// The newest revision at which this store has committed anything.
+    /// The newest revision committed by this store.
     committed: Revision,
     /// All changes up to here were returned by the tail.
     progress: Revision,
@@ -141,7 +142,8 @@ impl EtcdLog {
         result.recv().map_err(|_| self.failed("cannot go on", "the log is closed"))
     }
 
-    /// Waits until all changes up to a revision were received; false if those before have to be read first.
+    /// Waits until all changes up to a revision were received; false if those before have to be
+    /// read first.
     fn reached_or_full(&self, until: u64, nudge: Duration) -> Result<bool, LogError> {
         let tail = self.tail.clone();
         let wait =
@@ -185,7 +187,7 @@ impl EtcdLog {
     /// Passes on every live object at the compact revision, page by page.
     ///
     /// # Errors
-    /// [`LogError::HistoryLost`] if that revision is compacted meanwhile.
+    /// [`LogError::HistoryLost`] if that revision is compacted in the meantime.
     fn load_objects(
         &mut self,
         visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
@@ -239,7 +241,7 @@ fn next_page(kvs: &[KeyValue]) -> i64 {
     i64::try_from(PAGE_BYTES / average).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
 }
 
-/// The compact revision to load from, and the newest one, as soon as the cluster responds.
+/// Returns the compact revision to load from, and the newest one, as soon as the cluster responds.
 async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     let deadline = Instant::now() + START_TIMEOUT;
     let newest = newest(client, &prefix, deadline).await?;
@@ -265,7 +267,7 @@ async fn range(client: &Client, request: &RangeRequest, deadline: Instant) -> Re
     }
 }
 
-/// The newest revision, as soon as the cluster responds.
+/// Returns the newest revision, as soon as the cluster responds.
 async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
     let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
     let response = range(client, &request, deadline).await?;

@@ -262,7 +262,7 @@ pub struct Event {
     pub kv: Option<KeyValue>,
 }
 
-/// The end of the range of all keys that start with a prefix.
+/// Returns the end of the range of all keys that start with a prefix.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -271,7 +271,7 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
             return end.into();
         }
     }
-    // Of no prefix, or of one that no key is above: all keys from there on.
+    // For an empty prefix, or one without a successor: all keys from there on.
     Bytes::from_static(b"\0")
 }
 

@@ -19,7 +19,7 @@ pub const NUDGE: Duration = Duration::from_millis(50);
 /// The size of the queued events, in bytes, at which the watch stops reading.
 const MAX_BYTES: usize = 64 << 20;
 
-/// One change, as etcd shows it.
+/// One change, in etcd's representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchEvent {
     pub revision: u64,
@@ -28,7 +28,7 @@ pub(crate) struct WatchEvent {
     /// The revision at which the key was created.
     pub created: u64,
     pub name: Bytes,
-    /// None deletes.
+    /// The new value; None if the key was deleted.
     pub value: Option<Bytes>,
 }
 
@@ -57,7 +57,7 @@ struct Queue {
     is_notified: bool,
     /// The revision of the newest change of one of the store's keys.
     newest_record: u64,
-    /// Why the watch cannot be resumed at the moment.
+    /// The reason why the watch cannot be resumed at the moment; None while it runs.
     interruption: Option<String>,
 }
 
@@ -65,7 +65,8 @@ struct Queue {
 struct Progress {
     /// All changes up to here were received.
     revision: u64,
-    /// Whether changes after the revision are compacted, so that the watch waits for a [restart](Tail::restart).
+    /// Whether changes after the revision are compacted, so that the watch waits for a
+    /// [restart](Tail::restart).
     is_lost: bool,
 }
 
@@ -143,7 +144,8 @@ impl Tail {
         self.queue.lock().interruption = reason;
     }
 
-    /// Reports that the changes after the progress are compacted, and waits until the store has listed all objects instead.
+    /// Reports that the changes after the progress are compacted, and waits until the store has
+    /// listed all objects instead.
     pub async fn lose_history(&self) {
         self.progress.send_modify(|progress| progress.is_lost = true);
         let notifier = self.queue.lock().notifier.clone();
@@ -153,7 +155,7 @@ impl Tail {
         self.restart.notified().await;
     }
 
-    /// Whether changes after the progress are compacted.
+    /// Returns whether changes after the progress are compacted.
     pub fn is_lost(&self) -> bool {
         self.progress.borrow().is_lost
     }
@@ -171,7 +173,8 @@ impl Tail {
         self.restart.notify_one();
     }
 
-    /// Waits until all changes up to a revision were received, or listed. The caller bounds the wait.
+    /// Waits until all changes up to a revision were received, or listed. The caller bounds the
+    /// wait.
     pub async fn reached(&self, until: u64) -> Result<(), LogError> {
         self.reached_with(until, NUDGE).await
     }
@@ -183,7 +186,7 @@ impl Tail {
         loop {
             match tokio::time::timeout(nudge, progress.wait_for(|progress| progress.revision >= until)).await
             {
-                // The sender lives as long as this.
+                // The sender is not dropped while this exists.
                 Ok(Err(_)) => return Err(self.failed("the watch has ended")),
                 Ok(Ok(_)) => return Ok(()),
                 Err(_) => self.nudge.notify_one(),
@@ -191,7 +194,8 @@ impl Tail {
         }
     }
 
-    /// As [`reached_with`](Self::reached_with), but returns false as soon as the queue has to be read first.
+    /// Waits as [`reached_with`](Self::reached_with) does, but returns false as soon as the queue
+    /// has to be read first.
     ///
     /// # Errors
     /// [`LogError::HistoryLost`] as soon as changes are compacted.

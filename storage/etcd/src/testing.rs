@@ -58,13 +58,14 @@ struct Member {
     process: Option<Child>,
 }
 
-/// Is there an etcd server on this machine? Its path.
+/// Returns the path of an etcd server on this machine; None if there is none.
 pub fn etcd_program() -> Option<PathBuf> {
     let paths = env::var_os("PATH")?;
     env::split_paths(&paths).map(|directory| directory.join("etcd")).find(|program| program.is_file())
 }
 
-/// Starts a cluster. Where etcd is not installed this prints that the test is skipped, and returns None.
+/// Starts a cluster. Where etcd is not installed this prints that the test is skipped, and returns
+/// None.
 ///
 /// # Errors
 /// A server cannot be started.
@@ -72,7 +73,7 @@ pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
     start_or_skip_with(members, None)
 }
 
-/// The same, with TLS for the clients.
+/// Returns the same, with TLS for the clients.
 ///
 /// # Errors
 /// A server cannot be started.
@@ -87,9 +88,9 @@ pub fn start_or_skip_with(members: usize, tls: Option<EtcdTls>) -> io::Result<Op
 }
 
 impl EtcdCluster {
-    /// Starts a cluster of so many members, and waits until they serve.
+    /// Starts a cluster of `members` members, and waits until they serve.
     ///
-    /// - `tls`: for the clients; None: they come without.
+    /// - `tls`: for the clients; None for plain HTTP.
     ///
     /// # Errors
     /// A server cannot be started.
@@ -111,7 +112,7 @@ impl EtcdCluster {
         };
         let members = (0..members).map(member).collect::<io::Result<_>>()?;
         let mut cluster = EtcdCluster { members, directory, program, tls };
-        // None serves alone.
+        // A single member does not serve alone, so all are started before the wait.
         for index in 0..cluster.members.len() {
             cluster.spawn(index)?;
         }
@@ -121,7 +122,7 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// The URLs of the members.
+    /// Returns the URLs of the members.
     pub fn urls(&self) -> Vec<String> {
         self.members.iter().map(|member| self.client_url(member)).collect()
     }
@@ -148,7 +149,8 @@ impl EtcdCluster {
         process.wait().map(drop)
     }
 
-    /// Starts a member that was killed, with its data, and waits until it serves: then another may be killed.
+    /// Starts a member that was killed, with its data, and waits until it serves: then another may
+    /// be killed.
     ///
     /// # Errors
     /// It cannot be started.

@@ -145,7 +145,8 @@ impl Executor {
         }
     }
 
-    /// An earlier attempt may have been carried out: then the watch shows it.
+    /// Finds an earlier attempt of the transaction, which may have been executed, in the events of
+    /// the watch.
     async fn find(&self, txn: &Txn, newest: u64, deadline: Instant, conflict: Outcome) -> Outcome {
         match tokio::time::timeout_at(deadline, self.tail.reached(newest)).await {
             Ok(Ok(())) => match self.tail.find(&txn.changes) {

@@ -22,7 +22,8 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// More failures than this to resume the watch are an outage: a member that restarts, or an election, is none.
+/// The number of failed resumptions above which there is an outage. The restart of a member, or an
+/// election, causes fewer.
 const OUTAGE: u32 = 3;
 
 /// Timeout for creating the watch.
@@ -34,7 +35,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// The watch ID in the response to a progress request.
 const PROGRESS_RESPONSE: i64 = -1;
 
-/// Why a stream ended.
+/// The reason for which a stream ended.
 enum End {
     /// It can be resumed, perhaps with another member.
     Interrupted(String),
@@ -130,7 +131,7 @@ impl Watch {
                 () = self.tail.nudged() => {
                     if reports_progress {
                         let progress = WatchCommand::Progress(WatchProgressRequest {});
-                        // If one is on its way already, its response comes soon.
+                        // If a request is already queued, its response will arrive soon.
                         drop(commands.try_send(WatchRequest { command: Some(progress) }));
                     } else if last_written.is_none_or(|at: Instant| at.elapsed() >= PROGRESS_INTERVAL) {
                         last_written = Some(Instant::now());
@@ -216,8 +217,8 @@ fn watch_events(events: Vec<Event>) -> Vec<WatchEvent> {
     events.into_iter().filter_map(number).collect()
 }
 
-/// Does a version of etcd report progress only after the changes before it? Earlier ones may report it too soon, so that
-/// Kubernetes does not rely on it either.
+/// Returns whether a version of etcd reports progress only after earlier changes. Older versions
+/// may report it too soon, so that Kubernetes does not rely on it either.
 fn reports_progress(version: &str) -> bool {
     let numbers: Vec<u64> =
         version.split(['.', '-', '+']).take(3).map_while(|number| number.parse().ok()).collect();

@@ -162,7 +162,8 @@ async fn count(store: Store<Marked>, name: String, is_over: Arc<AtomicBool>) -> 
             Ok(PutOutcome::Conflict { current }) => {
                 panic!("{name} is written by nobody else: {:?}", current.map(|object| object.revision))
             }
-            // A cluster that has no leader for long does not know whether it is done. Once it has one, it shows.
+            // A cluster that has no leader for long does not know whether it is done. Once it has
+            // one, it shows.
             Err(error) => {
                 store.linearize(late()).await.unwrap_or_else(|_| panic!("{error}"));
                 let stored = store.get(&key(&name)).map(|object| object.revision);
@@ -196,7 +197,7 @@ impl Load {
         Load { stores: [one, two], watcher, is_over, writers }
     }
 
-    /// Waits for so many more revisions.
+    /// Waits until there are `revisions` further revisions.
     async fn goes_on(&self, revisions: u64) {
         let [_, two] = &self.stores;
         let now = two.revision();
@@ -243,7 +244,7 @@ async fn nothing_is_lost_when_a_member_is_killed() -> io::Result<()> {
     Ok(())
 }
 
-/// Connections are cut again and again, with requests and responses on their way.
+/// Connections are cut repeatedly, with requests and responses in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_responses_are_found_out() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -296,14 +297,15 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// A store that reaches the cluster through it.
+    /// Returns a store that reaches the cluster through it.
     fn open(&self) -> Store<Marked> {
         let endpoints = Endpoints { servers: vec![self.url.clone()], ..Endpoints::default() };
         let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");
         Store::open(Box::new(log), Marked, Options::default()).expect("a store")
     }
 
-    /// Cuts all connections and accepts none, until it is opened. Once this is over, nothing passes any more.
+    /// Cuts all connections and accepts none, until it is opened. After it returns nothing is
+    /// forwarded any more.
     async fn close(&self) {
         self.is_open.store(false, Ordering::SeqCst);
         // There may be no connection at the moment.
@@ -319,7 +321,8 @@ impl Proxy {
     }
 }
 
-/// While a store cannot reach the cluster, others write and the history is compacted: it lists everything again.
+/// While a store cannot reach the cluster, others write and the history is compacted: it lists
+/// everything again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -398,7 +401,8 @@ async fn an_outage_is_reported_and_ends() -> io::Result<()> {
     Ok(())
 }
 
-/// As kube-apiserver: at each interval up to where the cluster was at the interval before, by one of the servers.
+/// One of the servers compacts at each interval up to the revision of the previous interval, as in
+/// kube-apiserver.
 #[tokio::test]
 async fn history_in_the_cluster_is_compacted_at_intervals() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };

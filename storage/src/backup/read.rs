@@ -7,22 +7,22 @@ use bytes::Bytes;
 use super::format::{END, HEADER, MAGIC, MAGIC_PREFIX, MAX_PAYLOAD, OBJECT};
 use crate::{Key, Revision};
 
-/// Why a file is not read as a backup.
+/// The reasons for which a file is not read as a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// It does not begin as a backup does.
+    /// The file does not begin with the signature of a backup.
     #[error("it is not a backup")]
     Foreign,
-    /// It has a version that this program does not know.
+    /// The version of its format is not supported.
     #[error("it is a backup of version {0:?}, which this program does not know")]
     Version(String),
-    /// It ends before its end.
+    /// The file ends early.
     #[error("it is cut short after {objects} objects")]
     CutShort {
         /// The objects that were read before.
         objects: u64,
     },
-    /// It is not as it was written.
+    /// The file is damaged.
     #[error("it is damaged after {objects} objects: {reason}")]
     Damaged {
         /// The objects that were read before.
@@ -30,7 +30,7 @@ pub enum BackupError {
         /// The defect in the file.
         reason: &'static str,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("it cannot be read")]
     Failed(#[source] io::Error),
 }
@@ -47,7 +47,7 @@ pub struct Summary {
 /// An object in a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupObject {
-    /// Its key.
+    /// The key of the object.
     pub key: Key,
     /// The revision at which it was created.
     pub created: Revision,
@@ -77,7 +77,7 @@ pub fn verify(source: impl Read) -> Result<Summary, BackupError> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning of a backup.
+    /// Creates a reader, and reads the header of the backup.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -162,7 +162,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next frame: its kind and its payload.
+    /// Returns the next frame: its kind and its payload.
     fn frame(&mut self) -> Result<(u8, Vec<u8>), BackupError> {
         let mut head = [0; 5];
         self.read_exact(&mut head)?;
@@ -206,7 +206,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The object of a payload. None if it is not one.
+/// Returns the object of a payload. None if it is not one.
 fn object(payload: &[u8]) -> Option<BackupObject> {
     let (created, rest) = payload.split_first_chunk()?;
     let (revision, rest) = rest.split_first_chunk()?;

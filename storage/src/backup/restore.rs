@@ -12,7 +12,7 @@ use crate::{
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Why a backup is not restored.
+/// The reasons for which a backup is not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The file is not a sound backup.
@@ -24,7 +24,7 @@ pub enum RestoreError {
     /// The log has something already.
     #[error("{0} is not empty")]
     NotEmpty(Location),
-    /// The log's revisions do not begin above those of the backup: clients would see revisions go back.
+    /// The log's revisions are not above those of the backup: clients would see revisions decrease.
     #[error("the revisions of {location} begin at {newest}, which is below the backup's {revision}")]
     Below {
         /// The place of the log.
@@ -55,11 +55,11 @@ pub enum Monotonicity {
     Waived,
 }
 
-/// Appends the objects of a backup to a log that has none, each as a transaction of its own with a new revision, and closes
-/// the log. The newest of the revisions is returned.
+/// Appends the objects of a backup to a log without objects, each as a transaction of its own with
+/// a new revision, and closes the log. Returns the newest revision.
 ///
 /// # Errors
-/// See [`RestoreError`]. After one, a part of the objects may be in the log.
+/// See [`RestoreError`]. After an error some of the objects may be in the log.
 pub fn restore(
     source: impl Read,
     mut log: Box<dyn Log>,

@@ -13,16 +13,18 @@ use super::{
 };
 use crate::{CompactRevision, EntryId, Revision};
 
-/// A durable, ordered list of transactions. Each transaction has a revision of its own, which all its changes share.
+/// A durable, ordered list of transactions. Each transaction has a revision of its own, which all
+/// its changes share.
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Called once, first. From here on the log calls `notifier` when something happens that no call of the store's
-    /// caused.
+    /// Called once, first. From here on the log calls `notifier` when something happens that no
+    /// call of the store's caused.
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
-    /// Called once, second: passes to `visit` every live object at the compact revision, in any order, then every change
-    /// after it, in order of their ids, up to the newest revision of the bounds. An error of `visit` ends it.
+    /// Loads the log. Called once, after `start`: passes to `visit` every live object at the
+    /// compact revision, in any order, then every change after it, in order of their ids, up to the
+    /// newest revision of the bounds. An error of `visit` ends it.
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
     /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns
@@ -39,8 +41,8 @@ pub trait Log: Send + 'static {
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
     /// Returns the changes of any writer that were committed since the last call (the first call:
-    /// since the newest revision of the bounds), in order of ids. Waits until the tail has returned
-    /// the transaction at `until`. A transaction is never split between calls.
+    /// since the newest revision of the bounds), in order of ids. Waits until the transaction at
+    /// `until` is among them, or was returned before. A transaction is never split between calls.
     ///
     /// # Errors
     /// [`LogError::HistoryLost`] if the log cannot show all of it; [`relist`](Log::relist) then
@@ -67,8 +69,8 @@ pub trait Log: Send + 'static {
         None
     }
 
-    /// Whether others may write to this log, too. Then an entry that cannot be read is quarantined.
-    /// In a log that only this store writes, it means damage.
+    /// Returns whether others may write to this log, too. Then an entry that cannot be read is
+    /// quarantined. In a log that only this store writes, it means damage.
     fn has_other_writers(&self) -> bool;
 
     /// Returns the linearizer for reads that must not be older than the writes of others; None if a
@@ -77,8 +79,9 @@ pub trait Log: Send + 'static {
         None
     }
 
-    /// Deletes: no reader will start below `compact_revision` any more, and the entries in `superseded` (all at or below
-    /// the compact revision: versions that were replaced or deleted, and deletions) are of no use to anyone.
+    /// Deletes superseded entries. No reader will start below `compact_revision` any more, and the
+    /// entries in `superseded` (all at or below the compact revision: versions that were replaced
+    /// or deleted, and deletions) are no longer needed.
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError>;
 
     /// Tries to recover from [`LogError::NoSpace`]. Called periodically. Returns whether there is
@@ -88,7 +91,7 @@ pub trait Log: Send + 'static {
         Ok(true)
     }
 
-    /// The place of the log, for messages.
+    /// Returns the place of the log, for messages.
     fn location(&self) -> Location;
 
     /// Makes all appended transactions durable and releases the log. Called once, last.
@@ -98,14 +101,14 @@ pub trait Log: Send + 'static {
 /// Determines the revision that has been committed to a shared log, so that a read can wait until
 /// the view shows it.
 pub trait Linearizer: Send + Sync {
-    /// A revision at or above those of all changes that were committed before the call. The log's progress has come to it, or
-    /// is about to: a view at this revision shows them all.
+    /// Returns a revision at or above those of all changes that were committed before the call. The
+    /// log's progress has come to it, or is about to: a view at this revision shows them all.
     fn committed(&self) -> BoxFuture<'_, Result<Revision, LogError>>;
 
-    /// Can the log be reached, as far as is known without asking it?
+    /// Checks that the log can be reached, as far as known without a request.
     ///
     /// # Errors
-    /// Why not; it may pass.
+    /// The reason why it cannot be reached, which may be temporary.
     fn readiness(&self) -> Result<(), String>;
 }
 

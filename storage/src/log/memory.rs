@@ -1,4 +1,5 @@
-//! A log in memory that several stores of one process may share, as several processes would share a cluster's.
+//! A log in memory that several stores of one process may share, as several processes would share a
+//! cluster's.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -32,7 +33,7 @@ struct Shared {
     newest: Revision,
     entries: BTreeMap<EntryId, Entry>,
     heads: HashMap<Key, Revision>,
-    /// Of no use for loading, but perhaps unread by another handle.
+    /// Superseded entries: not needed for loading, but another handle may not have read them yet.
     superseded: BTreeSet<EntryId>,
     readers: BTreeMap<u64, Reader>,
 }
@@ -44,12 +45,12 @@ struct Reader {
 }
 
 impl MemoryLog {
-    /// The first handle on a new log.
+    /// Returns the first handle on a new log.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }
 
-    /// Another handle on the same log, for another store or a later one.
+    /// Returns another handle on the same log, for another store or a later one.
     pub fn share(&self) -> MemoryLog {
         MemoryLog { shared: self.shared.clone(), reader: None }
     }

@@ -34,7 +34,7 @@ impl Configuration {
         let object = json::decode_value(&document.json).map_err(|error| undecodable(&error))?.value;
         let kind = match object {
             Value::Object(_) => return Ok(Configuration { object, repeated_keys: document.repeated_keys }),
-            // Nothing is the empty object.
+            // An empty body counts as an empty object.
             Value::Null => {
                 return Ok(Configuration { object: Value::Object(Default::default()), repeated_keys: None });
             }

@@ -18,7 +18,7 @@ use crate::request::negotiate::MetaVersion;
 /// The part of the object that each row includes (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// No object.
     None,
     /// The object's metadata.
     #[default]
@@ -65,7 +65,7 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// An object whose two versions are the same.
+    /// Creates an item whose two versions are the same.
     pub fn of(object: &'a Value) -> Item<'a> {
         Item { stored: object, requested: object }
     }
@@ -74,7 +74,7 @@ impl<'a> Item<'a> {
 /// The `conditions` of a row, for a finished object.
 pub type RowConditions = fn(&Value) -> Option<Value>;
 
-/// The key by which rows are sorted.
+/// The sort key of rows.
 pub type SortKey = fn(&Value) -> (i64, String);
 
 /// The columns of a kind, the order of its rows, and the annotation that it does not show.
@@ -96,17 +96,17 @@ enum Columns {
 }
 
 impl Printer {
-    /// The printer of a kind with these columns.
+    /// Returns the printer of a kind with these columns.
     pub fn of_columns(columns: &'static [Column]) -> Printer {
         Printer { columns: Columns::BuiltIn(columns), ..Printer::default() }
     }
 
-    /// With rows sorted by a key.
+    /// Sorts rows by a key.
     pub fn sorted_by(self, key: SortKey) -> Printer {
         Printer { sort_key: Some(key), ..self }
     }
 
-    /// With conditions in its rows.
+    /// Adds conditions to rows.
     pub fn with_row_conditions(self, conditions: RowConditions) -> Printer {
         Printer { row_conditions: Some(conditions), ..self }
     }
@@ -117,7 +117,8 @@ impl Printer {
         Printer { hidden_annotation: Some(name), ..self }
     }
 
-    /// The printer of a custom resource with these `additionalPrinterColumns` (a list, or absent).
+    /// Returns the printer of a custom resource with these `additionalPrinterColumns` (a list, or
+    /// absent).
     pub fn of_custom_resource(columns: Option<&Value>) -> Printer {
         Printer { columns: Columns::Custom(CustomColumn::read(columns).into()), ..Printer::default() }
     }
@@ -127,12 +128,12 @@ impl Printer {
         self.hidden_annotation
     }
 
-    /// The sort key of rows, if it is not the order of the list.
+    /// Returns the sort key of rows, if it is not the order of the list.
     pub fn sort_key(&self) -> Option<SortKey> {
         self.sort_key
     }
 
-    /// The `TableColumnDefinition`s.
+    /// Returns the `TableColumnDefinition`s.
     pub fn definitions(&self) -> Vec<Value> {
         match &self.columns {
             Columns::BuiltIn(columns) => columns::definitions(columns),
@@ -141,7 +142,7 @@ impl Printer {
         }
     }
 
-    /// The cells of an object's row.
+    /// Returns the cells of an object's row.
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let row = Row { object: Field::root(object), now };
         match &self.columns {
@@ -151,7 +152,7 @@ impl Printer {
         }
     }
 
-    /// The row of an object.
+    /// Returns the row of an object.
     pub fn row(&self, item: Item<'_>, options: &TableOptions) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(item.stored, options.now).into());
@@ -168,7 +169,7 @@ impl Printer {
     }
 }
 
-/// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
+/// Returns a table of these objects; `metadata` is that of the list, see [`table_of_one`].
 pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &TableOptions) -> Value {
     if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));
@@ -183,7 +184,7 @@ pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, optio
     })
 }
 
-/// A table of one object, at that object's revision.
+/// Returns a table of one object, at that object's revision.
 pub fn table_of_one(printer: &Printer, item: Item<'_>, options: &TableOptions) -> Value {
     let mut metadata = Map::new();
     if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {

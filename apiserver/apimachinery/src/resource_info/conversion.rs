@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// The conversion between the versions of a kind.
 #[derive(Clone)]
 pub enum Conversion {
-    /// In this process.
+    /// Conversion within this process.
     Local(LocalConverter),
     /// Elsewhere, which takes time and may fail.
     Remote(Arc<dyn Converter>),
@@ -34,22 +34,19 @@ pub type LocalConverter = fn(&GroupKind, &str, Value) -> Value;
 
 /// Converts objects elsewhere, as a conversion webhook does.
 pub trait Converter: Send + Sync {
-    /// The objects in the version `to`, in their order.
-    ///
-    /// # Errors
-    /// The error of the request that needs them.
+    /// Converts objects to the version `to`, keeping their order.
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>>;
 }
 
 /// A stored object for a response.
 pub struct Shown {
-    /// As it is stored; None where that is the version of the request.
+    /// The object in its storage version; None if that is the version of the request.
     stored: Option<Value>,
     requested: Value,
 }
 
 impl Shown {
-    /// An object that is in the version of the request as it is.
+    /// Creates one from an object that is in the version of the request already.
     pub fn of(object: Value) -> Shown {
         Shown { stored: None, requested: object }
     }
@@ -59,12 +56,12 @@ impl Shown {
         self.stored.as_ref().unwrap_or(&self.requested)
     }
 
-    /// In the version of the request.
+    /// Returns the object in the version of the request.
     pub fn requested(&self) -> &Value {
         &self.requested
     }
 
-    /// The object in the version of the request.
+    /// Returns the object in the version of the request.
     pub fn into_requested(self) -> Value {
         self.requested
     }
@@ -146,10 +143,7 @@ impl ResourceInfo {
         }
     }
 
-    /// An object in any version, in this one.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts an object of any version to this one.
     pub async fn show_one(&self, object: Value) -> Result<Value> {
         self.convert_one(object, &self.api_version).await
     }
@@ -176,10 +170,7 @@ impl ResourceInfo {
         }
     }
 
-    /// Stored objects for a response.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts stored objects for a response.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
         if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
@@ -195,7 +186,7 @@ impl ResourceInfo {
         Ok(stored.into_iter().zip(requested).map(shown).collect())
     }
 
-    /// Custom resources that others convert.
+    /// Converts custom resources by a webhook, for a response.
     async fn show_converted(&self, mut stored: Vec<Value>) -> Result<Vec<Shown>> {
         let count = stored.len();
         stored.iter_mut().for_each(|object| self.restore(object));
@@ -216,10 +207,7 @@ impl ResourceInfo {
         }
     }
 
-    /// An object in another version, with everything that its conversion gave it.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts an object to another version, without pruning the result.
     pub async fn convert_unpruned(&self, object: Value, to: &str) -> Result<Value> {
         match &self.conversion {
             Conversion::Local(convert) => Ok(convert(&self.group_kind, to, object)),

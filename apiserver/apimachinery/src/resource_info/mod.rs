@@ -60,8 +60,8 @@ pub struct ResourceInfo {
     pub verbs: Vec<Text>,
     /// The subresources, in the order of discovery.
     pub subresources: Vec<Subresource>,
-    /// The hash by which clients detect a change of the storage version; empty for resources that
-    /// are not stored.
+    /// The hash that shows clients a change of the storage version; empty for resources that are
+    /// not stored.
     pub storage_version_hash: Text,
     /// The type of objects in this version.
     pub type_ref: TypeRef,
@@ -71,7 +71,7 @@ pub struct ResourceInfo {
     pub versions: Arc<[(String, TypeRef)]>,
     /// The conversion between versions.
     pub conversion: Conversion,
-    /// When watches of a custom resource end.
+    /// Signals the end of watches of a custom resource.
     pub retirement: Option<Retirement>,
     /// The behaviour of the kind in the generic pipeline.
     pub behaviour: Behaviour,
@@ -97,7 +97,8 @@ pub struct Storage {
 }
 
 impl ResourceInfo {
-    /// Whether it is defined by clients: its paths have a handler of their own, with fewer methods and media types.
+    /// Returns whether it is defined by clients: its paths have a handler of their own, with fewer
+    /// methods and media types.
     pub fn is_custom(&self) -> bool {
         matches!(self.type_ref, TypeRef::Structural(_))
     }
@@ -107,23 +108,23 @@ impl ResourceInfo {
         self.api_version == self.storage.api_version
     }
 
-    /// Whether it has a verb.
+    /// Returns whether it has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// The subresource of that name.
+    /// Returns the subresource of that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Whether the status has an endpoint of its own.
+    /// Returns whether the status has an endpoint of its own.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
 
-    /// The fields that an endpoint does not write, in a version of the kind. The endpoint of custom resources themselves
-    /// has such fields in its own version only.
+    /// Returns the fields that an endpoint does not write, in a version of the kind. The endpoint
+    /// of custom resources themselves has such fields in its own version only.
     pub fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         if self.is_custom() && subresource.is_empty() && api_version != self.api_version {
             return &[];
@@ -131,7 +132,7 @@ impl ResourceInfo {
         self.behaviour.reset_fields.of(subresource, self.has_status())
     }
 
-    /// The key that an object would have in the real server's store; some messages show it.
+    /// Returns the key that an object would have in kube-apiserver's store; some messages show it.
     pub fn registry_key(&self, namespace: &str, name: &str) -> String {
         format!("/registry/{}/{}", self.registry_path(), self.storage_name(namespace, name))
     }
@@ -157,7 +158,7 @@ impl ResourceInfo {
         format!("*{package}.{}", self.group_kind.kind)
     }
 
-    /// The type of its lists. Those of custom resources are written as their items are.
+    /// Returns the type of its lists. Those of custom resources are written as their items are.
     pub fn list_type(&self) -> Option<TypeRef> {
         match &self.type_ref {
             TypeRef::Struct(_) => {
@@ -167,18 +168,18 @@ impl ResourceInfo {
         }
     }
 
-    /// The name under which an object is stored in its bucket.
+    /// Returns the name under which an object is stored in its bucket.
     pub fn storage_name(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 }
 
-/// An `apiVersion`.
+/// Returns an `apiVersion`.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The beginning of a built-in object as it is stored.
+/// Returns the beginning of a stored built-in object.
 pub fn type_prefix(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }

@@ -39,13 +39,13 @@ pub enum Endpoint {
 /// The target of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// Its log.
+    /// The log of a pod.
     Log,
     /// A command that is run in it.
     Exec,
     /// A process of it.
     Attach,
-    /// Its ports.
+    /// The ports of a pod.
     PortForward,
     /// The HTTP server that it runs.
     Proxy,
@@ -73,14 +73,14 @@ impl Endpoint {
 }
 
 impl Subresource {
-    /// Whether it has a verb.
+    /// Returns whether it has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 }
 
 impl Part {
-    /// The part that a subresource writes, if it is a part of the object at all.
+    /// Returns the part that a subresource writes, if it is a part of the object at all.
     pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
         match subresource.map(|subresource| subresource.endpoint) {
             None => Some(Part::Main),

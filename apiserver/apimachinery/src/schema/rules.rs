@@ -24,7 +24,7 @@ pub struct Rules {
     pub properties: Size,
     /// The pattern that a string must match.
     pub pattern: Option<Pattern>,
-    /// The format of a text or number, as it is written: `date-time`.
+    /// The declared format of a string or number, such as `date-time`.
     pub format: Option<String>,
 }
 
@@ -33,16 +33,16 @@ pub struct Rules {
 pub struct Bound {
     /// The number.
     pub value: f64,
-    /// It is itself out of the range.
+    /// Whether the bound itself is out of the range.
     pub exclusive: bool,
 }
 
 /// The bounds of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// At least.
+    /// The smallest count.
     pub min: Option<usize>,
-    /// At most.
+    /// The largest count.
     pub max: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Rules {
     }
 }
 
-/// The texts of a list.
+/// Iterates over the texts of a list.
 pub(super) fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
 }

@@ -41,8 +41,8 @@ pub struct Structural {
     pub additional_properties: Option<Box<Structural>>,
     /// Members that are not specified are refused: `additionalProperties: false`.
     pub closed: bool,
-    /// Nothing is specified, so that members of objects are pruned: the values under `additionalProperties: true` and the
-    /// items of arrays without `items`.
+    /// Whether the value is not specified, so that members of objects are pruned: the values under
+    /// `additionalProperties: true` and the items of arrays without `items`.
     pub unspecified: bool,
     /// The type of the items of an array.
     pub items: Option<Box<Structural>>,
@@ -50,9 +50,11 @@ pub struct Structural {
     pub nullable: bool,
     /// An integer or a string: `x-kubernetes-int-or-string`.
     pub int_or_string: bool,
-    /// Members without a type of their own stay: `x-kubernetes-preserve-unknown-fields`.
+    /// Whether members without a type of their own are kept:
+    /// `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown_fields: bool,
-    /// Apply accepts members without a type: this type or one around it preserves unknown fields, or nothing is specified.
+    /// Apply accepts members without a type: this type or one around it preserves unknown fields,
+    /// or nothing is specified.
     pub accepts_unknown_fields: bool,
     /// A whole object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
@@ -64,7 +66,7 @@ pub struct Structural {
     pub default: Option<DefaultValue>,
     /// The rules for values.
     pub rules: Rules,
-    /// Other schemas that must accept the value, or must not.
+    /// Further schemas that must, or must not, accept the value.
     pub composition: Option<Box<Composition>>,
 }
 
@@ -73,11 +75,11 @@ pub struct Structural {
 pub struct Composition {
     /// All of them accept the value.
     pub all_of: Vec<Structural>,
-    /// One of them at least accepts it.
+    /// At least one of them must accept the value.
     pub any_of: Vec<Structural>,
     /// Exactly one of them accepts it.
     pub one_of: Vec<Structural>,
-    /// It does not accept the value.
+    /// It must not accept the value.
     pub not: Option<Structural>,
 }
 
@@ -113,13 +115,13 @@ pub enum StructuralType {
     Boolean,
 }
 
-/// Why a schema is not structural.
+/// The reasons for which a schema is not structural.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StructuralError {
-    /// It is no object.
+    /// It is not an object.
     #[error("a schema must be an object")]
     NotAnObject,
-    /// It is nested too deep.
+    /// It is nested too deeply.
     #[error("schemas must not be nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
     /// The type does not exist.
@@ -147,12 +149,13 @@ impl StructuralSchema {
         })
     }
 
-    /// The type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types of every object.
+    /// Returns the type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types
+    /// of every object.
     pub fn root(&self) -> &Structural {
         &self.root
     }
 
-    /// Whether it adds nothing to objects and removes nothing.
+    /// Returns whether it adds nothing to objects and removes nothing.
     pub fn is_open(&self) -> bool {
         self.root.preserve_unknown_fields && self.root.properties.is_empty()
     }
@@ -167,7 +170,8 @@ impl StructuralSchema {
         self.has_embedded_resources
     }
 
-    /// The schema as it was read, for OpenAPI documents. It is kept as text, which takes a tenth of the memory.
+    /// Returns the schema as it was read, for OpenAPI documents. It is kept as text, which takes a
+    /// tenth of the memory.
     pub fn document(&self) -> Value {
         serde_json::from_str(&self.document).unwrap_or_default()
     }
@@ -243,7 +247,7 @@ impl Structural {
         inner.chain(self.items.as_deref_mut()).for_each(|inner| inner.inherit(preserves));
     }
 
-    /// Whether something is true of this type, or of one inside of it.
+    /// Returns whether something is true of this type, or of one inside of it.
     fn any(&self, is: &impl Fn(&Structural) -> bool) -> bool {
         let inner = self.properties.values().chain(self.additional_properties.as_deref());
         is(self) || inner.chain(self.items.as_deref()).any(|inner| inner.any(is))
@@ -254,24 +258,24 @@ impl Structural {
         Structural { preserve_unknown_fields: true, unspecified: true, ..Structural::default() }
     }
 
-    /// The type, unless nothing is specified of it.
+    /// Returns the type; None if it is not specified.
     pub fn specified(&self) -> Option<&Structural> {
         (!self.unspecified).then_some(self)
     }
 
-    /// The type of a member; None for one without a type, and for one of any type.
+    /// Returns the type of a member; None for one without a type, and for one of any type.
     pub fn specified_member(&self, name: &str) -> Option<&Structural> {
         self.member(name).and_then(Structural::specified)
     }
 
-    /// The type of a member; None for one that is not specified.
+    /// Returns the type of a member; None for one that is not specified.
     pub fn member(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }
 }
 
 impl Composition {
-    /// None where nothing is combined.
+    /// Reads the compositions of a schema; None if there are none.
     fn read(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Composition>>, StructuralError> {
         if depth > MAX_DEPTH {
             return Err(StructuralError::TooDeep);
@@ -304,7 +308,7 @@ impl StructuralType {
         })
     }
 
-    /// The name in OpenAPI.
+    /// Returns the name in OpenAPI.
     pub fn name(self) -> &'static str {
         match self {
             StructuralType::Object => "object",
@@ -320,7 +324,7 @@ impl StructuralType {
 /// The members of every object, independent of its schema.
 pub const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The struct of `metadata`, which custom resources share with all others.
+/// Returns the struct of `metadata`, which custom resources share with all others.
 pub fn object_meta() -> StructId {
     static ID: OnceLock<StructId> = OnceLock::new();
     *ID.get_or_init(|| {

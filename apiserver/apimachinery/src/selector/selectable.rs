@@ -1,6 +1,6 @@
 //! The fields that a field selector may name, kind by kind.
 //!
-//! Source: "Field selectors"; the registries of the real server.
+//! Source: "Field selectors"; the registries of kube-apiserver.
 
 use std::iter;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::FieldSelector;
 use crate::{Error, Result};
 
-/// The selectable fields of a kind, beside `metadata.name` and `metadata.namespace`.
+/// The selectable fields of a kind, in addition to `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectableFields {
     fields: Fields,
@@ -24,7 +24,7 @@ pub struct SelectableFields {
 #[derive(Clone, Debug, PartialEq)]
 enum Fields {
     BuiltIn(&'static [(&'static str, FieldSource)]),
-    /// With JSON pointers.
+    /// Labels with JSON pointers.
     Custom(Arc<[(String, String)]>),
 }
 
@@ -44,7 +44,7 @@ pub enum FieldSource {
 /// The words for an unknown field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refusal {
-    /// Only metadata is known.
+    /// The message names only metadata.
     OnlyMetadata,
     /// The field is not supported.
     NotSupported,
@@ -61,7 +61,7 @@ impl SelectableFields {
     pub const METADATA: SelectableFields =
         SelectableFields { fields: Fields::BuiltIn(&[]), refusal: Refusal::OnlyMetadata, namespaced: true };
 
-    /// These fields: their labels, and where their values stand.
+    /// Creates a set of fields: their labels, and the locations of their values.
     pub const fn of(fields: &'static [(&'static str, FieldSource)]) -> SelectableFields {
         SelectableFields { fields: Fields::BuiltIn(fields), refusal: Refusal::NotSupported, namespaced: true }
     }
@@ -71,13 +71,13 @@ impl SelectableFields {
         SelectableFields { fields: Fields::Custom(fields.into()), refusal: Refusal::NotSupported, namespaced }
     }
 
-    /// Without `metadata.namespace`.
+    /// Removes `metadata.namespace`, for a cluster-scoped kind.
     pub const fn cluster_scoped(mut self) -> SelectableFields {
         self.namespaced = false;
         self
     }
 
-    /// With other words for an unknown field.
+    /// Sets another message for an unknown field.
     pub const fn refusing(mut self, refusal: Refusal) -> SelectableFields {
         self.refusal = refusal;
         self
@@ -91,7 +91,7 @@ impl SelectableFields {
         }
     }
 
-    /// The values of an object in the stored form, in the order of the fields.
+    /// Returns the values of an object in the stored form, in the order of the fields.
     pub fn values(&self, object: &Value) -> Box<[Box<str>]> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().map(|(_, source)| source.read(object)).collect(),
@@ -99,7 +99,7 @@ impl SelectableFields {
         }
     }
 
-    /// The JSON pointers to all that [`SelectableFields::values`] reads.
+    /// Returns the JSON pointers to all that [`SelectableFields::values`] reads.
     pub fn pointers(&self) -> Vec<&str> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().flat_map(|(_, source)| source.pointers()).collect(),
@@ -196,12 +196,12 @@ impl Selection {
         Ok(Selection { terms: terms.collect::<Result<_>>()? })
     }
 
-    /// Whether every object matches.
+    /// Returns whether every object matches.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it selects by more than name and namespace.
+    /// Returns whether it selects by more than name and namespace.
     pub fn has_own_fields(&self) -> bool {
         self.terms.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
     }

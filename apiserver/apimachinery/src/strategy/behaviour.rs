@@ -34,8 +34,8 @@ pub struct Behaviour {
     pub selectable_fields: SelectableFields,
     /// The fields that an endpoint does not write.
     pub reset_fields: ResetFields,
-    /// The directory of its objects in kube-apiserver's store, if that is not the plural; some messages
-    /// contain it.
+    /// The directory of its objects in kube-apiserver's store, if that is not the plural; some
+    /// messages contain it.
     pub key_prefix: Option<&'static str>,
     /// The reason if objects can no longer be created, because their definition is being deleted.
     pub create_refusal: Option<&'static str>,
@@ -60,7 +60,8 @@ pub struct DeletionDefaults {
     pub by_finalizing: bool,
     /// Whether dependents are orphaned if the client does not set a propagation policy.
     pub orphans: bool,
-    /// The garbage collector takes no notice of the kind, so that its objects wait for nothing: Events.
+    /// The garbage collector takes no notice of the kind, so that its objects wait for nothing:
+    /// Events.
     pub not_garbage_collected: bool,
     /// Whether the response is the object even if it is deleted immediately: upstream's
     /// `ReturnDeletedObject`.
@@ -77,7 +78,7 @@ pub type FieldPath = &'static [&'static str];
 /// and `resize` have none: there a client becomes the manager of ignored fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetFields {
-    /// By subresource, "" for the object itself.
+    /// The fields by subresource, "" for the object itself.
     pub by_subresource: &'static [(&'static str, &'static [FieldPath])],
 }
 
@@ -89,7 +90,7 @@ impl ResetFields {
     /// `/status` writes the status and no metadata.
     pub const STATUS_ALONE: ResetFields = ResetFields { by_subresource: &[("status", &[METADATA, SPEC])] };
 
-    /// The fields that an endpoint does not write.
+    /// Returns the fields that an endpoint does not write.
     pub fn of(&self, subresource: &str, has_status: bool) -> &'static [FieldPath] {
         if let Some((_, paths)) = self.by_subresource.iter().find(|(name, _)| *name == subresource) {
             return paths;
@@ -126,12 +127,12 @@ impl Behaviour {
         }
     }
 
-    /// With a rule for names.
+    /// Sets the rule for names.
     pub fn name(self, name: NameRule) -> Behaviour {
         Behaviour { name, ..self }
     }
 
-    /// With a validation of metadata.
+    /// Sets the validation of metadata.
     pub fn metadata(self, metadata: MetadataValidation) -> Behaviour {
         Behaviour { metadata, ..self }
     }
@@ -156,37 +157,37 @@ impl Behaviour {
         Behaviour { unconditional_update: false, ..self }
     }
 
-    /// With fields for selectors.
+    /// Sets the fields for selectors.
     pub fn selectable_fields(self, selectable_fields: SelectableFields) -> Behaviour {
         Behaviour { selectable_fields, ..self }
     }
 
-    /// With fields that endpoints do not write.
+    /// Sets the fields that endpoints ignore.
     pub fn reset_fields(self, reset_fields: ResetFields) -> Behaviour {
         Behaviour { reset_fields, ..self }
     }
 
-    /// With a directory of its own in the real server's store.
+    /// Sets the directory in kube-apiserver's store.
     pub fn key_prefix(self, prefix: &'static str) -> Behaviour {
         Behaviour { key_prefix: Some(prefix), ..self }
     }
 
-    /// With the columns of its tables.
+    /// Sets the columns of its tables.
     pub fn printer(self, printer: Printer) -> Behaviour {
         Behaviour { printer, ..self }
     }
 
-    /// With columns in the order of the list.
+    /// Sets the columns, with rows in the order of the list.
     pub fn columns(self, columns: &'static [Column]) -> Behaviour {
         self.printer(Printer::of_columns(columns))
     }
 
-    /// With addresses and ports that its objects hold.
+    /// Sets the allocation of addresses and ports.
     pub fn allocation(self, allocation: &'static dyn Allocate) -> Behaviour {
         Behaviour { allocation: Some(allocation), ..self }
     }
 
-    /// With objects that are computed when they are read.
+    /// Sets the source of its objects, which are computed at each read.
     pub fn computed(self, computed: &'static dyn Computed) -> Behaviour {
         Behaviour { computed: Some(computed), ..self }
     }
@@ -201,7 +202,7 @@ impl Behaviour {
         self.deletion(|deletion| deletion.graceful = true)
     }
 
-    /// Is deleted by finalizing.
+    /// Makes deletion wait for an empty `spec.finalizers`.
     pub fn deleted_by_finalizing(self) -> Behaviour {
         self.deletion(|deletion| deletion.by_finalizing = true)
     }
@@ -211,7 +212,7 @@ impl Behaviour {
         self.deletion(|deletion| deletion.orphans = true)
     }
 
-    /// Is nothing to the garbage collector.
+    /// Excludes the kind from garbage collection.
     pub fn not_garbage_collected(self) -> Behaviour {
         self.deletion(|deletion| deletion.not_garbage_collected = true)
     }

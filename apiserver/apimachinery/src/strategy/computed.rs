@@ -17,7 +17,7 @@ pub trait Computed: Send + Sync {
     /// The errors of reading the underlying objects.
     fn list(&self, cluster: &dyn Cluster, namespace: &str, now: &str) -> Result<Vec<Value>>;
 
-    /// One object; None if it does not exist.
+    /// Returns one object; None if it does not exist.
     ///
     /// # Errors
     /// As of [`Computed::list`].
@@ -26,6 +26,7 @@ pub trait Computed: Send + Sync {
         Ok(objects.into_iter().find(|object| object.name() == name))
     }
 
-    /// The error for an object that does not exist: each server names these resources in its own way.
+    /// Returns the error for an object that does not exist. Its name for the resource differs
+    /// between servers.
     fn not_found(&self, namespace: &str, name: &str) -> Error;
 }

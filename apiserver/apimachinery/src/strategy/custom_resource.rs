@@ -49,7 +49,8 @@ impl Strategy for CustomResourceStrategy {
         object.set_meta("managedFields", managed_fields);
     }
 
-    /// All but metadata counts, and the status only where it has no endpoint of its own.
+    /// Returns whether the object has changed, except for metadata, and for the status if that has
+    /// an endpoint of its own.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         let counted = |object: &Value| {
             let mut object = object.clone();
@@ -131,7 +132,7 @@ impl CustomResourceStrategy {
     }
 }
 
-/// New finalizers without a domain may collide with those of others.
+/// Returns warnings about new finalizers without a domain, which may collide with those of others.
 fn finalizer_warnings(object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
     let known: Vec<&str> =
         old.map(|old| old.walk("metadata.finalizers").items().map(|f| f.str()).collect()).unwrap_or_default();

@@ -98,12 +98,13 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, context);
     }
 
-    /// Whether a change is counted in `metadata.generation`, for the kinds that count.
+    /// Returns whether a change is counted in `metadata.generation`, for the kinds that count.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         desired_state(object).ne(desired_state(old))
     }
 
-    /// Why an object of this name may not be deleted, if so. As part of a collection it may.
+    /// Returns the reason if deletion of `name` is forbidden. As part of a collection it may be
+    /// deleted.
     fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
@@ -170,11 +171,11 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, meter, errors);
     }
 
-    /// Validates the kind's own rules that depend on other objects; `old` is None on create, `part` is the one that is written.
-    /// They are applied before the others.
+    /// Validates the kind's own rules that depend on other objects, before the others. `old` is
+    /// None on create; `part` is the subresource that is written.
     ///
     /// # Errors
-    /// The errors of the cluster.
+    /// The errors of reading the cluster.
     fn validate_in_cluster(
         &self,
         object: &Field<'_>,
@@ -187,23 +188,23 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
-    /// The kind's own rules for a new object; metadata has its own.
+    /// Validates the kind's own rules for a new object. Metadata is validated separately.
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let _ = (object, errors);
     }
 
-    /// The kind's own rules for a changed object. By default those for a new one.
+    /// Validates the kind's own rules for a changed object. The default is those for a new one.
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = old;
         self.validate(object, errors);
     }
 
-    /// The kind's own rules for an update of `/status`.
+    /// Validates the kind's own rules for an update of `/status`.
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = (object, old, errors);
     }
 
-    /// The kind's own rules for an update of another part of the object.
+    /// Validates the kind's own rules for an update of another subresource.
     fn validate_subresource_update(
         &self,
         part: Part,
@@ -214,13 +215,13 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, errors);
     }
 
-    /// Texts for `Warning` headers; `old` is None on create.
+    /// Returns the texts of `Warning` headers; `old` is None on create.
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let _ = (object, old);
         Vec::new()
     }
 
-    /// The same for an update of `/status`.
+    /// Returns the same for an update of `/status`.
     fn status_warnings(&self, object: &Field<'_>) -> Vec<String> {
         let _ = object;
         Vec::new()

@@ -117,7 +117,7 @@ fn validate_replicas(path: &str, replicas: Result<Option<i64>, String>, errors: 
     }
 }
 
-/// The path of such an error has its leading dot.
+/// Returns an error about the value at a path. The path in the error keeps its leading dot.
 fn error(path: &str, value: Value, detail: String) -> FieldError {
     let field = Field::at(None, Path::root().child(path));
     field.invalid_value(value, detail)
@@ -132,7 +132,7 @@ fn integer(object: &Value, path: &str) -> Result<Option<i64>, String> {
     value.as_i64().map(Some).ok_or_else(|| mismatch(path, value, "int64"))
 }
 
-/// The value at a path; None if there is none.
+/// Returns the value at a path; None if it does not exist.
 fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, String> {
     let mut value = object;
     let mut walked = String::new();

@@ -72,7 +72,7 @@ static TIME: LazyLock<Regex> =
     LazyLock::new(|| rule("^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$"));
 static DURATION_PART: LazyLock<Regex> = LazyLock::new(|| rule(r"([0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)"));
 
-/// One of the constant expressions above.
+/// Compiles one of the constant expressions above.
 fn rule(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the expressions of this module are valid")
 }
@@ -82,12 +82,12 @@ pub fn is_valid(format: &str, text: &str) -> bool {
     find(format).is_none_or(|rule| rule(text))
 }
 
-/// Whether texts are validated by a format.
+/// Returns whether texts are validated by a format.
 pub fn is_text_format(format: &str) -> bool {
     find(format).is_some()
 }
 
-/// Whether a format means anything, for texts or for numbers.
+/// Returns whether a format is known, for strings or for numbers.
 pub fn is_known(format: &str) -> bool {
     NUMBERS.contains(&format) || is_text_format(format)
 }
@@ -115,7 +115,8 @@ fn is_cidr(text: &str) -> bool {
     digits && length.parse::<u8>().is_ok_and(|length| length <= most)
 }
 
-/// 6, 8 or 20 octets, separated by colons, hyphens or dots.
+/// Returns whether a text is a MAC address: 6, 8 or 20 octets, separated by colons, hyphens or
+/// dots.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, width: usize, counts: [usize; 3]| {
         let groups: Vec<&str> = text.split(separator).collect();
@@ -125,7 +126,8 @@ fn is_mac(text: &str) -> bool {
     groups(':', 2, [6, 8, 20]) || groups('-', 2, [6, 8, 20]) || groups('.', 4, [3, 4, 10])
 }
 
-/// `digits` are hexadecimal digits at places of the number without its hyphens, in lower case.
+/// Returns whether a text is a UUID. `digits` are required hexadecimal digits, in lower case, by
+/// their positions in the number without hyphens.
 fn is_uuid(text: &str, digits: &[(usize, &str)]) -> bool {
     let mut number = String::new();
     let mut rest = text;
@@ -145,7 +147,7 @@ fn is_uuid(text: &str, digits: &[(usize, &str)]) -> bool {
         && digits.iter().all(|(at, allowed)| is_one_of(*at, allowed))
 }
 
-/// The characters but white space and hyphens.
+/// Returns the characters but white space and hyphens.
 fn without_separators(text: &str) -> Vec<u8> {
     text.bytes().filter(|b| !matches!(b, b'-' | b' ' | b'\t' | b'\n' | b'\x0c' | b'\r')).collect()
 }
@@ -169,7 +171,7 @@ fn is_isbn13(text: &str) -> bool {
     factors.zip(&digits).map(|(factor, digit)| factor * u32::from(digit - b'0')).sum::<u32>() % 10 == 0
 }
 
-/// A number of a card by its digits and their checksum (Luhn).
+/// Returns whether a text is the number of a card, by its digits and their checksum (Luhn).
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let weigh = |(index, digit): (usize, u8)| {
@@ -208,7 +210,7 @@ fn is_date_time(text: &str) -> bool {
             .is_some_and(|found| part(&found, 1, "23") && part(&found, 2, "59") && part(&found, 3, "59"))
 }
 
-/// Go's durations, and numbers with longer units: `2 weeks`, `1d`.
+/// Returns whether a text is a duration of Go, or a number with a longer unit: `2 weeks`, `1d`.
 fn is_duration(text: &str) -> bool {
     /// A unit is one of these, or begins with the last.
     const UNITS: [&[&str]; 8] = [

@@ -26,7 +26,7 @@ const MAX_UNCONFIRMED: usize = 2000;
 /// The number of attempts for a pod that changes concurrently.
 const TRIES: usize = 20;
 
-/// `pods/NAME/eviction`.
+/// Executes `pods/NAME/eviction`.
 pub fn evict(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(perform(request))
 }
@@ -70,7 +70,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     }
 }
 
-/// Why a pod may go.
+/// Returns the permit of an eviction.
 async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
     match phase(pod) {
         _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Firm),
@@ -186,7 +186,7 @@ fn still_processed(budget: &str) -> Error {
     refusal(10, format!("The disruption budget {budget} is still being processed by the server."))
 }
 
-/// The budget with one disruption less.
+/// Returns the budget with one disruption less.
 fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
     let name = budget.name();
     let forbid = |detail: &str| {

@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// The factor by which all sizes are reduced.
+/// The reduction factor of all sizes.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
 const MOST: usize = (3 << 20) / SCALE;
 /// The time limit of one request, with other tests running.
@@ -90,7 +90,7 @@ async fn timed(case: &str, bytes: usize, request: impl Future<Output = u16>) -> 
     code
 }
 
-/// As many items as fit, joined by commas.
+/// Returns as many items as fit, joined by commas.
 fn many(most_bytes: usize, item: impl Fn(usize) -> String) -> String {
     joined(",", most_bytes / SCALE, usize::MAX, item)
 }

@@ -122,7 +122,7 @@ fn validate_schema(
     }
 }
 
-/// The texts of a rule, without their meaning.
+/// Validates the texts of a rule, without compiling it.
 fn validate_texts(rule: &Field<'_>, schema: &Value, errors: &mut Errors) {
     let (expression, message) = (rule.get("rule"), rule.get("message"));
     let message_expression = rule.get("messageExpression");
@@ -207,7 +207,7 @@ fn exceeds(name: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// A rule as Go prints its internal representation.
+/// Returns a rule as Go prints its internal representation.
 fn printed(rule: &Field<'_>) -> String {
     let text = |name: &str| Value::from(rule.get(name).str()).to_string();
     let reason = rule.get("reason");

@@ -160,7 +160,8 @@ impl Strategy for EventsV1Strategy {
     }
 }
 
-/// The rules of every event. Those with an `eventTime` are of the new API, which has stricter rules.
+/// Validates the rules of every event. Events with an `eventTime` are of the new API, which has
+/// stricter rules.
 fn validate(event: &Field<'_>, reporter: &str, errors: &mut Errors) {
     let namespace = event.walk("metadata.namespace").str();
     let object_namespace = event.walk("involvedObject.namespace");

@@ -68,7 +68,7 @@ fn ip_blocks<'a>(policy: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a
     })
 }
 
-/// The block and the excepted blocks.
+/// Iterates over the block and the excepted blocks.
 fn texts<'a>(block: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     std::iter::once(block.get("cidr")).chain(block.get("except").items())
 }

@@ -138,7 +138,7 @@ fn validate_requirements(
         });
 }
 
-/// Whether the quantity is a multiple of the page size in the name.
+/// Returns whether the quantity is a multiple of the page size in the name.
 pub fn fits_huge_page(name: &str, quantity: &Quantity) -> bool {
     let size = name.strip_prefix(HUGE_PAGES).and_then(|size| size.parse::<Quantity>().ok());
     size.is_some_and(|size| {
@@ -221,7 +221,7 @@ pub fn validate_pod_level(
     validate_consistency(spec, &requirements, errors);
 }
 
-/// The resources of the containers may not exceed the pod's.
+/// Validates that the resources of the containers do not exceed the pod's.
 fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut Errors) {
     for (list, relevant) in [
         ("requests", (|_| true) as fn(&str) -> bool),

@@ -42,7 +42,8 @@ const EXEMPT: [&str; 6] = [
     "mutatingadmissionpolicybindings",
 ];
 
-/// Whether the request is about a configuration of webhooks or policies, which neither can match.
+/// Returns whether the request is about a configuration of webhooks or policies, which neither can
+/// match.
 ///
 /// Source: `rules.IsExemptAdmissionConfigurationResource`.
 pub fn is_exempt(attributes: &AdmissionAttributes<'_>) -> bool {

@@ -27,7 +27,7 @@ pub struct PluginReinvocation {
 }
 
 impl ReinvocationContext {
-    /// Whether this is the second pass.
+    /// Returns whether this is the second pass.
     pub fn is_reinvoke(&self) -> bool {
         self.is_reinvoke
     }
@@ -51,8 +51,8 @@ impl ReinvocationContext {
 }
 
 impl PluginReinvocation {
-    /// Begins the second pass of the plugin: if other plugins changed the object since its first pass,
-    /// everything invoked before is invoked again.
+    /// Begins the second pass of the plugin: if other plugins changed the object since its first
+    /// pass, everything invoked before is invoked again.
     pub fn resume(&mut self, object: &Value) {
         if self.last_output.as_ref().is_some_and(|last| last != object) {
             self.require_all();
@@ -69,12 +69,12 @@ impl PluginReinvocation {
         self.to_reinvoke.append(&mut self.invoked);
     }
 
-    /// Remembers something that was invoked and may be so again.
+    /// Records a webhook or policy that was invoked and may be invoked again.
     pub fn add_invoked(&mut self, name: &str) {
         self.invoked.insert(name.to_owned());
     }
 
-    /// Whether it is to be invoked in the second pass.
+    /// Returns whether it is to be invoked in the second pass.
     pub fn should_reinvoke(&self, name: &str) -> bool {
         self.to_reinvoke.contains(name)
     }

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicy: expressions that the final object must satisfy.
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and `validator.go`.
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and
+//! `validator.go`.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub struct ValidatingAdmissionPolicy {
     bindings: Source<Binding>,
 }
 
-/// Why a request is not valid for a policy and a binding.
+/// The reason for which a request is not valid for a policy and a binding.
 struct Failure {
     message: String,
     reason: String,
@@ -59,7 +60,7 @@ impl Failure {
 }
 
 impl ValidatingAdmissionPolicy {
-    /// The plugin, in a server with these parts.
+    /// Returns the plugin, in a server with these parts.
     pub fn new(context: PolicyContext) -> ValidatingAdmissionPolicy {
         ValidatingAdmissionPolicy {
             context,
@@ -145,12 +146,14 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// A wrong configuration denies without an action of the binding.
+/// Returns whether it is an error of the configuration, which denies independent of the binding's
+/// actions.
 fn is_configuration(failure: &Failure) -> bool {
     failure.is_error && failure.message.starts_with("failed to configure")
 }
 
-/// The warning and the entry of the audit annotation that the actions of the binding ask for. A wrong configuration has none.
+/// Returns the warning and the audit annotation that the actions of the binding request. A
+/// configuration error has none.
 fn report(
     policy: &Policy,
     binding: &Binding,

@@ -84,7 +84,8 @@ impl<'a> Activation<'a> for &'a RequestVariables {
     }
 }
 
-/// The variables of a policy: those of the request, a parameter, and composed ones, which are evaluated when they are read.
+/// The variables of a policy: those of the request, a parameter, and composed ones, which are
+/// evaluated when they are read.
 pub struct PolicyVariables<'a> {
     request: &'a RequestVariables,
     params: &'a Value,

@@ -25,23 +25,23 @@ use crate::webhook::{CallError, Post};
 /// in base64.
 pub const MAX_RESPONSE: usize = 8 << 20;
 
-/// Why a webhook did not allow a request.
+/// The reasons for which a webhook did not allow a request.
 pub enum Failure {
     /// The call failed, or its response is invalid: the failure policy decides.
     Call {
-        /// Why.
+        /// The reason.
         reason: String,
         /// The status code under which it is counted.
         code: u16,
     },
-    /// It denied the request.
+    /// The webhook denied the request.
     Denied(Error),
     /// The request fails independent of the failure policy.
     Request(Error),
 }
 
 impl Failure {
-    /// The error of the request, if the failure counts.
+    /// Returns the error of the request, if the failure counts.
     pub fn into_error(self, webhook: &Webhook) -> Option<Error> {
         match self {
             Failure::Call { reason, .. } => {
@@ -76,7 +76,7 @@ pub fn observe<T>(
     context.metrics.webhook(labels, began.elapsed(), outcome);
 }
 
-/// Whether the match conditions of a webhook hold, so that it is called.
+/// Returns whether the match conditions of a webhook hold, so that it is called.
 pub async fn conditions_hold(
     context: &WebhookContext,
     webhook: &Webhook,

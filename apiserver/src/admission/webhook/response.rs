@@ -32,11 +32,13 @@ pub struct Response {
 
 /// The number of warnings, and of audit annotations, of one response that count.
 const MAX_TEXTS: usize = 1000;
-/// The bytes of a warning that count; of all together the client sees 4,096 characters.
+/// The number of bytes of a warning that are considered; the client gets at most 4,096 characters
+/// of all warnings.
 const MAX_WARNING: usize = 16 << 10;
 /// The bytes of all keys and values of audit annotations that count.
 const MAX_ANNOTATIONS: usize = 1 << 20;
-/// The bytes of the message of a denial, and of its reason, that the client sees.
+/// The largest size of the message and of the reason of a denial that are sent to the client, in
+/// bytes.
 const MAX_MESSAGE: usize = 256 << 10;
 /// The bytes of a wrong value that an error repeats.
 const MAX_REPEATED: usize = 1 << 10;
@@ -87,7 +89,7 @@ pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> 
     })
 }
 
-/// An AdmissionReview of either version, without its request.
+/// Returns an AdmissionReview of either version, without its request.
 fn decode(bytes: &[u8]) -> Result<Value, Mistake> {
     let undecodable = |text: String| Mistake::Undecodable(text);
     let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");
@@ -158,10 +160,10 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
 /// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Mistake {
-    /// It is no AdmissionReview.
+    /// It is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
-    /// It is not the one that was expected.
+    /// It does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
     /// Its patch type is not supported.
@@ -169,13 +171,13 @@ pub enum Mistake {
     PatchType(String),
 }
 
-/// As Go prints a group, version and kind.
+/// Formats a group, version and kind as Go does.
 fn printed(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{group}/{version}, Kind={kind}")
 }
 
-/// The error of a request that a webhook denied.
+/// Returns the error of a request that a webhook denied.
 pub fn denial(webhook: &str, status: &Value) -> Error {
     let text = |name: &str| excerpt(status[name].as_str().unwrap_or_default(), MAX_MESSAGE);
     let denied = format!("admission webhook {} denied the request", quote(webhook));

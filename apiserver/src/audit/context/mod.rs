@@ -34,13 +34,13 @@ pub struct AuditedRequest {
 }
 
 impl AuditedRequest {
-    /// The event as it is now.
+    /// Returns the present event.
     pub fn event(&self) -> MutexGuard<'_, Event> {
         // Members are replaced whole, so the event is whole after a panic elsewhere.
         self.event.lock()
     }
 
-    /// Whether the request panicked.
+    /// Returns whether the request panicked.
     pub fn has_panicked(&self) -> bool {
         self.has_panicked.load(Ordering::Relaxed)
     }
@@ -59,17 +59,18 @@ impl AuditContext {
         self.0.get_or_init(|| None);
     }
 
-    /// Whether it is decided if the request is audited. It is not before the request is authenticated.
+    /// Returns whether it is decided if the request is audited. It is not before the request is
+    /// authenticated.
     pub fn is_decided(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// The audited request; None if the request is not audited.
+    /// Returns the audited request; None if the request is not audited.
     pub fn request(&self) -> Option<&AuditedRequest> {
         self.0.get()?.as_deref()
     }
 
-    /// Whether the request is audited.
+    /// Returns whether the request is audited.
     pub fn is_enabled(&self) -> bool {
         self.request().is_some()
     }
@@ -84,7 +85,8 @@ impl AuditContext {
         self.add_annotation_at(Level::Metadata, key, value);
     }
 
-    /// Adds an annotation that is recorded from a level on, as [`AuditContext::add_annotation`] does.
+    /// Adds an annotation that is recorded from a level on, as [`AuditContext::add_annotation`]
+    /// does.
     pub fn add_annotation_at(&self, level: Level, key: impl Into<String>, value: impl Into<String>) {
         let Some(request) = self.at_level(level) else { return };
         match request.event().annotations.entry(key.into()) {
@@ -107,8 +109,8 @@ impl AuditContext {
         }
     }
 
-    /// Records the decoded object of a request: its name and versions at every level, itself from `Request` on. The first one
-    /// counts: a retried write decodes its body again.
+    /// Records the decoded object of a request: its name and versions at every level, itself from
+    /// `Request` on. The first one counts: a retried write decodes its body again.
     pub fn log_request_object(&self, object: &Value, type_ref: &TypeRef) {
         let Some(request) = self.request() else { return };
         let mut event = request.event();
@@ -186,7 +188,8 @@ fn may_be_status(code: u16, body: &Bytes) -> bool {
     code >= 400 || memchr::memmem::find(start, b"Status").is_some()
 }
 
-/// The object in a response as JSON text; None for plain text, and for documents that are no API object.
+/// Returns the object in a response as JSON text; None for plain text, and for documents that are
+/// no API object.
 fn object_in(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let json = match media_type(content_type) {
@@ -217,7 +220,7 @@ fn is_status(json: &[u8]) -> bool {
             && memchr::memmem::find(json, br#""kind":"Status""#).is_some()
 }
 
-/// The members of a Status that are recorded.
+/// Returns the members of a Status that are recorded.
 fn status_in(json: &[u8]) -> Option<Value> {
     let mut document: Value = serde_json::from_slice(json).ok()?;
     let mut status = json!({"metadata": {}});
@@ -247,7 +250,7 @@ fn compact(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An object, list or table without the managed fields of its objects.
+/// Returns an object, list or table without the managed fields of its objects.
 fn without_managed_fields(mut object: Value) -> Value {
     fn remove(object: &mut Value) {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -21,14 +21,14 @@ pub const API_VERSION: &str = "audit.k8s.io/v1";
 /// The amount of data that is recorded about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing.
+    /// No event.
     #[default]
     None,
     /// The user, the request and its outcome, without bodies.
     Metadata,
-    /// Also the body of the request.
+    /// The body of the request as well.
     Request,
-    /// Also the body of the response.
+    /// The body of the response as well.
     RequestResponse,
 }
 
@@ -36,7 +36,7 @@ impl Level {
     /// All levels.
     pub const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
 
-    /// The name in policies, events and metrics.
+    /// Returns the name in policies, events and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Level::None => "None",
@@ -52,7 +52,8 @@ impl Level {
 pub enum Stage {
     /// The request was received.
     RequestReceived,
-    /// The head of the response is sent, and its body follows: for long-running requests such as watches.
+    /// The head of the response is sent, and its body follows: for long-running requests such as
+    /// watches.
     ResponseStarted,
     /// The response is complete.
     ResponseComplete,
@@ -65,7 +66,7 @@ impl Stage {
     pub const ALL: [Stage; 4] =
         [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
 
-    /// The name in policies and events.
+    /// Returns the name in policies and events.
     pub fn name(self) -> &'static str {
         match self {
             Stage::RequestReceived => "RequestReceived",
@@ -87,7 +88,8 @@ pub struct RequestAuditConfig {
     pub omit_managed_fields: bool,
 }
 
-/// Why a policy cannot be used: one line for the operator, in kube-apiserver's words.
+/// The reasons for which a policy cannot be used: one line for the operator, in kube-apiserver's
+/// words.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
@@ -212,7 +214,7 @@ fn stages(names: &[String]) -> Vec<Stage> {
     Stage::ALL.into_iter().filter(|stage| names.iter().any(|name| name == stage.name())).collect()
 }
 
-/// Go takes null for no value at all.
+/// Removes nulls, which Go treats as missing.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -242,7 +244,7 @@ fn check_type(document: &Value, json: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The paths of fields that a policy does not have.
+/// Returns the paths of fields that a policy does not have.
 fn unknown_fields(document: &Value) -> Vec<String> {
     const POLICY: &[&str] = &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
     const RULE: &[&str] = &[
@@ -379,7 +381,8 @@ impl GroupResources {
     }
 }
 
-/// Whether a rule's `pods`, `pods/log`, `pods/*`, `*/log` or `*` matches a resource or subresource.
+/// Returns whether a rule's `pods`, `pods/log`, `pods/*`, `*/log` or `*` matches a resource or
+/// subresource.
 fn resource_matches(rule: &str, target: &ResourceTarget<'_>) -> bool {
     let (resource, subresource) = (target.resource, target.subresource);
     let is_exact = match rule.split_once('/') {

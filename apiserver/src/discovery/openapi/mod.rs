@@ -1,8 +1,8 @@
 //! OpenAPI documents: `/openapi/v3` and its documents, and `/openapi/v2`.
 //!
-//! A document is generated on the first request, from the schema table and the served resources, and cached as bytes.
-//! The index contains a hash of each without generating it: the hash of a document's sources. When the list changes,
-//! documents whose sources did not change are kept.
+//! A document is generated on the first request, from the schema table and the served resources,
+//! and cached as bytes. The index contains a hash of each without generating it: the hash of a
+//! document's sources. When the list changes, documents whose sources did not change are kept.
 //!
 //! Start at [`OpenApi::respond`]; schemas are generated in [`schemas`], operations in [`paths`].
 
@@ -100,7 +100,7 @@ enum Source {
 }
 
 impl OpenApi {
-    /// The documents of the resources; unchanged ones of `before` are kept.
+    /// Returns the documents of the resources; unchanged ones of `before` are kept.
     ///
     /// - `remote`: the documents of other servers.
     pub(super) fn new(
@@ -180,7 +180,7 @@ impl OpenApi {
         }
     }
 
-    /// Whether the response to a path is there already: generating it takes long.
+    /// Returns whether the response to a path is already generated: generating it takes long.
     pub(super) fn is_generated(&self, path: &str, headers: &HeaderMap) -> bool {
         let is_json = |offers: &[(&str, &'static str)]| {
             accepted(headers, offers).is_none_or(|media_type| media_type == JSON)
@@ -205,7 +205,7 @@ impl OpenApi {
         // This server's own documents replace aggregated ones of the same path.
         let paths: BTreeMap<String, Value> = remote.chain(local).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
-        // The real server's value, which clients therefore accept.
+        // kube-apiserver's value, which clients therefore accept.
         set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
         response
     }
@@ -304,7 +304,8 @@ impl Encoded {
 }
 
 impl Source {
-    /// Whether the document is the same. Resources that are the same value are not compared.
+    /// Returns whether the document is the same. Resources that are the same value are not
+    /// compared.
     fn is_same(&self, other: &Source) -> bool {
         match (self, other) {
             (
@@ -411,7 +412,8 @@ impl Source {
     }
 }
 
-/// The first offered media type, in the order of the client's preferences. Offers are identified by their subtype.
+/// Returns the first offered media type, in the order of the client's preferences. Offers are
+/// identified by their subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {
@@ -425,7 +427,7 @@ fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'st
     clauses.iter().find_map(offered).map(|(_, media_type)| *media_type)
 }
 
-/// The whole document, or 304 if the client has it.
+/// Returns the whole document, or 304 if the client has it.
 fn respond_tagged(
     method: &Method,
     headers: &HeaderMap,

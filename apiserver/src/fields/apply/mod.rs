@@ -43,7 +43,8 @@ pub struct ApplyTo<'a> {
 
 /// The result of an apply.
 pub struct Applied {
-    /// The object, in the version of the request, not decoded yet: it may have nulls that were applied.
+    /// The object, in the version of the request, not decoded yet: it may have nulls that were
+    /// applied.
     pub object: Value,
     /// The new entries of `metadata.managedFields`.
     pub entries: Vec<Entry>,
@@ -140,7 +141,8 @@ impl ApplyTo<'_> {
         Ok(Applied { object: if changed { object } else { live.clone() }, entries, changed })
     }
 
-    /// Whether the configuration may be applied at all. `is_tracked`: the live object has managers.
+    /// Checks that the configuration may be applied at all. `is_tracked`: whether the live object
+    /// has managers.
     fn check(
         &self,
         live: &Value,
@@ -182,7 +184,7 @@ impl ApplyTo<'_> {
         }
     }
 
-    /// The fields that the endpoint does not write, in a version.
+    /// Returns the fields that the endpoint does not write, in a version.
     fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         self.versions.map_or(&[], |versions| versions.info().reset_fields(subresource, api_version))
     }
@@ -228,7 +230,7 @@ impl ApplyTo<'_> {
         Ok(())
     }
 
-    /// The changes in another version; None if the kind has no such version.
+    /// Returns the changes in another version; None if the kind has no such version.
     fn compare_in(
         &self,
         version: &str,
@@ -324,7 +326,7 @@ impl ApplyTo<'_> {
 
 type Converted<'v> = std::result::Result<(Cow<'v, Value>, &'v TypeRef), Unconvertible>;
 
-/// None for an object in a version that the kind does not have.
+/// Returns the converted object; None if the kind does not have that version.
 fn known(converted: Converted<'_>) -> std::result::Result<Option<(Cow<'_, Value>, &TypeRef)>, Unconvertible> {
     match converted {
         Ok(converted) => Ok(Some(converted)),
@@ -354,18 +356,18 @@ impl Refusal {
     }
 }
 
-/// An object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
+/// Returns an object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
 pub fn describe(object: &Value) -> String {
     format!("{}/{}; {}", object.namespace(), object.name(), kind_of(object))
 }
 
-/// The version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
+/// Returns the version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
 pub fn kind_of(object: &Value) -> String {
     let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
     group_version_kind(text("apiVersion"), text("kind"))
 }
 
-/// As Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
+/// Formats it as Go does: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
 fn group_version_kind(api_version: &str, kind: &str) -> String {
     let (group, version) = match api_version.split_once('/') {
         Some((_, version)) if version.contains('/') => ("", ""),

@@ -41,7 +41,7 @@ pub struct FieldManager<'a> {
     pub now: &'a str,
 }
 
-/// The manager of a request without `fieldManager`: the product in its User-Agent.
+/// Returns the manager of a request without `fieldManager`: the product in its User-Agent.
 pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();
@@ -121,8 +121,8 @@ pub fn update(
     Ok(entry::write(entries))
 }
 
-/// Brings the entries of a custom resource in line with today's schemas. Whether that changes any. Entries of built-in
-/// kinds are as the schema table has them.
+/// Adapts the entries of a custom resource to the current schemas. Returns whether any entry
+/// changed. Entries of built-in kinds always match the schema table.
 ///
 /// # Errors
 /// The errors of the conversion of the live object to the version of an entry.
@@ -143,7 +143,7 @@ pub(super) fn reconcile_entries(
     Ok(changed)
 }
 
-/// The entries of an object that is created through a subresource, and stored nowhere.
+/// Returns the entries of an object that is created through a subresource, and stored nowhere.
 pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Value {
     let mut comparison = walk::compare(None, new, type_ref);
     if comparison.is_malformed {
@@ -155,7 +155,8 @@ pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Valu
     entry::write(entries)
 }
 
-/// The entries after a write to `/scale` changed the replicas of `live`. The new entry has no time.
+/// Returns the entries after a write to `/scale` changed the replicas of `live`. The new entry has
+/// no time.
 pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     let kept = managed_fields(live);
     let old = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -172,7 +173,8 @@ pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     entry::write(entries)
 }
 
-/// The entries of a scale: those of its object that own the replicas, as owners of the scale's.
+/// Returns the entries of a scale: those of its object that own the replicas, as owners of the
+/// scale's.
 pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
     let owners = parents.iter().filter(|entry| entry.fields.contains(REPLICAS));
     owners
@@ -184,7 +186,7 @@ pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// The entries of an object after those of its scale have changed. New ones have no time.
+/// Returns the entries of an object after those of its scale have changed. New ones have no time.
 pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &str) -> Vec<Entry> {
     scale.retain(|entry| entry.fields.contains(REPLICAS));
     let replicas = FieldPathSet::of(REPLICAS);
@@ -242,7 +244,7 @@ fn differs_outside_metadata(new: &Value, old: &Value) -> bool {
         || new.iter().any(|(name, value)| name != "metadata" && old.get(name) != Some(value))
 }
 
-/// The members of an entry other than its timestamp.
+/// Iterates over the members of an entry other than its timestamp.
 fn timeless(entry: &Value) -> impl Iterator<Item = (&String, &Value)> {
     entry.as_object().into_iter().flatten().filter(|(member, _)| *member != "time")
 }
@@ -251,13 +253,14 @@ fn managed_fields(object: &Value) -> &Value {
     object.meta("managedFields").unwrap_or(&Value::Null)
 }
 
-/// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).
+/// Returns whether the client resets managedFields, with one empty entry (or an empty list, which
+/// the codec converts to that).
 fn is_reset(sent: &Value) -> bool {
     let list = sent.as_array().map(Vec::as_slice);
     matches!(list, Some([Value::Object(entry)]) if entry.is_empty())
 }
 
-/// The fields that a write changes through its endpoint.
+/// Returns the fields that a write changes through its endpoint.
 fn compare(
     info: &ResourceInfo,
     type_ref: &TypeRef,
@@ -278,7 +281,7 @@ pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
     fields.difference_with(&UNTRACKED);
 }
 
-/// The same in another version; None if the kind has no such version.
+/// Returns the same in another version; None if the kind has no such version.
 fn compare_in(
     api_version: &str,
     versions: &Versions<'_>,
@@ -320,7 +323,8 @@ static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
     untracked
 });
 
-/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and empty ones.
+/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and
+/// empty ones.
 pub(super) fn remove_fields<'d>(
     entries: &mut Vec<Entry>,
     mut comparison: impl FnMut(&str) -> Option<&'d Comparison>,

@@ -29,7 +29,7 @@ pub const RANGES: &str = "ranges";
 
 /// The names and values of stored objects in a store that kube-apiserver may share.
 pub struct RegistryLayout {
-    /// With its slash.
+    /// The prefix of all names, with a slash at its end.
     prefix: String,
     resources: Arc<SharedResourceTable>,
     /// The paths of built-in resources, by bucket.
@@ -39,7 +39,8 @@ pub struct RegistryLayout {
 }
 
 impl RegistryLayout {
-    /// The layout below a prefix (`--etcd-prefix`). The table has the built-in resources by now; custom ones may come.
+    /// Returns the layout below a prefix (`--etcd-prefix`). The table has the built-in resources by
+    /// now; custom ones may come.
     pub fn new(prefix: &str, resources: Arc<SharedResourceTable>) -> RegistryLayout {
         let built_in: Vec<(Arc<str>, String)> = {
             let table = resources.load();
@@ -61,7 +62,7 @@ impl RegistryLayout {
         &self.prefix
     }
 
-    /// The name of a key.
+    /// Returns the name of a key.
     pub fn name(&self, key: &Key) -> String {
         let (bucket, name) = (key.bucket(), key.name());
         match (self.paths.get(bucket), bucket.split_once('.')) {
@@ -132,7 +133,7 @@ impl RegistryLayout {
             let Conversion::Local(convert) = &info.conversion else {
                 return Err(Unreadable(format!("no conversion from {}", object["apiVersion"])));
             };
-            // Only of versions that are known.
+            // Only known versions are accepted.
             built_in_type(&object).ok_or_else(|| unknown(&object))?;
             object = convert(&info.group_kind, &info.storage.api_version, object);
         }
@@ -144,7 +145,7 @@ impl RegistryLayout {
     }
 }
 
-/// The key of an object; its name has a namespace or none, and is not empty.
+/// Returns the key of an object; its name has a namespace or none, and is not empty.
 fn object_key(bucket: Arc<str>, name: &str) -> Option<Key> {
     let is_name = name.split('/').all(|part| !part.is_empty()) && name.split('/').count() <= 2;
     is_name.then(|| Key::new(bucket, name))

@@ -16,9 +16,9 @@ const BEFORE: [&str; 5] = ["name", "generateName", "namespace", "selfLink", "uid
 /// The order of the members of the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As Go's type declares them.
+    /// The order of Go's type.
     Declared,
-    /// By name, as custom resources have them.
+    /// By name, as in custom resources.
     Sorted,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn remove(stored: &[u8]) -> Option<Vec<u8>> {
     if stored.get(start..end)? != MEMBER.as_bytes() || start < metadata {
         return None;
     }
-    // With the comma after it, or that before it.
+    // With the comma after it, or otherwise the one before it.
     let (start, end) = match (stored.get(end)?, stored.get(start.checked_sub(1)?)?) {
         (b',', _) => (start, end + 1),
         (_, b',') => (start - 1, end),
@@ -54,7 +54,8 @@ pub(super) fn remove(stored: &[u8]) -> Option<Vec<u8>> {
     Some([stored.get(..start)?, stored.get(end..)?].concat())
 }
 
-/// Inserts an empty resourceVersion at its place; the bytes themselves if they have one. None for bytes of another form.
+/// Inserts an empty resourceVersion at its place; the bytes themselves if they have one. None for
+/// bytes of another form.
 pub(super) fn insert(value: &Bytes, order: Order) -> Option<Bytes> {
     let (metadata, members) = read(value, order)?;
     if let Some(own) = members.resource_version {

@@ -42,7 +42,8 @@ pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<(
     }
 }
 
-/// A PUT that names another uid means another object. The key in the message of a dry run has no prefix.
+/// Checks that a PUT does not refer to another object by another uid. The key in the message of a
+/// dry run has no prefix.
 pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());
@@ -58,7 +59,7 @@ pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) ->
     Err(Error::conflict(&info.group_resource, &target.name, detail))
 }
 
-/// Later owner references of a uid that was named already are dropped, with a warning.
+/// Drops repeated owner references to the same uid, with a warning.
 pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
     dedup_owners_of(object, "", warnings);
 }
@@ -95,7 +96,7 @@ fn dedup_owners_of(object: &mut Value, when: &str, warnings: &Warnings) {
     }
 }
 
-/// The object's resourceVersion, 0 if it has none.
+/// Returns the object's resourceVersion, 0 if it has none.
 pub(in crate::registry) fn resource_version_of(object: &Value) -> Result<u64> {
     parse_revision(object.resource_version()).map_err(|e| Error::Unclassified(e.in_body()))
 }

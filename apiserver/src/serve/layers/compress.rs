@@ -55,7 +55,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// Chunks, compressed one after the other.
 struct Compressed<C> {
     chunks: C,
-    /// None when all is done.
+    /// The encoder; None at the end.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 

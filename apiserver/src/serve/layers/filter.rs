@@ -20,7 +20,7 @@ pub trait RequestFilter<R>: Clone {
     type Request;
     /// The state that the filter keeps of the request until the response.
     type State;
-    /// Why it refuses a request.
+    /// The rejection of a request.
     type Error;
 
     /// Processes a request before the inner service.
@@ -29,13 +29,13 @@ pub trait RequestFilter<R>: Clone {
     /// The rejection of the request.
     fn request(&self, request: R) -> Result<(Self::Request, Self::State), Self::Error>;
 
-    /// Completes a response on its way out.
+    /// Completes a response after the inner service.
     fn response(&self, _: Self::State, response: Response<Body>) -> Response<Body> {
         response
     }
 }
 
-/// A layer of a filter.
+/// Returns a layer of a filter.
 pub fn filter<F>(filter: F) -> FilterLayer<F> {
     FilterLayer(filter)
 }
@@ -88,7 +88,7 @@ where
 pub struct FilteredFuture<R, F: RequestFilter<R>, I> {
     inner: I,
     filter: F,
-    /// None once the response is complete.
+    /// The state of the filter; None once the response is complete.
     state: Option<F::State>,
 }
 

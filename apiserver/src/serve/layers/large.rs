@@ -17,14 +17,14 @@ use crate::serve::Body;
 use crate::serve::exchange::{BufferedRequest, MeasuredRequest, RequestRefusal};
 use crate::telemetry::latency::Phase;
 
-/// The size of bodies and objects, in bytes, from which they are processed in the background, one at
-/// a time: decoded, a hostile body can be hundreds of times its size.
+/// The size of bodies and objects, in bytes, from which they are processed in the background, one
+/// at a time: decoded, a hostile body can be hundreds of times its size.
 const LARGE: usize = 64 << 10;
-/// The factor for the size of bodies that can grow when they are decoded: by copies in a JSON patch,
-/// or aliases in YAML.
+/// The factor for the size of bodies that can grow when they are decoded: by copies in a JSON
+/// patch, or aliases in YAML.
 const GROWTH: usize = 16;
-/// The number of bytes that an object or a list in a body counts in addition to its size: `{}` may get
-/// many defaults, and as many errors.
+/// The number of bytes that an object or a list in a body counts in addition to its size: `{}` may
+/// get many defaults, and as many errors.
 const NODE: usize = 16;
 /// The factor for the size of protobuf bodies: their nodes cannot be counted without decoding, and
 /// have fewer bytes.
@@ -103,7 +103,8 @@ where
     }
 }
 
-/// Whether a request with a body takes long: by its group, its body, and the size of the object that it changes.
+/// Returns whether a request with a body takes long: by its group, its body, and the size of the
+/// object that it changes.
 fn is_large(
     request: &ResourceRequest,
     groups: &[&str],
@@ -115,7 +116,7 @@ fn is_large(
     if COMPILED.contains(&group) || groups.contains(&group) {
         return true;
     }
-    // The format by which the body is decoded later; a body in any other format is not decoded.
+    // The format that the body is decoded as later; a body in any other format is not decoded.
     let size = match Format::of_body(headers) {
         _ if request.verb == Verb::Patch => body.len() * GROWTH,
         Ok(Format::Yaml) => body.len() * GROWTH,
@@ -125,7 +126,7 @@ fn is_large(
     size + changed() >= LARGE
 }
 
-/// The objects and lists in a body, if they matter.
+/// Returns the number of objects and lists in a body, if they matter.
 fn nodes(body: &[u8]) -> usize {
     match body.len() * (1 + NODE) >= LARGE {
         true => body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count(),
@@ -143,7 +144,7 @@ mod tests {
     use crate::serve::deadline::Deadline;
     use crate::serve::testing;
 
-    /// Of extensions.
+    /// The groups of extensions.
     const GROUPS: [&str; 1] = ["rbac.authorization.k8s.io"];
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Indexer {
     activity: Activity,
 }
 
-/// A change on its way to a subscriber, which ends the work once it has followed it.
+/// A change that is sent to a subscriber, which drops the work once it has processed the change.
 pub(crate) type Sent = (Change<dyn Object>, Work);
 
 /// A write of a controller's own, to be seen before it decides again.
@@ -53,7 +53,8 @@ pub(super) type Relist = BTreeSet<NamespacedName>;
 #[derive(Default)]
 struct State {
     objects: BTreeMap<NamespacedName, Arc<dyn Object>>,
-    /// The revision up to which these are all objects and all of their changes; None while they are listed.
+    /// The revision up to which these are all objects and all of their changes; None while they are
+    /// listed.
     complete: Option<u64>,
     indexes: HashMap<TypeId, Indexed>,
     /// The channels of the subscribers. They are unbounded and allocate nothing while they are
@@ -89,12 +90,12 @@ impl Indexed {
 }
 
 impl Indexer {
-    /// An indexer without objects.
+    /// Returns an indexer without objects.
     pub fn new(activity: Activity) -> Indexer {
         Indexer { activity, ..Indexer::default() }
     }
 
-    /// The object of that name.
+    /// Returns the object of that name.
     pub(super) fn get(&self, name: &NamespacedName) -> Option<Arc<dyn Object>> {
         self.state().objects.get(name).cloned()
     }
@@ -104,7 +105,8 @@ impl Indexer {
         self.state().objects.values().for_each(&mut visit);
     }
 
-    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns false.
+    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns
+    /// false.
     pub(super) fn for_each_in(&self, namespace: &str, mut visit: impl FnMut(&Arc<dyn Object>) -> bool) {
         let first = NamespacedName::new(namespace, "");
         for (name, object) in self.state().objects.range(first..) {
@@ -114,7 +116,7 @@ impl Indexer {
         }
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name.
+    /// Returns the objects that an index has under a key, ordered by namespace and name.
     pub(super) fn by(&self, index: TypeId, keys: IndexKeys, key: &NamespacedName) -> Vec<Arc<dyn Object>> {
         let mut state = self.state();
         let State { objects, indexes, .. } = &mut *state;
@@ -153,7 +155,7 @@ impl Indexer {
         .await;
     }
 
-    /// All that is, and then each change.
+    /// Returns all that is, and then each change.
     pub fn subscribe(&self) -> UnboundedReceiver<Sent> {
         let (sender, receiver) = unbounded();
         let mut state = self.state();
@@ -192,7 +194,8 @@ impl Indexer {
         }
     }
 
-    /// All objects, and the revision up to which they are all; None while that is not known.
+    /// Returns all objects, and the revision up to which they are all; None while that is not
+    /// known.
     pub(super) fn complete_objects(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
         let state = self.state();
         Some((state.objects.values().cloned().collect(), state.complete?))
@@ -209,7 +212,8 @@ impl Indexer {
         self.advance(revision);
     }
 
-    /// - `complete`: the revision up to which all is known with this object; None while objects are listed
+    /// - `complete`: the revision up to which all is known with this object; None while objects are
+    ///   listed
     fn insert(&self, new: Arc<dyn Object>, complete: Option<u64>) {
         let name = NamespacedName::of_meta(new.metadata());
         let mut state = self.state();
@@ -218,7 +222,7 @@ impl Indexer {
         if state.objects.get(&name).is_some_and(|old| old.metadata().uid != new.metadata().uid) {
             state.remove(&name, &self.activity);
         }
-        // Before anything is changed: these are functions of the indexes' owners, which may panic.
+        // Keys are computed before any change: the functions of indexes may panic.
         let old = state.objects.get(&name).cloned();
         let moves: Vec<_> = state
             .indexes
@@ -296,7 +300,7 @@ impl State {
     }
 }
 
-/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+/// Returns the revision of an object. Revisions of one kind can be compared (KEP-5504).
 pub(super) fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

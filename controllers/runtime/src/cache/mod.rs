@@ -48,7 +48,7 @@ pub struct Cache<K> {
 
 /// An index of objects, which finds an object under each of its keys.
 pub trait Index<K>: 'static {
-    /// The keys of an object.
+    /// Returns the keys of an object.
     fn keys(object: &K) -> Vec<NamespacedName>;
 }
 
@@ -76,19 +76,19 @@ impl<K: Cached> Cache<K> {
         &self.indexer
     }
 
-    /// The object of that name.
+    /// Returns the object of that name.
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
         self.indexer.get(name).and_then(object::downcast)
     }
 
-    /// All objects, ordered by namespace and name.
+    /// Returns all objects, ordered by namespace and name.
     pub fn all(&self) -> Vec<Arc<K>> {
         let mut objects = Vec::new();
         self.indexer.for_each(|object| objects.extend(object::downcast(object.clone())));
         objects
     }
 
-    /// The objects of a namespace, ordered by name.
+    /// Returns the objects of a namespace, ordered by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let mut objects = Vec::new();
         self.indexer.for_each_in(namespace, |object| {
@@ -108,7 +108,8 @@ impl<K: Cached> Cache<K> {
         any
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name. An index is maintained from its first use on.
+    /// Returns the objects that an index has under a key, ordered by namespace and name. An index
+    /// is maintained from its first use on.
     pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
         let keys = |object: &dyn Object| {
             let object: &dyn Any = object;
@@ -129,13 +130,14 @@ impl<K: Cached> Cache<K> {
         self.indexer.is_synced()
     }
 
-    /// All that is, and then each change. The receiver has to keep up: changes are kept until it takes them.
+    /// Returns all that is, and then each change. The receiver has to keep up: changes are kept
+    /// until it takes them.
     pub fn subscribe(&self) -> Changes<K> {
         Changes::of(self.indexer.subscribe())
     }
 }
 
-/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+/// Returns the revision of an object. Revisions of one kind can be compared (KEP-5504).
 pub fn revision(object: &impl Resource) -> u64 {
     indexer::revision(object.meta())
 }

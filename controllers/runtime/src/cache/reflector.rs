@@ -50,7 +50,7 @@ pub(crate) async fn run(
         let handle = |event: Result<Event<RawObject>, kube::Error>| {
             match event.map(|event| read(event, decode, shared.as_ref())) {
                 Ok(Ok(event)) => indexer.handle(event, &mut relist),
-                // It may hold a finalizer or own others: nothing is right without it.
+                // The object may have a finalizer or own others, so the cache is wrong without it.
                 Ok(Err(error)) => {
                     tracing::error!(kind = resource.kind, %error, "an object cannot be read");
                     return ControlFlow::Break(());

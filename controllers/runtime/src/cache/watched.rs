@@ -36,8 +36,8 @@ impl Content for () {
 /// resourceVersion, from which the watch resumes.
 pub type RawObject = Watched<Box<RawValue>>;
 
-/// The metadata of an object as far as it is needed to identify, own and delete it. Labels, annotations and `managedFields`, which can
-/// be most of an object, are skipped.
+/// The metadata required to identify, own and delete an object. Labels, annotations and
+/// `managedFields`, which can be most of an object, are skipped.
 pub type Identified = Watched<()>;
 
 impl<'de> Deserialize<'de> for RawObject {

@@ -122,7 +122,7 @@ impl<K: Key> Source for Inner<K> {
 }
 
 impl<K: Key> Queue<K> {
-    /// An empty queue.
+    /// Returns an empty queue.
     ///
     /// - `[first_retry, longest_retry]`: the shortest and the longest backoff after an error
     pub fn new(clock: Clock, metrics: QueueMetrics, [first_retry, longest_retry]: [Duration; 2]) -> Queue<K> {
@@ -151,7 +151,7 @@ impl<K: Key> Queue<K> {
         Queue(inner)
     }
 
-    /// Adds the key: it waits, or comes back once its worker is done.
+    /// Adds the key, which waits, or is enqueued again once its worker is done.
     pub fn add(&self, key: K) {
         self.enter(&mut self.state(), key, false);
     }
@@ -206,7 +206,7 @@ impl<K: Key> Queue<K> {
         self.add_after(key, timer.after(delay));
     }
 
-    /// Whether a key waits, or came up again while it is worked on.
+    /// Returns whether a key waits, or was added again while it is processed.
     pub fn is_dirty(&self, key: &K) -> bool {
         self.state().dirty.contains_key(key)
     }
@@ -285,7 +285,7 @@ impl<K: Key> Queue<K> {
         let now = time::Instant::now();
         let State { resting, waiting, dirty, working, .. } = state;
         let rested = resting.extract_if(|_, until| *until <= now).map(|(key, _)| key);
-        // One that is worked on comes back when its worker is done.
+        // A key in process is enqueued when its worker is done.
         let rested = rested.filter(|key| dirty.contains_key(key) && !working.contains_key(key));
         rested.for_each(|key| waiting.push(key, false));
     }
@@ -309,7 +309,7 @@ impl<K: Key> Queue<K> {
         let now = self.0.clock.now();
         while let Some((place, _)) = state.later.first_key_value().filter(|((at, _), _)| *at <= now) {
             let place = *place;
-            // Its pause ends after it has entered.
+            // The delay ends after the key has been enqueued.
             if let Some((key, timer)) = state.later.remove(&place) {
                 state.due.remove(&key);
                 self.enter(state, key, false);
@@ -318,7 +318,8 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Begins the work of the queue with its first key, and ends it after the last one. Keys that wait for turns are known as such.
+    /// Begins the work of the queue with its first key, and ends it after the last one. Keys that
+    /// wait for turns are registered there.
     fn track(&self, state: &mut State<K>) {
         let has_work = !state.dirty.is_empty() && !state.waiting.is_in_turns();
         let is_idle = !has_work && state.working.is_empty() && state.paused == 0;

@@ -204,7 +204,7 @@ fn started(context: &Context) -> i64 {
     seeded.map_or_else(|| context.clock.now().as_millisecond(), i64::from)
 }
 
-/// external-provisioner's name in events is that of a process.
+/// Returns the recorder of events. external-provisioner's name in events is that of a process.
 fn recorder(context: &Context) -> Recorder {
     let id = context.identity();
     context.recorder(&format!("{CSI_DRIVER}_csi-controller-0_{id}"))

@@ -1,6 +1,8 @@
-//! The kubelet's own admission of pods: a pod that was bound without the scheduler may not fit its node.
+//! The kubelet's own admission of pods: a pod that was bound without the scheduler may not fit its
+//! node.
 //!
-//! The checks, their order, reasons and messages are the kubelet's; only the first failure is reported.
+//! The checks, their order, reasons and messages are the kubelet's; only the first failure is
+//! reported.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +32,7 @@ struct Occupied {
     ports: Vec<(String, ContainerPort)>,
 }
 
-/// Why a pod is not admitted.
+/// The reason for which a pod is not admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The reason in the status of the pod.
@@ -40,7 +42,7 @@ pub struct Rejection {
 }
 
 impl AdmittedPods {
-    /// The pods that were admitted before.
+    /// Returns the pods that were admitted before.
     pub fn with(pods: impl Iterator<Item = Arc<Pod>>) -> AdmittedPods {
         let mut admitted = AdmittedPods::default();
         pods.for_each(|pod| admitted.add(&pod));

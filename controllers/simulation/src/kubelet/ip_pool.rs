@@ -8,14 +8,15 @@ use crate::node::SimulatedNode;
 #[derive(Default)]
 pub struct IpPool {
     free: HashMap<SimulatedNode, VecDeque<Ipv4Addr>>,
-    /// By the pods' uids.
+    /// The assigned addresses, by the pods' uids.
     taken: HashMap<String, (SimulatedNode, Ipv4Addr)>,
 }
 
 impl IpPool {
-    /// The address of a pod, now or since before; none if all are taken.
+    /// Returns the address of a pod, now or since before; none if all are taken.
     ///
-    /// - `choice`: a number that follows from the pod, if its address shall; None for the address that has been free for longest
+    /// - `choice`: a number that follows from the pod, if its address shall; None for the address
+    ///   that has been free for longest
     pub fn allocate(&mut self, node: SimulatedNode, uid: &str, choice: Option<u64>) -> Option<Ipv4Addr> {
         if let Some((_, address)) = self.taken.get(uid) {
             return Some(*address);
@@ -39,7 +40,7 @@ impl IpPool {
         Some(address)
     }
 
-    /// Remembers the address that a pod has.
+    /// Records the address of an existing pod.
     pub fn restore(&mut self, node: SimulatedNode, uid: &str, address: Ipv4Addr) {
         self.free(node).retain(|free| *free != address);
         self.taken.insert(uid.to_owned(), (node, address));

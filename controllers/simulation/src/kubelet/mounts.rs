@@ -32,9 +32,9 @@ pub struct Mounts {
 /// Whether a pod may start.
 pub enum Mounted {
     Yes,
-    /// Its volumes are still to be attached, which the kubelet watches.
+    /// Some volumes are not attached yet; the kubelet watches for it.
     NotYet,
-    /// Why not: the kubelet's message.
+    /// The volumes cannot be mounted: the kubelet's message.
     No(String),
 }
 
@@ -50,8 +50,8 @@ impl Mounts {
         }
     }
 
-    /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that is
-    /// away.
+    /// Mounts the volumes of a pod's claims. It reads the claims from the server like a kubelet,
+    /// since a pod must not run with a claim that is deleted.
     pub async fn mount(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Mounted, Error> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());

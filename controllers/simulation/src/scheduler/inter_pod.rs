@@ -76,7 +76,7 @@ impl InterPodConstraints {
         }
     }
 
-    /// Whether no other pod matters.
+    /// Returns whether no other pod matters.
     pub fn is_trivial(&self) -> bool {
         self.together.is_empty()
             && self.apart.is_empty()
@@ -92,7 +92,7 @@ impl InterPodConstraints {
         if self.is_claim_in_use { Rejection::resolvable(IN_USE) } else { None }
     }
 
-    /// Why the others keep the pod from this node, if they do.
+    /// Returns the rejection if other pods exclude the pod from this node.
     pub fn rejection(&self, node: &Node) -> Option<Rejection> {
         const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
         for spread in &self.spread {
@@ -123,7 +123,7 @@ impl InterPodConstraints {
     }
 }
 
-/// Whether another pod uses a claim of the access mode ReadWriteOncePod.
+/// Returns whether another pod uses a claim of the access mode ReadWriteOncePod.
 fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
     let exclusive = &candidate.claims.exclusive;
     !exclusive.is_empty()

@@ -137,7 +137,8 @@ impl Controller for Scheduler {
             let wait = waits(&change.new);
             let states = change.old.as_ref().zip(change.new.as_ref());
             let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| occupies_node(pod));
-            // A waiting pod may have got tolerations or lost a gate; one with a node may be added or deleted.
+            // A waiting pod may have got tolerations or lost a gate; one with a node may be added
+            // or deleted.
             let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
             if is_other || holds(&change.old) != holds(&change.new) {
                 move_request_cycle.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +273,8 @@ impl Scheduler {
         nodes
     }
 
-    /// A provisioner that cannot serve a node removes its name, and the pod has to be scheduled again.
+    /// Returns whether an assumed node is still valid: a provisioner that cannot serve the node
+    /// removes its name from the claim, and the pod has to be scheduled again.
     fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
             PodSchedulingState::Assumed { node, waits_for_claims: true } => {

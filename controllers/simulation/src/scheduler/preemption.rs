@@ -34,7 +34,8 @@ pub struct Preemption {
     violations: usize,
 }
 
-/// Whether pods of a lower priority are terminating on a node because they were preempted before.
+/// Returns whether pods of a lower priority are terminating on a node because they were preempted
+/// before.
 pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
     node.pods.iter().any(|pod| {
         let is_victim = pods::conditions(pod).any(|c| {
@@ -44,7 +45,7 @@ pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
     })
 }
 
-/// The best preemption for a pod.
+/// Returns the best preemption for a pod.
 ///
 /// - `resolvable`: the indexes of the nodes that fewer pods could help
 /// - `fits`: whether the pod fits the node of an index, as the nodes are

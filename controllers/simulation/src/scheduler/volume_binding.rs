@@ -52,7 +52,7 @@ pub struct Waiting {
 #[derive(Clone, Debug)]
 pub struct VolumeBinding {
     pub claim: Arc<PersistentVolumeClaim>,
-    /// None: it has to be provisioned.
+    /// The volume; None if it has to be provisioned.
     pub volume: Option<Arc<PersistentVolume>>,
 }
 
@@ -61,7 +61,7 @@ impl Storage {
         Storage { claims: context.cache(), volumes: context.cache(), classes: context.cache() }
     }
 
-    /// A pod's claims.
+    /// Returns a pod's claims.
     ///
     /// # Errors
     /// Why the pod fits no node: the scheduler's message.
@@ -135,7 +135,7 @@ impl Storage {
 }
 
 impl Claims {
-    /// Whether the claims that wait can be served on a node.
+    /// Returns whether the claims that wait can be served on a node.
     pub fn can_bind_on(&self, node: &Node) -> bool {
         self.waiting.is_empty() || self.bindings_on(node).is_some()
     }
@@ -161,7 +161,7 @@ impl Claims {
         Some(served)
     }
 
-    /// Whether each claim that waits has a volume or this node as its selected one.
+    /// Returns whether each claim that waits has a volume or this node as its selected one.
     pub fn are_assigned_to(&self, node: &str) -> bool {
         self.waiting.iter().all(|Waiting { claim, .. }| {
             selected_node(claim) == Some(node) || self.free.iter().any(|volume| is_meant_for(volume, claim))
@@ -180,7 +180,7 @@ fn provisions(class: &StorageClass, node: &Node) -> bool {
     is_made && (topologies.is_empty() || topologies.iter().any(allows))
 }
 
-/// Whether a volume can be reached from a node.
+/// Returns whether a volume can be reached from a node.
 pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -192,7 +192,7 @@ fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
         && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid)
 }
 
-/// The node that was chosen for a claim.
+/// Returns the node that was chosen for a claim.
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
 }

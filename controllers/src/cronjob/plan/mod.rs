@@ -14,7 +14,7 @@ use kube::ResourceExt;
 
 use super::schedule::{NeverDue, ScheduleError, ZonedSchedule};
 
-/// When a Job was scheduled, in the time zone of the CronJob.
+/// The annotation with the scheduled time of a Job, in the time zone of the CronJob.
 pub const SCHEDULED_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 /// An event about the CronJob.
@@ -33,7 +33,7 @@ pub fn normal(reason: &'static str, message: String) -> CronJobEvent {
     CronJobEvent { r#type: EventType::Normal, reason, message }
 }
 
-/// The finished Jobs beyond the limits of the history, each with the oldest start first.
+/// Returns the finished Jobs beyond the limits of the history, each with the oldest start first.
 pub fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     let of = |condition: &str, limit: Option<i32>| {
         let is_of = |job: &&Arc<Job>| finished(job).is_some_and(|c| c.type_ == condition);
@@ -52,7 +52,7 @@ pub fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     surplus
 }
 
-/// Whether a Job is in the list of active ones.
+/// Returns whether a Job is in the list of active ones.
 pub fn is_active(status: &CronJobStatus, uid: Option<&str>) -> bool {
     status.active.iter().flatten().any(|active| active.uid.as_deref() == uid)
 }
@@ -87,11 +87,11 @@ pub fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<CronJ
 /// The next action for a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing before the CronJob or a Job changes.
+    /// Do nothing until the CronJob or a Job changes.
     Stop,
-    /// Nothing before this time.
+    /// Do nothing until this time.
     Wait(Option<Timestamp>),
-    /// Start the Job of this time, and look again at the other.
+    /// Start the Job of the scheduled time, and reconcile again at the next one.
     Start { scheduled: Timestamp, replaces_active: bool, next: Option<Timestamp> },
 }
 
@@ -165,12 +165,13 @@ pub fn decide(cron_job: &CronJob, status: &CronJobStatus, now: Timestamp) -> (De
     (Decision::Start { scheduled, replaces_active: policy == Some("Replace"), next }, events)
 }
 
-/// The name of the Job of a time: that of the CronJob and the minutes since the epoch, so that a time has one Job.
+/// Returns the name of the Job of a time: that of the CronJob and the minutes since the epoch, so
+/// that a time has one Job.
 pub fn job_name(cron_job: &CronJob, scheduled: Timestamp) -> String {
     format!("{}-{}", cron_job.name_any(), scheduled.as_second().div_euclid(60))
 }
 
-/// The Job of a time.
+/// Returns the Job of a time.
 pub fn job(cron_job: &CronJob, scheduled: Timestamp) -> Job {
     let template = cron_job.spec.job_template.clone();
     let meta = template.metadata.unwrap_or_default();

@@ -32,7 +32,7 @@ pub struct Plan {
     pub delete: Vec<Arc<Pod>>,
     /// Pods that are deleted because they ended, and their nodes.
     pub ended: Vec<(Arc<Pod>, String, Ended)>,
-    /// When a failed pod may be deleted.
+    /// The time until a failed pod may be deleted.
     pub requeue_after: Option<Duration>,
 }
 
@@ -44,7 +44,7 @@ impl Plan {
 
 /// Plans the pods of a set: first each node gets its pod; once all have theirs, pods are updated.
 ///
-/// - `backoff`: how long a failed pod on a node has to stay
+/// - `backoff`: returns the time for which a failed pod on a node must stay
 pub fn plan(observed: &Observed<'_>, backoff: impl FnMut(&str) -> Option<Duration>) -> Plan {
     let plan = manage(observed, backoff);
     let mut plan = match plan.is_empty() && rollout::is_rolling(observed.set) {
@@ -111,7 +111,8 @@ fn remove_ended<'a>(
     running
 }
 
-/// Leaves one pod of a node, or with surge one of the current template and one of an earlier one that still serves.
+/// Marks the surplus pods of a node for deletion: all but one, or with surge all but one of the
+/// current template and one of an earlier one that still serves.
 fn remove_surplus(
     observed: &Observed<'_>,
     mut running: Vec<&Arc<Pod>>,

@@ -42,7 +42,7 @@ fn bounds(deployment: &Deployment) -> Bounds {
     };
     let surge = number(|rolling| &rolling.max_surge, Round::Up);
     let unavailable = number(|rolling| &rolling.max_unavailable, Round::Down);
-    // With neither nothing could ever be updated.
+    // With both at zero no pod could ever be updated.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     Bounds { surge, unavailable: unavailable.min(wanted(deployment)) }
 }
@@ -73,7 +73,8 @@ pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     wanted(deployment).min(own.saturating_add(room))
 }
 
-/// A step of a rolling update: up or down, never both, so that no step relies on pods that are not observed yet.
+/// Returns a step of a rolling update: up or down, never both, so that no step relies on pods that
+/// are not observed yet.
 pub(super) fn rolling_update(deployment: &Deployment, sets: &ReplicaSets) -> Step {
     let Some(new) = &sets.new else { return Step::CreateNew };
     let size = new_size(deployment, sets);
@@ -105,7 +106,7 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
             continue;
         }
         if unavailable < 0 {
-            // More are available than there should be: the status is out of date.
+            // More pods are available than desired: the status is out of date.
             return resizes;
         }
         let less = left.min(unavailable);
@@ -127,7 +128,8 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
     resizes
 }
 
-/// A step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is created.
+/// Returns a step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is
+/// created.
 ///
 /// - `old_pods`: the pods of the old ReplicaSets
 pub(super) fn recreate<'a>(

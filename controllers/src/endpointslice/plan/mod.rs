@@ -29,7 +29,7 @@ pub struct Observed<'a, N> {
     pub pods: &'a [Arc<Pod>],
     /// The slices of the Service that are not terminating.
     pub slices: Vec<Arc<EndpointSlice>>,
-    /// Looks up a node.
+    /// Returns the node of a name.
     pub node: N,
 }
 
@@ -38,7 +38,7 @@ pub struct Observed<'a, N> {
 pub struct Plan {
     /// The changes of each type of addresses.
     pub changes: Vec<SliceChanges>,
-    /// Why the Service has to be reconciled again.
+    /// The errors that require another reconciliation of the Service.
     pub errors: Vec<String>,
     pub added: usize,
     pub removed: usize,
@@ -100,7 +100,7 @@ fn plan_type(
         delete.extend(placed.delete);
         unchanged.extend(placed.unchanged);
     }
-    // The ports of these are not desired any more.
+    // The ports of these slices are no longer desired.
     delete.extend(existing.into_values().flatten());
     if delete.len() == count && create.is_empty() {
         let placeholder = new_slice(service, kind, Vec::new());
@@ -120,7 +120,8 @@ fn plan_type(
     plan.changes.push(changes);
 }
 
-/// The endpoints by their ports. A pod on a node that is not known is left out, unless all addresses are to be published.
+/// Returns the endpoints by their ports. A pod on a node that is not known is left out, unless all
+/// addresses are to be published.
 fn desired_endpoints(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -191,7 +192,7 @@ fn is_reserved(key: &str) -> bool {
     matches!(key, SERVICE_NAME | MANAGED_BY | HEADLESS)
 }
 
-/// The labels of a Service's slices.
+/// Returns the labels of a Service's slices.
 fn labels(service: &Service) -> BTreeMap<String, String> {
     let mut labels = own_labels(&service.metadata);
     if is_headless(service) {
@@ -207,7 +208,8 @@ fn own_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     labels.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The labels that a slice should have. None: they are those of its Service; reserved ones are not compared.
+/// Returns the labels that a slice should have. None: they are those of its Service; reserved ones
+/// are not compared.
 fn changed_labels(slice: &EndpointSlice, service: &Service) -> Option<BTreeMap<String, String>> {
     (own_labels(&slice.metadata) != own_labels(&service.metadata)).then(|| labels(service))
 }

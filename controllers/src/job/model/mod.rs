@@ -16,7 +16,8 @@ use world::World;
 /// The next event of a history. Its numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The controller reconciles the Job, having observed the newest pods or not; so many requests succeed.
+    /// The controller reconciles the Job, with a current or stale cache of pods; a number of
+    /// requests succeed.
     Pass {
         is_fresh: bool,
         requests: usize,

@@ -156,7 +156,8 @@ impl World {
         self.edit(name, |pod| pod.metadata.finalizers = None);
     }
 
-    /// A reconciliation, as the executor does it. The controller observes its own writes before the next one.
+    /// Executes a reconciliation as the executor does. The controller observes its own writes
+    /// before the next one.
     pub fn pass(&mut self, is_fresh: bool, requests: usize) {
         if self.is_finished() {
             return;

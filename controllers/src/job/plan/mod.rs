@@ -16,7 +16,7 @@ pub struct Plan {
     pub verdict: Option<Verdict>,
     pub action: PodAction,
     pub requeue_after: Option<Delay>,
-    /// Whether the pods of the Job were looked after, rather than only counted.
+    /// Whether the pods of the Job were managed, not only counted.
     is_managed: bool,
 }
 
@@ -29,7 +29,8 @@ pub struct Executed {
     pub deleted_ready: usize,
 }
 
-/// The status as far as it follows from the pods; they are counted by [`super::tracking`] after that.
+/// The status as far as it follows from the pods; they are counted by [`super::tracking`] after
+/// that.
 pub struct Settled {
     pub status: JobStatus,
     pub verdict: Option<Verdict>,
@@ -62,7 +63,7 @@ impl Plan {
         let census = &self.census;
         let (deleted, deleted_ready) = (count(executed.deleted), count(executed.deleted_ready));
         let active = match self.action {
-            // As kube-controller-manager reports it.
+            // The value that kube-controller-manager reports.
             PodAction::BackOff(_) => 0,
             _ => count(census.active.len()) - deleted + count(executed.created),
         };

@@ -28,8 +28,8 @@ use crate::settings::{Context, Settings};
 use crate::timers::{VOLUME_AVAILABLE, VOLUME_RESYNC};
 use plan::{ClaimContext, EventRecord, Plan, plan};
 
-/// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
-/// takes up to its whole period.
+/// The shortest time for which a volume is available, even if a claim waits for it: clients wait
+/// for that phase, and kube-controller-manager takes up to its whole period.
 const MIN_AVAILABLE: Duration = Duration::from_secs(2);
 
 pub struct ClaimController {

@@ -54,7 +54,7 @@ pub enum Plan {
     /// The claim that waited without a class gets the default one.
     SetClass(String),
     Provision(Arc<StorageClass>),
-    /// Record an event; the claim's phase is left as it is.
+    /// Record an event; the claim's phase does not change.
     RecordEvent(EventRecord),
     /// Wait in phase Pending.
     Wait(Option<EventRecord>),
@@ -114,7 +114,7 @@ fn waiting(pods: &[String]) -> EventRecord {
     }
 }
 
-/// A claim that names a volume, and is not bound.
+/// Decides about a claim that names a volume and is not bound.
 fn naming(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     let Some(volume) = &claim_context.named else { return Plan::Wait(None) };
     let name = claim.volume_name();
@@ -156,7 +156,7 @@ fn bound(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     }
 }
 
-/// The claim with the mark that its provisioner was migrated; None if it has it.
+/// Returns the claim with the mark that its provisioner was migrated; None if it has it.
 pub fn annotated(claim: &PersistentVolumeClaim, migration: Migration) -> Option<PersistentVolumeClaim> {
     let plugin = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER))?;
@@ -210,7 +210,7 @@ mod tests {
         })))
     }
 
-    /// A plan in a few words.
+    /// Returns a plan in a few words.
     fn render(plan: &Plan) -> String {
         let of = |word: &str, event: &EventRecord| format!("{word} {}", event.reason);
         match plan {

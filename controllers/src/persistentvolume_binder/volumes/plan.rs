@@ -13,7 +13,8 @@ use super::super::claims::plan::EventRecord;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     Phase(&'static str),
-    /// Its claim is deleted: phase Released, unless it was reclaimed before, then its policy.
+    /// The claim of the volume is deleted: phase Released, unless it was released before, then the
+    /// reclaim policy.
     Release,
     /// The claim has still to be bound from its side.
     AwaitClaim,
@@ -22,7 +23,7 @@ pub enum Plan {
         volume: EventRecord,
         claim: EventRecord,
     },
-    /// Its claim is bound to another volume.
+    /// The claim of the volume is bound to another volume.
     Unbind,
 }
 
@@ -65,7 +66,8 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
-/// The event for a released volume with an unknown reclaim policy. A migrated volume is left to its driver.
+/// Returns the event for a released volume with an unknown reclaim policy. A migrated volume is
+/// left to its driver.
 pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
     (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {
@@ -212,7 +214,7 @@ mod tests {
         }
     }
 
-    /// With the driver that takes over from the plugin, and with the gate off again.
+    /// The finalizers with the gate on, and with the gate off again.
     #[test]
     fn finalizers_are_exchanged() {
         let (plugin, driver) = (IN_TREE_PROTECTION, EXTERNAL_PROTECTION);

@@ -43,7 +43,7 @@ pub struct Invariants {
 }
 
 impl Invariants {
-    /// A pass begins.
+    /// Begins a pass.
     pub fn sees(&mut self, seen: &Observed) {
         (self.done, self.updated) = (0, 0);
         let view = View(seen);
@@ -61,7 +61,7 @@ impl Invariants {
         self.held.extend(held.iter().filter(is_current).map(|ordinal| (*ordinal, current.clone())));
     }
 
-    /// A pod is created.
+    /// Checks the creation of a pod.
     pub fn creates(&mut self, seen: &Observed, pod: &Pod) -> Checked {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
         invariant!(view.range().contains(&ordinal), "{name} is created outside of the range");
@@ -97,7 +97,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// The controller deletes a pod.
+    /// Checks the deletion of a pod.
     pub fn deletes(&mut self, seen: &Observed, pod: &Pod, world: &World) -> Checked {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
         invariant!(pod.uid().is_some(), "{name} is deleted before it is there");
@@ -158,7 +158,8 @@ impl Invariants {
         Ok(())
     }
 
-    /// From the highest down to the partition, and no more than may be unavailable.
+    /// Checks the deletion of a pod for an update: from the highest ordinal down to the partition,
+    /// within `maxUnavailable`.
     fn updates(&self, view: &View, pod: &Pod) -> Checked {
         let (seen, name, number) = (view.0, pod.name_any(), ordinal(pod));
         invariant!(rollout::is_rolling(seen.set), "{name} is updated");
@@ -190,7 +191,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// A claim changes executor.
+    /// Checks the change of a claim's owners.
     pub fn owns(&self, seen: &Observed, after: &PersistentVolumeClaim) -> Checked {
         invariant!(seen.gates.retention, "the gate is off");
         let mut before = (seen.find_claim)(&after.name_any()).unwrap().as_ref().clone();
@@ -208,7 +209,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// The status is written.
+    /// Checks a write of the status.
     pub fn updates_status(&self, seen: &Observed, status: &StatefulSetStatus) -> Checked {
         let count = |counts: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| counts(pod)).count();
         let is_ready = |pod: &Pod| pods::phase(pod) == "Running" && pods::is_ready(pod);
@@ -244,7 +245,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// PodClaims go with their owners.
+    /// Checks that claims are only collected with their owners.
     pub fn collects(&self, claims: &[Arc<PersistentVolumeClaim>]) -> Checked {
         for claim in claims {
             let is_right = claim.owner_references().iter().any(|owner| self.condemned.contains(&owner.uid));

@@ -74,7 +74,7 @@ struct Pass {
 }
 
 impl fmt::Debug for Pass {
-    /// Each on a line of its own is too long a log.
+    /// Prints a pass on one line, to keep the log short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sets, pods, claims] = self.lag;
         write!(f, "behind by {sets} {pods} {claims}, {:?}", self.fault)
@@ -184,7 +184,7 @@ enum Kind {
     PodClaims,
 }
 
-/// Why a pass ends early.
+/// The reason for which a pass ends early.
 #[derive(Debug)]
 enum Stop {
     Failed(Refusal),
@@ -381,7 +381,7 @@ impl Controller {
         self.seen = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
     }
 
-    /// Looks at the set as the controller does; returns whether to look again after a time.
+    /// Reconciles the set as the controller does; returns whether to repeat that after a time.
     fn pass(&mut self, pass: &Pass, world: &mut World, invariants: &mut Invariants) -> Result<bool, Stop> {
         let latest = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
         for ((seen, latest), lag) in self.seen.iter_mut().zip(latest).zip(pass.lag) {
@@ -430,7 +430,7 @@ impl Controller {
         Ok(plan.requeue_after.is_some())
     }
 
-    /// The current one, and that of the template.
+    /// Returns the current one, and that of the template.
     fn revisions(
         &self,
         set: &StatefulSet,
@@ -462,7 +462,7 @@ impl Controller {
     }
 }
 
-/// Carries out a plan on the world as `executor.rs` does on the API.
+/// Executes a plan on the world, as `executor.rs` does on the API.
 struct Executor<'a> {
     seen: &'a Observed<'a>,
     world: &'a mut World,

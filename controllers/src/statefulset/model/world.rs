@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::super::identity;
 
-/// By name.
+/// Objects by name.
 pub type Objects<K> = BTreeMap<String, Arc<K>>;
 
-/// Why the API refuses.
+/// The reason of a rejection by the API.
 pub type Refusal = &'static str;
 
 /// The objects of a kind. Earlier states are kept for caches that lag.
@@ -179,7 +179,8 @@ impl World {
         self.pods.update(name, |pod| pod.status = serde_json::from_value(status).unwrap());
     }
 
-    /// The garbage collector and the protection of claims, once over everything. Returns the claims that go with their owners.
+    /// Runs the garbage collector and the protection of claims once over all objects. Returns the
+    /// claims that were collected.
     pub fn collect(&mut self) -> Vec<Arc<PersistentVolumeClaim>> {
         let sets = self.sets.now().values().filter_map(|set| set.uid());
         let mut living: Vec<String> =

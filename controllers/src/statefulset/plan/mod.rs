@@ -61,16 +61,17 @@ pub(super) struct Plan {
     pub stages: Vec<Vec<Step>>,
     /// Whether the acts of a stage need not wait for each other.
     pub is_burst: bool,
-    /// Pods to delete at last, for the sake of the update. The status does not count them any more.
+    /// The pods to delete last, for the update. The status no longer counts them.
     pub outdated: Vec<Arc<Pod>>,
     pub status: StatefulSetStatus,
-    /// When a pod becomes available by the mere passing of time.
+    /// The time until a pod becomes available.
     pub requeue_after: Option<Duration>,
 }
 
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A missing pod: [`identity::placeholder`], and the template to make the pod of once it is its turn.
+    /// Creates a missing pod: [`identity::placeholder`], and the template from which it is made
+    /// before its creation.
     Create {
         pod: Arc<Pod>,
         template: Arc<PodTemplateSpec>,
@@ -217,7 +218,8 @@ impl Observed<'_> {
         (there, condemned.into_iter().map(|(_, pod)| pod).collect())
     }
 
-    /// The step for a pod that is missing; None while a claim of an earlier pod of its name is in the way.
+    /// Returns the step for a missing pod; None while a claim of an earlier pod of its name blocks
+    /// it.
     fn create(&self, pod: &Arc<Pod>, index: usize) -> Option<Step> {
         if self.has_blocking_claim(pod) {
             return None;
@@ -298,7 +300,7 @@ impl Observed<'_> {
         PodClaims { missing: missing.collect(), terminating: terminating.map(|(name, _)| name).collect() }
     }
 
-    /// The claims of a pod that are there.
+    /// Iterates over the existing claims of a pod.
     fn claims_there(&self, pod: &Pod) -> impl Iterator<Item = (String, Arc<PersistentVolumeClaim>)> {
         let names =
             identity::ordinal(pod).into_iter().flat_map(|ordinal| identity::claim_names(self.set, ordinal));

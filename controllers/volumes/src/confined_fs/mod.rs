@@ -35,7 +35,7 @@ const FILE_MODE: Mode = Mode::from_raw_mode(coracle_private_fs::FILE_MODE);
 pub struct Name(OsString);
 
 impl Name {
-    /// None: it is no name of one entry.
+    /// Creates a name; None if it is not valid for a single entry.
     pub fn new(name: impl AsRef<OsStr>) -> Option<Name> {
         let name = name.as_ref();
         let mut parts = Path::new(name).components();
@@ -44,13 +44,13 @@ impl Name {
         (is_one && !name.as_bytes().contains(&0)).then(|| Name(name.to_owned()))
     }
 
-    /// The name as a path of one component.
+    /// Returns the name as a path of one component.
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
 }
 
-/// A directory of our own below the data directory.
+/// A directory below the data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     data: PathBuf,
@@ -71,7 +71,8 @@ impl Root {
         self.names.iter().fold(self.data.clone(), |path, name| path.join(name.as_path()))
     }
 
-    /// The entry of this directory that a path names. None: it is not directly in here, or the path does not show it.
+    /// Returns the entry of this directory that a path names. None: it is not directly in here, or
+    /// the path does not show it.
     pub fn entry(&self, path: &Path) -> Option<Name> {
         let mut rest = path.strip_prefix(self.path()).ok()?.components();
         match (rest.next(), rest.next()) {
@@ -110,7 +111,7 @@ impl Root {
         let Some(root) = self.open()? else { return Ok(()) };
         match open_entry(&root, name)? {
             Some(directory) => empty(&directory),
-            // Nothing is there, or no directory.
+            // There is no entry, or not a directory.
             None => match rustix::fs::statat(&root, name.as_path(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => Err(Errno::NOTDIR.into()),
                 stat => absent(stat.map(drop)),
@@ -182,7 +183,7 @@ impl Root {
         }
     }
 
-    /// None: it does not exist.
+    /// Opens the root; None if it does not exist.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let open = || {
             let data = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -257,7 +258,8 @@ fn is_same_device(directory: &OwnedFd, device: u64) -> io::Result<()> {
 /// be removed; then the moved ones follow. So the number of rounds is at most the depth of the
 /// tree, with no more than three descriptors.
 fn empty(top: &OwnedFd) -> io::Result<()> {
-    /// Rounds that move nothing up are needed when another process adds something meanwhile; not for ever.
+    /// The number of rounds that move nothing up. They occur only while another process adds
+    /// entries.
     const IDLE_ROUNDS: usize = 16;
     let mut emptying = Emptying { top, device: rustix::fs::fstat(top)?.st_dev, moved: 0 };
     let mut idle = 0;
@@ -338,7 +340,8 @@ fn is_unlinked(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::ISDIR) => Ok(false),
-        // POSIX' error for a directory, and that of some systems for a file that must not be removed.
+        // POSIX' error for a directory, and that of some systems for a file that must not be
+        // removed.
         Err(Errno::PERM) => {
             let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             match FileType::from_raw_mode(stat.st_mode) {
@@ -350,7 +353,7 @@ fn is_unlinked(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Removes an empty directory. False: something is in it, or it is none any more.
+/// Removes an empty directory. Returns false if it is not empty, or not a directory any more.
 fn is_rmdir(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),

@@ -17,14 +17,15 @@ use kube::ResourceExt;
 use crate::confined_fs::{Name, Root, blocking};
 use crate::migration::CSI_DRIVER;
 
-/// The directories of volumes: `volumes/host-path/NAME` and `volumes/coracle.csi/HANDLE` in the data directory.
+/// The directories of volumes: `volumes/host-path/NAME` and `volumes/coracle.csi/HANDLE` in the
+/// data directory.
 #[derive(Clone, Debug)]
 pub struct Directories {
     host_path: Root,
     csi: Root,
 }
 
-/// A directory of our own.
+/// A directory that was created here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     root: Root,
@@ -35,12 +36,12 @@ struct Own {
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Own(Own),
-    /// Another path of this machine.
+    /// Any other path of this machine.
     Host(PathBuf),
 }
 
 impl Directories {
-    /// The directories in a data directory.
+    /// Returns the directories in a data directory.
     pub fn new(data: &Path) -> Directories {
         let root = |name| Root::new(data, ["volumes", name]);
         Directories { host_path: root("host-path"), csi: root(CSI_DRIVER) }
@@ -51,7 +52,7 @@ impl Directories {
         self.host_path.path().join(name)
     }
 
-    /// The directory that a volume is, for links that lead to it. None: it is none of this machine's.
+    /// Returns the directory of a volume, for links to it; None if it is not on this machine.
     pub fn of(&self, volume: &PersistentVolume) -> Option<PathBuf> {
         Some(match self.place(volume)? {
             Place::Own(own) => own.path(),
@@ -225,12 +226,12 @@ impl Index<PersistentVolume> for ByDirectory {
     }
 }
 
-/// Whether a volume is itself to be deleted with its directory.
+/// Returns whether a volume is itself to be deleted with its directory.
 fn is_condemned(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && volume.policy() == DELETE
 }
 
-/// Whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
+/// Returns whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
 fn is_for_deleter(path: &Path) -> bool {
     let is_plain = path.components().all(|part| part != Component::ParentDir);
     is_plain && path.strip_prefix("/tmp").is_ok_and(|rest| rest.components().next().is_some())
@@ -258,7 +259,7 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Outcome {
         Removed,
-        /// There was nothing.
+        /// The directory did not exist.
         Nothing,
         Refused,
     }

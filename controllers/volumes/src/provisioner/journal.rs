@@ -15,21 +15,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::confined_fs::{Name, Root, blocking};
 
-/// More than any entry has.
+/// The largest size of an entry, in bytes; real ones are smaller.
 const LONGEST_ENTRY: u64 = 64 * 1024;
 
-/// One key of claims is worked on once at a time, so that no two change the entries of one claim.
+/// The journal of a provisioner. Each key of claims is reconciled by one worker at a time, so the
+/// entries of one claim are not changed concurrently.
 pub struct Journal {
     root: Root,
     begun: Mutex<BTreeMap<NamespacedName, Vec<JournalEntry>>>,
 }
 
-/// A directory that was begun.
+/// The record of a directory that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {
     /// The name of the volume that it is to be.
     pub volume: String,
-    /// Its path.
+    /// The path of the directory.
     pub directory: PathBuf,
     namespace: String,
     claim: String,
@@ -58,12 +59,12 @@ impl Journal {
         Journal { root, begun: Mutex::new(begun) }
     }
 
-    /// The claims that something was begun for.
+    /// Returns the claims with entries.
     pub fn claims(&self) -> Vec<NamespacedName> {
         self.begun().keys().cloned().collect()
     }
 
-    /// Whether something was begun for a claim.
+    /// Returns whether a claim has entries.
     pub fn contains(&self, claim: &NamespacedName) -> bool {
         self.begun().contains_key(claim)
     }
@@ -87,10 +88,10 @@ impl Journal {
         Ok(())
     }
 
-    /// To be called when the volume exists, or the directory is removed.
+    /// Removes an entry. To be called once the volume exists, or the directory is removed.
     ///
     /// # Errors
-    /// It cannot be struck out.
+    /// The entry cannot be removed.
     pub async fn end(&self, claim: &NamespacedName, volume: &str) -> io::Result<()> {
         if !self.of(claim).iter().any(|begun| begun.volume == volume) {
             return Ok(());

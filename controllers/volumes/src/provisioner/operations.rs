@@ -35,7 +35,7 @@ pub struct VolumeBehavior {
 }
 
 impl VolumeBehavior {
-    /// A class's behavior, and a warning about each parameter that had to be left out of it.
+    /// Returns a class's behavior, and a warning about each parameter that was ignored.
     pub fn of_class(class: &StorageClass) -> (VolumeBehavior, Vec<String>) {
         let mut behavior = VolumeBehavior::default();
         let set = |name: &str, value: &str| behavior.set(name, value);
@@ -43,7 +43,7 @@ impl VolumeBehavior {
         (behavior, warnings)
     }
 
-    /// A volume's behavior, and a warning about each annotation that had to be left out of it.
+    /// Returns a volume's behavior, and a warning about each annotation that was ignored.
     pub fn of_volume(volume: &PersistentVolume) -> (VolumeBehavior, Vec<String>) {
         let mut behavior = VolumeBehavior::default();
         let set = |name: &str, value: &str| behavior.set(name, value);
@@ -100,11 +100,11 @@ pub struct Attempt {
 /// The next step of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Not done before this time is over.
+    /// Not complete before this time has passed.
     Wait(Duration),
-    /// It fails, for this reason.
+    /// Fails with this message.
     Fail(String),
-    /// To be done now.
+    /// Can be executed now.
     Execute,
 }
 
@@ -114,7 +114,7 @@ impl Operations {
         Operations { clock, known: Mutex::default() }
     }
 
-    /// Begins an attempt, or continues it. After [`Step::Fail`] the next one begins.
+    /// Begins or continues an attempt. After [`Step::Fail`] the next one begins.
     pub fn attempt(&self, name: &NamespacedName, uid: Option<&str>, behavior: OperationBehavior) -> Attempt {
         let mut known = self.known.lock();
         let operation = known.entry(name.clone()).or_default();
@@ -132,7 +132,7 @@ impl Operations {
         }
     }
 
-    /// Forgets an operation that was done, or is not to be done any more.
+    /// Removes the state of an operation that is complete or no longer needed.
     pub fn forget(&self, name: &NamespacedName) {
         self.known.lock().remove(name);
     }

@@ -77,7 +77,7 @@ impl Parser {
     fn whole(&mut self) -> Parsed {
         let expr = self.expression()?;
         if self.current().token != Token::End {
-            // One token too many is skipped; with more of them the parser stops.
+            // A single superfluous token is skipped; after several of them the parser stops.
             let only = self.peek(1).token == Token::End;
             let wrong = if only { "extraneous" } else { "mismatched" };
             let current = self.current().clone();
@@ -175,7 +175,7 @@ impl Parser {
         })
     }
 
-    /// A chain of `&&` or `||`, as a balanced tree.
+    /// Returns a chain of `&&` or `||`, as a balanced tree.
     fn logical(&mut self, symbol: &str, function: &str) -> Parsed {
         let mut terms = Vec::new();
         let mut operators = Vec::new();
@@ -315,7 +315,8 @@ impl Parser {
         Ok(name)
     }
 
-    /// Reports a dot without a field name. Returns whether parsing continues after the member, as that of ANTLR's parser does.
+    /// Reports a dot without a field name. Returns whether parsing continues after the member, as
+    /// that of ANTLR's parser does.
     fn recover_from_missing_field(&mut self, dot: usize) -> bool {
         let current = self.current().clone();
         let follows = match current.token {
@@ -411,7 +412,7 @@ impl Parser {
         }
     }
 
-    /// A variable, a call or a struct literal.
+    /// Returns a variable, a call or a struct literal.
     fn named(&mut self, offset: usize) -> Parsed {
         self.take(".");
         let current = self.current().clone();
@@ -441,7 +442,8 @@ impl Parser {
         Ok(self.factory.ident(offset, name))
     }
 
-    /// The name of a struct literal that begins with `first`, and how many more tokens it has.
+    /// Returns the name of a struct literal that begins with `first`, and how many more tokens it
+    /// has.
     fn struct_name(&self, first: &str) -> Option<(String, usize)> {
         let mut name = first.to_owned();
         let mut ahead = 0;

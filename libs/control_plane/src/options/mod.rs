@@ -50,7 +50,8 @@ use form::{
 /// The data directory of `serve`, unless a flag has another.
 pub const DATA_DIR: &str = "./coracle-data";
 
-/// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
+/// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects
+/// are held in memory.
 pub const MAX_STORE_BYTES: u64 = 2 << 30;
 
 /// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
@@ -63,7 +64,8 @@ pub const MAX_FORKS: usize = 1000;
 const SERVE_LISTEN: &str = "127.0.0.1:6443";
 
 options! {
-    /// The configuration of a control plane. The default is one in memory, on any free port of the loopback address, with RBAC.
+    /// The configuration of a control plane. The default is one in memory, on any free port of the
+    /// loopback address, with RBAC.
     ///
     /// A number outside of its [range](crate::range) counts as the nearest inside.
     #[derive(Clone, Debug)]
@@ -86,28 +88,31 @@ options! {
             "tls-san" "NAME" as List, SERVE.with_environment("CORACLE_TLS_SAN").with_help(
                 "Another name or address for the server's certificate, or several: NAME,NAME; may be repeated.",
             );
-        /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if not by its EndpointSlices:
-        /// NAMESPACE/NAME=https://HOST:PORT.
+        /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if
+        /// not by its EndpointSlices: NAMESPACE/NAME=https://HOST:PORT.
         webhook_service_urls: Vec<ServiceUrl> = Vec::new(),
             "webhook-service-url" "SERVICE=URL" as Each, SERVE;
-        /// The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: an address, a block, or several with
-        /// commas. None for those of the loopback interface, if the server itself listens there.
+        /// The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name:
+        /// an address, a block, or several with commas. None for those of the loopback interface,
+        /// if the server itself listens there.
         allow_forward: Option<ForwardAddresses> = None,
             "allow-forward" "ADDRESSES" as MaybeParsed, SERVE.with_help(
                 "The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: 127.0.0.1, 10.0.0.0/8, several \
                  with commas, or `none`; by default those of the loopback interface, if the server itself listens there.",
             );
-        /// Whether the endpoints for tests are served, below `/coracle/v1alpha1/`. None for on, if the server listens on a loopback address.
+        /// Whether the endpoints for tests are served, below `/coracle/v1alpha1/`. None for on, if
+        /// the server listens on a loopback address.
         testing_api: Option<bool> = None,
             "testing-api" "BOOL" as MaybeParsed, SERVE.with_help(
                 "Whether the endpoints for tests are served, below /coracle/v1alpha1/; by default if the server listens on a loopback \
                  address.",
             );
-        /// The clock of the control plane. `real`: the machine's; `manual`: it stands still until it is moved on, by `coracle clock advance`
-        /// or the endpoints for tests.
+        /// The clock of the control plane. `real`: the machine's; `manual`: it stands still until
+        /// it is moved on, by `coracle clock advance` or the endpoints for tests.
         clock: ClockMode = ClockMode::Real,
             "clock" "MODE" as ClockName, SERVE.with_environment("CORACLE_CLOCK");
-        /// A number that UIDs, generated names and addresses follow from, together with the path or the owner of an object. None for chance.
+        /// A number that UIDs, generated names and addresses follow from, together with the path or
+        /// the owner of an object. None for chance.
         seed: Option<Seed> = None,
             "seed" "N" as MaybeParsed, SERVE.with_environment("CORACLE_SEED").with_help(
                 "A number, 0 or more, that UIDs, generated names and addresses follow from, together with the path or the owner of an \
@@ -122,7 +127,8 @@ options! {
         /// How requests are authorized.
         mode: Mode = Mode::Rbac,
             "authorization-mode" "MODE" as Authorization, SERVE;
-        /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also kube-scheduler and kubelet.
+        /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also
+        /// kube-scheduler and kubelet.
         controllers: Vec<String> = vec!["*".to_owned()],
             "controllers" "LIST" as Selection, SERVE;
         /// The admission plugins to run.
@@ -133,13 +139,14 @@ options! {
         /// The number of simulated nodes, up to 5000; 0 for none.
         nodes: usize = 1,
             "nodes" "N" as range::NODES, SERVE;
-        /// The behavior of simulated containers that no annotation says anything about. `realistic`: they do what their commands say
-        /// plainly, and others complete unless they would be restarted; `inert`: all run until they are stopped.
+        /// The behavior of simulated containers that no annotation says anything about.
+        /// `realistic`: they do what their commands say plainly, and others complete unless they
+        /// would be restarted; `inert`: all run until they are stopped.
         simulation_profile: Profile = Profile::Realistic,
             "simulation-profile" "PROFILE" as ProfileName,
             SERVE.with_environment("CORACLE_SIMULATION_PROFILE");
-        /// The IPv4 block of the addresses of load balancers, for Services of that type and for Ingresses; nothing listens there. None for
-        /// no addresses, as with the profile `inert`.
+        /// The IPv4 block of the addresses of load balancers, for Services of that type and for
+        /// Ingresses; nothing listens there. None for no addresses, as with the profile `inert`.
         load_balancer_addresses: Option<AddressBlock> = Some(AddressBlock::DOCUMENTATION),
             "load-balancer-addresses" "BLOCK" as ParsedOrNone, SERVE.with_help(
                 "The IPv4 block of the addresses of load balancers, for Services of that type and for Ingresses; nothing listens \
@@ -174,11 +181,12 @@ options! {
             "horizontal-pod-autoscaler-sync-period" "DURATION" as range::SYNC_PERIOD, SERVE.with_help(
                 "How often each HorizontalPodAutoscaler is reconciled, such as 15s.",
             );
-        /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients spread over the servers behind
-        /// a load balancer.
+        /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients
+        /// spread over the servers behind a load balancer.
         goaway_chance: GoawayChance = GoawayChance::default(),
             "goaway-chance" "CHANCE" as Chance, BOTH;
-        /// A TracingConfiguration: the collector to which spans of requests are exported, over OTLP, and how many.
+        /// A TracingConfiguration: the collector to which spans of requests are exported, over
+        /// OTLP, and how many.
         tracing_config_file: Option<PathBuf> = None,
             "tracing-config-file" "FILE" as File, BOTH;
         /// Whether requests without credentials are served as those of `system:anonymous`.
@@ -187,11 +195,14 @@ options! {
         /// A file of authorities whose client certificates are trusted as well.
         client_ca_file: Option<PathBuf> = None,
             "client-ca-file" "FILE" as File, DROP_IN;
-        /// The address in the Endpoints of the `kubernetes` Service and in the server's identity Lease; None for neither object.
+        /// The address in the Endpoints of the `kubernetes` Service and in the server's identity
+        /// Lease; None for neither object.
         advertise_address: Option<IpAddr> = None;
-        /// The time by which responses and watch events are delayed on their way to clients; zero is none.
+        /// The time by which responses and watch events are delayed on their way to clients; zero
+        /// is none.
         response_latency: Duration = Duration::ZERO;
-        /// Files with the certificate to serve with and its key; None for a certificate of our own authority.
+        /// Files with the certificate to serve with and its key; None for a certificate of our own
+        /// authority.
         serving_files: Option<(PathBuf, PathBuf)> = None;
         /// The signing and the verification of service account tokens.
         service_accounts: ServiceAccountIssuer = ServiceAccountIssuer::default();
@@ -219,11 +230,12 @@ options! {
 }
 
 options! {
-    /// The flags of the end of a process that runs a control plane. The process waits, not the control plane: a signal ends it.
+    /// The flags of the end of a process that runs a control plane. The process waits, not the
+    /// control plane: a signal ends it.
     #[derive(Clone, Debug)]
     pub struct ShutdownFlags, docs shutdown_doc {
-        /// The time for which `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
-        /// at all.
+        /// The time for which `serve` serves everything after SIGTERM while /readyz fails, such as
+        /// 10s; a second signal ends it. 0 for not at all.
         delay: Duration = Duration::ZERO,
             "shutdown-delay-duration" "DURATION" as range::SHUTDOWN_DELAY, BOTH;
     }
@@ -243,7 +255,7 @@ options! {
 }
 
 impl AdmissionFlags {
-    /// The selected plugins.
+    /// Returns the selected plugins.
     ///
     /// # Errors
     /// A name is unknown, or in both lists.
@@ -253,11 +265,12 @@ impl AdmissionFlags {
 }
 
 impl Options {
-    /// The options of a fork of a control plane with these: it is in memory, on any free port of an address, and takes its keys, its
-    /// authorities, its tokens and its time from the control plane.
+    /// Returns the options of a fork of a control plane with these: it is in memory, on any free
+    /// port of an address, and takes its keys, its authorities, its tokens and its time from the
+    /// control plane.
     pub(crate) fn of_fork(&self, address: IpAddr, fork: ForkOptions) -> Options {
         let issuers = self.service_accounts.issuers.clone();
-        // Of two URLs for one Service the last one counts.
+        // If there are two URLs for one Service, the last one applies.
         let webhook_service_urls =
             self.webhook_service_urls.iter().cloned().chain(fork.webhook_service_urls).collect();
         Options {
@@ -291,7 +304,8 @@ impl Options {
 /// The options of a fork that are not those of the control plane that it begins with.
 #[derive(Clone, Debug, Default)]
 pub struct ForkOptions {
-    /// The mode of the clock; None for that of the control plane. A manual one begins at the time of the control plane.
+    /// The mode of the clock; None for that of the control plane. A manual one begins at the time
+    /// of the control plane.
     pub clock: Option<ClockMode>,
     /// The URLs that replace the Services of webhooks in the fork, in addition to
     /// [`Options::webhook_service_urls`].

@@ -46,7 +46,7 @@ fn hash(data: &Value, collisions: i32) -> String {
     safe_encode(sum)
 }
 
-/// A hash in letters that make no words, as it is a part of names and labels.
+/// Encodes a hash in letters that form no words, for names and labels.
 ///
 /// Source: apimachinery's `SafeEncodeString`.
 pub(crate) fn safe_encode(sum: u32) -> String {

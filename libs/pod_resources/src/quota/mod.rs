@@ -1,6 +1,6 @@
 //! The usage of an object in quotas, by their resource names.
 //!
-//! A kind of which quotas only count the objects has no module here.
+//! A kind whose objects are only counted has no module here.
 //!
 //! Source: the Kubernetes documentation, "Resource Quotas".
 

@@ -53,7 +53,7 @@ fn a_file_that_ends_anywhere_has_the_entries_of_its_whole_blocks() {
             (_, Err(error)) => panic!("{length} bytes: {error}"),
             (_, Ok(opened)) => opened,
         };
-        let whole = [0, 10, 11][blocks - 1];
+        let whole = [0, 12, 13][blocks - 1];
         assert_eq!(want, entries[..whole], "{length} bytes");
         let at = offsets[blocks - 1];
         let truncated = Damage::Truncated { at: at as u64, lost: (length - at) as u64 };
@@ -83,14 +83,14 @@ fn entries_before_a_damaged_block_are_read() {
     fs::write(&path, &bytes).unwrap();
     let record = Record::open(&path, Limits::default()).unwrap();
     let mut read = record.entries();
-    for entry in &entries[..10] {
+    for entry in &entries[..12] {
         assert_eq!(read.next().unwrap().unwrap(), *entry);
     }
     let error = read.next().unwrap().unwrap_err();
     assert!(matches!(&error, Error::Damaged { at, .. } if *at == offsets[1] as u64), "{error}");
     assert!(read.next().is_none(), "an error ends the iteration");
     let (kept, damage) = open(directory.path(), &bytes[..offsets[1]], Limits::default()).unwrap();
-    assert_eq!((&kept[..], damage), (&entries[..10], Some(Damage::Unfinished)), "the advice of the error");
+    assert_eq!((&kept[..], damage), (&entries[..12], Some(Damage::Unfinished)), "the advice of the error");
     let from_there: Vec<_> = record.entries_from_revision(5).collect();
     assert!(from_there.is_empty(), "blocks that are not needed are not read");
 }
@@ -157,7 +157,7 @@ fn heads_with_false_claims_are_refused_although_their_checksums_are_right() {
         ("another marker", 0, b"XXXX".to_vec(), "no block begins"),
         ("another flag", 4, number(2), "an unknown flag"),
         ("the flag of the last block", 4, number(1), "bytes after the end"),
-        ("one entry more", 8, number(11), "does not describe its block"),
+        ("one entry more", 8, number(13), "does not describe its block"),
         ("one entry less", 8, number(9), "does not describe its block"),
         ("more entries than bytes", 8, number(u32::MAX), "impossible number of entries"),
         ("64 MiB and a byte", 16, number((64 << 20) + 1), "larger than blocks are"),

@@ -18,7 +18,7 @@ fn entries_of_all_kinds_are_read_as_they_were_appended() {
     let read: Vec<Entry> = record.entries().collect::<Result<_, _>>().unwrap();
     assert_eq!(read, [entries(), vec![Entry::End { dropped: 0 }]].concat());
     assert_eq!((record.len(), record.raw_bytes()), (statistics.entries, statistics.raw_bytes));
-    assert_eq!(statistics.entries, 11);
+    assert_eq!(statistics.entries, 13);
     assert_eq!(statistics.file_bytes, std::fs::metadata(&path).unwrap().len());
     assert_eq!((statistics.dropped, statistics.stopped), (0, None));
     assert_eq!(record.revisions(), Some(1..=3));

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// So many findings are described; the others are counted.
+/// The number of findings that are described; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;
 
 /// The result of a check of a store.
@@ -40,20 +40,21 @@ pub struct CheckReport {
     pub findings: Vec<String>,
     /// The number of further defects.
     pub more_findings: u64,
-    /// The newest revision that is there.
+    /// The newest revision in the log.
     pub newest: Revision,
     /// The compact revision.
     pub compact_revision: CompactRevision,
     /// The entries that were read.
     pub entries: u64,
-    /// The live objects.
+    /// The number of live objects.
     pub objects: u64,
-    /// Was the store closed when it was used last? Otherwise its process crashed, which is no damage.
+    /// Whether the store was closed after its last use. If not, its process crashed, which is not
+    /// damage.
     pub is_closed: bool,
 }
 
 impl CheckReport {
-    /// Is the store sound?
+    /// Returns whether the store has no defects.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
@@ -173,7 +174,7 @@ fn check_tree(
         State::New if newest > Revision::ZERO => report.add("its file `store` is empty"),
         _ => {}
     }
-    // Where no whole transaction is at the end, all rows are looked at.
+    // If the log does not end with a whole transaction, all rows are checked.
     let last = last.map(|last| last.max(newest));
     check_rows(&tree, index, floor, last, report)
 }
@@ -206,7 +207,7 @@ fn check_rows(
             report.note(tree.check_order(previous, header, floor))?;
             previous = Some(header);
         } else if header.part > 0 && !assembler.is_incomplete() {
-            // A crash came between the deletion of its first row and of this one.
+            // A crash happened between the deletion of its first row and of this one.
             continue;
         }
         match assembler.take(&key, &value) {

@@ -35,8 +35,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Takes the directory, making it if need be, and checks its seal. Changes nothing that is there but the rights of
-    /// others.
+    /// Locks the directory, creating it if necessary, and checks its seal. Changes no existing file
+    /// except for access rights of others.
     pub fn take(path: &Path) -> Result<Directory, LogError> {
         let failed = |action| move |cause: io::Error| failed(action, path, cause);
         private::create_directory(path).map_err(failed("cannot make the directory"))?;
@@ -95,7 +95,7 @@ impl Directory {
         exchanged.map_err(|cause| failed("cannot put the copy in place", &self.path, cause))
     }
 
-    /// The file that remembers how the store is left.
+    /// Returns the file that records the state in which the store is left.
     pub fn state(&self) -> &Arc<StateFile> {
         &self.state
     }
@@ -105,8 +105,8 @@ impl Directory {
         self.state.unseal().map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Records that the log's files will not change any more until the directory is taken again, and that they hold
-    /// everything up to a revision.
+    /// Records that the log's files do not change until the directory is locked again, and that
+    /// they contain everything up to a revision.
     pub fn seal(&self, newest: Revision) -> Result<(), LogError> {
         let sum = self.checksum().map_err(|cause| failed("cannot read the log", &self.path, cause))?;
         self.state.seal(newest, sum).map_err(|cause| failed("cannot write the store", &self.path, cause))
@@ -167,7 +167,7 @@ pub(super) fn lock(store: &File, path: &Path) -> Result<(), LogError> {
     }
 }
 
-/// A checksum of the names and contents of all files below a directory.
+/// Returns a checksum of the names and contents of all files below a directory.
 pub(super) fn checksum(log: &Path) -> io::Result<u32> {
     let mut sum = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 20];

@@ -1,5 +1,5 @@
-//! The representation of transactions in the tree: as rows, of which a crash may leave only the
-//! first few.
+//! The representation of transactions in the tree: as rows. A crash may leave only the first few of
+//! them.
 //!
 //! ```text
 //! log/ revision: u64, index: u32, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)
@@ -61,17 +61,17 @@ pub(super) fn key(id: EntryId, part: u16) -> Vec<u8> {
     [PREFIX, &id.revision.to_bytes(), &id.index.to_be_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The key in a store of an earlier format, which has one entry at each revision.
+/// Returns the key in a store of an earlier format, which has one entry at each revision.
 pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
     [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The lowest key that a row of a transaction or of a later one may have.
+/// Returns the lowest key that a row of a transaction or of a later one may have.
 pub(super) fn first_key(revision: Revision) -> Vec<u8> {
     [PREFIX, &revision.to_bytes()[..]].concat()
 }
 
-/// The bytes of a row.
+/// Returns the bytes of a row.
 pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
     u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }
@@ -81,14 +81,14 @@ pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
 pub(super) struct Header {
     pub id: EntryId,
     pub part: u16,
-    /// Does the transaction continue in the next row?
+    /// Whether the transaction continues in the next row.
     pub more: bool,
     /// Whether the row was written in an earlier format, in which its transaction may continue at
     /// the next revision.
     pub is_earlier: bool,
 }
 
-/// None if it is not a row.
+/// Parses the key and the beginning of a row; None if it is not a row.
 pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
     let (revision, rest) = key.strip_prefix(PREFIX)?.split_first_chunk()?;
     let revision = Revision::from_bytes(*revision);
@@ -150,7 +150,7 @@ impl Assembler {
         Ok(None)
     }
 
-    /// Does an entry lack parts?
+    /// Returns whether an entry lacks parts.
     pub fn is_incomplete(&self) -> bool {
         self.0.is_some()
     }
@@ -171,7 +171,8 @@ mod tests {
         (0..).zip(sizes).map(entry).collect()
     }
 
-    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not complete.
+    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not
+    /// complete.
     fn assembled(rows: &[Row]) -> String {
         let mut assembler = Assembler::default();
         let mut rendered: Vec<_> = rows

@@ -32,9 +32,9 @@ use crate::Revision;
 /// The meaning of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Never used, or never so far that anything was acknowledged.
+    /// Never used, or not far enough for anything to be acknowledged.
     New,
-    /// Not closed: the process that had it crashed.
+    /// Not closed: its process crashed.
     Open {
         synced: Revision,
         /// The boot during which everything acknowledged was in files.
@@ -55,7 +55,7 @@ pub(super) struct StateFile {
 struct Written {
     synced: Revision,
     boot: Option<NonZeroU32>,
-    /// When the file itself was synced last.
+    /// The time at which the file itself was last synced.
     at: Option<Instant>,
 }
 
@@ -78,7 +78,7 @@ pub const FOREIGN: &str = "its file `store` was written by another program or a 
 const LENGTH: usize = FORMAT.len() + 7 + 21 + 9 + 9;
 
 impl State {
-    /// None if the line is not one of ours.
+    /// Parses a line; None if it is invalid.
     pub fn parse(line: &[u8]) -> Option<State> {
         let line = std::str::from_utf8(line).ok()?;
         let hexadecimal = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// The line that means this.
+    /// Returns the line that means this.
     pub fn line(self) -> String {
         let (word, synced, sum) = match self {
             State::New => return String::new(),
@@ -119,7 +119,7 @@ impl State {
         format!("{line} {:08x}\n", crc32fast::hash(line.as_bytes()))
     }
 
-    /// Up to here everything was on disk.
+    /// Returns the revision up to which everything was on disk.
     pub fn synced(self) -> Revision {
         match self {
             State::New => Revision::ZERO,
@@ -127,7 +127,8 @@ impl State {
         }
     }
 
-    /// Whether the files hold everything that was acknowledged, because the machine has not stopped since.
+    /// Returns whether the files hold everything that was acknowledged, because the machine has not
+    /// stopped since.
     pub fn is_complete(self) -> bool {
         match self {
             State::New | State::Sealed { .. } => true,
@@ -136,14 +137,14 @@ impl State {
     }
 }
 
-/// A number for the current boot of the machine, if the operating system identifies it.
+/// Returns a number for the current boot of the machine, if the operating system identifies it.
 pub(super) fn boot() -> Option<NonZeroU32> {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     NonZeroU32::new(crc32fast::hash(&id))
 }
 
 impl StateFile {
-    /// A file with the line of a state.
+    /// Returns a file with the line of a state.
     pub fn new(file: File, was: State) -> StateFile {
         let boot = if let State::Open { boot, .. } = was { boot } else { None };
         StateFile { file, state: Mutex::new(Written { synced: was.synced(), boot, at: None }) }
@@ -204,7 +205,7 @@ impl StateFile {
 }
 
 impl Written {
-    /// The state of a store in use.
+    /// Returns the state of a store in use.
     fn open(&self) -> State {
         State::Open { synced: self.synced, boot: self.boot }
     }

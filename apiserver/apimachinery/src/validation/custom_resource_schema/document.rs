@@ -21,7 +21,7 @@ struct Place<'r> {
     is_root: bool,
     /// Inside of `metadata`.
     in_metadata: bool,
-    /// Why there may be no defaults.
+    /// The reason why defaults are forbidden; None if they are permitted.
     no_defaults: Option<&'r str>,
 }
 
@@ -36,12 +36,12 @@ pub(super) fn is_unsupported(schema: &Value) -> bool {
         || inner(schema).any(is_unsupported)
 }
 
-/// Whether a schema or one inside of it has a default.
+/// Returns whether a schema or one inside of it has a default.
 pub fn has_defaults(schema: &Value) -> bool {
     schema.get("default").is_some() || inner(schema).any(has_defaults)
 }
 
-/// Whether a part is set: one that is a pointer in Go may be empty.
+/// Returns whether a part is set: one that is a pointer in Go may be empty.
 fn is_set(name: &str, part: &Field<'_>) -> bool {
     match name {
         "additionalItems" | "$ref" => part.exists(),
@@ -49,7 +49,7 @@ fn is_set(name: &str, part: &Field<'_>) -> bool {
     }
 }
 
-/// The schemas inside of a schema.
+/// Iterates over the schemas inside of a schema.
 fn inner(schema: &Value) -> impl Iterator<Item = &Value> {
     let single = ["additionalProperties", "not", "items"].into_iter().filter_map(|name| schema.get(name));
     let lists = COMPOSITIONS.into_iter().filter_map(|name| schema.get(name)?.as_array());
@@ -129,7 +129,7 @@ fn validate_parts(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {
     errors.push_if(!ty.is_empty() && !TYPES.contains(&ty.str()), || ty.not_supported(&TYPES));
 }
 
-/// The type that a schema with a list or map type has to have.
+/// Validates the type of a schema that has a list or map type; returns whether it is right.
 fn validate_type_of(schema: &Field<'_>, wanted: &str, marker: &str, errors: &mut Errors) -> bool {
     let ty = schema.get("type");
     let fits = ty.str() == wanted;

@@ -107,7 +107,7 @@ fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     });
 }
 
-/// Metadata is specified already; only names may be restricted further.
+/// Returns whether a schema of metadata restricts more than names: its types are specified already.
 fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
     let members = metadata.value().and_then(Value::as_object).into_iter().flatten();
     let other = members.clone().any(|(name, value)| {
@@ -148,7 +148,7 @@ fn validate_value_validation(
     }
 }
 
-/// A schema that only validates.
+/// Validates a schema that only validates.
 fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) {
     const FORBIDDEN: [(&str, &str); 10] = [
         ("type", "empty"),

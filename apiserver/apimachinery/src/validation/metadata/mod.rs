@@ -30,9 +30,9 @@ pub enum NameRule {
     Subdomain,
     /// RFC 1123 label.
     Label,
-    /// RFC 1123 subdomain in newer words; a `generateName` is not looked at.
+    /// RFC 1123 subdomain, with newer messages; a `generateName` is not validated.
     LongName,
-    /// Anything that is one segment of a path.
+    /// Any segment of a path.
     PathSegment,
     /// A segment of a path or nothing: the rule of an object inside of another one.
     OptionalPathSegment,
@@ -70,7 +70,7 @@ pub const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
 /// Both checks, that of immutable fields first.
 pub const META_UPDATE_AND_META: MetadataChecks =
     &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
-/// Both, the rules of new metadata first.
+/// Both checks, the rules of new metadata first.
 pub const META_AND_META_UPDATE: MetadataChecks =
     &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
 /// The rules of new metadata, twice.
@@ -85,7 +85,8 @@ pub struct MetadataValidation {
     pub on_create: MetadataChecks,
     /// The checks on update.
     pub on_update: MetadataChecks,
-    /// On updates of `/status`, and of the other subresources that write the whole object.
+    /// The checks on updates of `/status`, and of the other subresources that write the whole
+    /// object.
     pub on_status_update: MetadataChecks,
 }
 
@@ -110,12 +111,12 @@ impl MetadataValidation {
         on_status_update: NONE,
     };
 
-    /// With these checks on update.
+    /// Sets the checks on update.
     pub const fn on_update(self, on_update: MetadataChecks) -> MetadataValidation {
         MetadataValidation { on_update, ..self }
     }
 
-    /// With these checks on updates of `/status`.
+    /// Sets the checks on updates of `/status`.
     pub const fn on_status_update(self, on_status_update: MetadataChecks) -> MetadataValidation {
         MetadataValidation { on_status_update, ..self }
     }
@@ -143,8 +144,9 @@ pub fn validate_create(
     validate_object_meta(object, identity, validation.finalizers, errors);
 }
 
-/// The generic layer's check of a new object, if the kind reported no error. A kind that validates metadata itself has reported
-/// all of these errors already, so it matters only to the few that do not.
+/// The generic layer's check of a new object, if the kind reported no error. A kind that validates
+/// metadata itself has reported all of these errors already, so it matters only to the few that do
+/// not.
 pub fn validate_create_generic(
     object: &Field<'_>,
     namespaced: bool,
@@ -204,7 +206,7 @@ fn generic(namespaced: bool) -> Identity {
     Identity { namespaced, name: NameRule::PathSegment }
 }
 
-/// The rules of new metadata (`ValidateObjectMeta`); the name has been generated already.
+/// Validates new metadata (`ValidateObjectMeta`); the name has been generated already.
 pub fn validate_object_meta(
     object: &Field<'_>,
     identity: Identity,
@@ -226,8 +228,9 @@ pub fn validate_object_meta(
     validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
 }
 
-/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been checked, and the uid and
-/// creationTimestamp of the stored object have been filled in where the client left them out.
+/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been
+/// checked, and the uid and creationTimestamp of the stored object have been filled in where the
+/// client left them out.
 pub fn validate_object_meta_update(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -278,7 +281,7 @@ fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
     }
 }
 
-/// The errors in a name.
+/// Returns the errors in a name.
 pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => content::dns1123_subdomain(name),
@@ -289,7 +292,7 @@ pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// The errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
+/// Returns the errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
 pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain | NameRule::Label => name_errors(rule, &without_trailing_dash(prefix)),
@@ -299,7 +302,8 @@ pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     }
 }
 
-/// A prefix may end in a dash. The real server also removes the letter before the dash, and so never validates it.
+/// Removes a trailing dash, which a prefix may have. kube-apiserver also removes the character
+/// before the dash, and so never validates it.
 fn without_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -350,7 +354,7 @@ pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Annotations: keys are qualified names of any case, and the total size is limited.
+/// Validates annotations: keys are qualified names of any case, and the total size is limited.
 pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     for (key, _) in annotations.entries() {
         let mistakes = content::qualified_name(&key.to_lowercase());
@@ -360,7 +364,7 @@ pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > ANNOTATIONS_LIMIT, || annotations.too_long(ANNOTATIONS_LIMIT));
 }
 
-/// Owner references. Errors are reported for the list, not for its elements.
+/// Validates owner references. Errors are reported for the list, not for its elements.
 fn validate_owner_references(owners: &Field<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners.items() {
@@ -396,7 +400,7 @@ fn validate_owner_reference(owner: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Group and version; both empty if the text is neither `version` nor `group/version`.
+/// Returns the group and version; both empty if the text is neither `version` nor `group/version`.
 fn split_api_version(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         None => ("", text),
@@ -447,7 +451,7 @@ pub fn validate_standard_finalizer(finalizer: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A terminating object may not get new finalizers.
+/// Validates that a terminating object gets no new finalizers.
 fn validate_no_new_finalizers(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let mut added: Vec<&str> = new.items().map(|f| f.str()).collect();
     added.retain(|name| old.items().all(|f| f.str() != *name));
@@ -476,7 +480,7 @@ fn validate_managed_fields(entries: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A field manager's name: short and printable.
+/// Validates a field manager's name: short and printable.
 pub fn validate_field_manager(manager: &Field<'_>, errors: &mut Errors) {
     errors.push_if(manager.len() > MANAGER_LENGTH, || manager.too_long(MANAGER_LENGTH));
     for (position, c) in manager.str().char_indices() {

@@ -190,7 +190,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The error of a rule that does not hold. Only scalars are printed.
+/// Returns the error of a rule that does not hold. Only scalars are printed.
 fn failure(path: &Path, value: &Value, detail: String, reason: &str) -> FieldError {
     let (error_type, detail) = match reason {
         "FieldValueRequired" => (ErrorType::Required, detail),
@@ -203,7 +203,7 @@ fn failure(path: &Path, value: &Value, detail: String, reason: &str) -> FieldErr
     named(FieldError::new(error_type, path, printed.then(|| value.clone()), detail))
 }
 
-/// The root has no path, and is printed as such.
+/// Names the path of the root, which is empty, in Go's format.
 fn named(error: FieldError) -> FieldError {
     if error.field.is_empty() { FieldError { field: "<nil>".to_owned(), ..error } } else { error }
 }

@@ -26,7 +26,8 @@ use crate::schema::{Structural, StructuralSchema};
 
 use value::Validator;
 
-/// Validates a new custom resource without its metadata, which is validated as that of every object.
+/// Validates a new custom resource without its metadata, which is validated as that of every
+/// object.
 pub fn validate(object: &Field<'_>, schema: &StructuralSchema, errors: &mut Errors) {
     let Some(object) = object.value() else { return };
     Validator::new(Path::root()).validate(object, schema.root(), None, errors);
@@ -58,8 +59,8 @@ pub fn validate_status_update(
     validate_changed_lists(object, old.value(), schema.root(), errors);
 }
 
-/// Validates a value on its own, as a default in a schema is. The paths of errors begin with `path`; their texts do not.
-/// Items may come twice.
+/// Validates a value on its own, as a default in a schema is. The paths of errors begin with
+/// `path`; their texts do not. Items may come twice.
 pub fn validate_value(value: &Value, structural: &Structural, path: &Path, errors: &mut Errors) {
     let mut found = Errors::new();
     embedded::validate(value, path, structural, &mut found);

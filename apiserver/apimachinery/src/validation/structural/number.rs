@@ -21,7 +21,7 @@ pub(super) enum Mistake {
 /// The greatest whole number that is exact as a float.
 const MAX_EXACT: f64 = ((1_i64 << 53) - 1) as f64;
 
-/// Whether a number counts as whole.
+/// Returns whether a number counts as whole.
 pub(super) fn is_integer(number: &Number) -> bool {
     number.is_i64() || number.as_f64().is_some_and(is_whole)
 }
@@ -30,7 +30,7 @@ fn is_whole(value: f64) -> bool {
     value.abs() <= MAX_EXACT && (value - value.round()).abs() < 1e-9
 }
 
-/// The mistakes of a number.
+/// Returns the mistakes of a number.
 pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake> {
     let Some(value) = number.as_f64() else { return Vec::new() };
     let rules = &structural.rules;

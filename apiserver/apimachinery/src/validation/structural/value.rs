@@ -21,7 +21,7 @@ pub(super) struct Validator {
     root: Path,
     /// The number of values that may still be validated.
     steps: usize,
-    /// Whether an int-or-string is one of these: in a default it is not looked at.
+    /// Whether an int-or-string is checked to be one of these; not done in defaults.
     checks_either: bool,
 }
 
@@ -30,7 +30,7 @@ impl Validator {
         Validator { root, steps: MAX_STEPS, checks_either: true }
     }
 
-    /// The same for a default.
+    /// Returns the same for a default.
     pub(super) fn of_default(self) -> Validator {
         Validator { checks_either: false, ..self }
     }
@@ -148,7 +148,7 @@ impl Validator {
         errors.push(self.error(ErrorType::NotSupported, path, Some(value.clone()), detail));
     }
 
-    /// The first rule of a text that is broken, and its format.
+    /// Validates a string: reports the first violated rule, and the format.
     fn text(&self, text: &str, path: &Path, structural: &Structural, errors: &mut Errors) {
         let rules = &structural.rules;
         let length = text.chars().count();
@@ -240,7 +240,7 @@ impl Validator {
         self.at(FieldError::new(error_type, &Path::root(), value, detail), path)
     }
 
-    /// The error at a path under the root.
+    /// Returns the error at a path under the root.
     fn at(&self, error: FieldError, path: &Path) -> FieldError {
         let field = match (path.is_root(), self.root.is_root()) {
             (true, true) => NO_PATH.to_owned(),
@@ -286,12 +286,12 @@ impl<'v> OldItems<'v> {
     }
 }
 
-/// A whole number without a fraction.
+/// Returns a whole number without a fraction.
 fn plain_number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { Value::from(value as i64) } else { Value::from(value) }
 }
 
-/// The type that the value should have, and the one that it has.
+/// Returns the type that the value should have, and the one that it has.
 fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'static str)> {
     let (got, got_format) = type_name(value);
     if value.is_null() {
@@ -328,7 +328,7 @@ fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'stati
 /// The types of `x-kubernetes-int-or-string`.
 const EITHER: &str = "integer,string";
 
-/// The type of a value, and its format.
+/// Returns the type of a value, and its format.
 fn type_name(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),

@@ -37,7 +37,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// The options of a request.
+    /// Returns the options of a request.
     ///
     /// # Errors
     /// 400 for numbers and times that are none.
@@ -71,7 +71,7 @@ impl LogOptions {
         LogOptions { container, follow: true, tail_lines: Some(0), ..LogOptions::default() }
     }
 
-    /// Lines as they are sent. `left`: the bytes that may still be sent.
+    /// Formats lines for the response. `left`: the number of bytes that may still be sent.
     fn render<'a>(&self, lines: impl Iterator<Item = &'a LogLine>, left: &mut Option<usize>) -> String {
         let mut sent = String::new();
         for LogLine { time, text } in lines {
@@ -114,7 +114,7 @@ pub struct ContainerLog {
 struct Following {
     writer: Writer,
     container: String,
-    /// When the container started; a restarted one has a log of its own.
+    /// The start time of the container; a restarted one has another log.
     started_at: String,
     /// The whole log.
     lines: Vec<LogLine>,
@@ -134,7 +134,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The writer of a pod's logs.
+    /// Returns the writer of a pod's logs.
     ///
     /// # Errors
     /// Its namespace cannot be read.
@@ -142,7 +142,7 @@ impl Writer {
         Ok(Writer { profile, inherited: inherited_overrides(cluster, pod)? })
     }
 
-    /// The whole log of a container that started at a time, as long as nothing stops it.
+    /// Returns the whole log of a container that started at a time, as long as nothing stops it.
     fn lines(&self, pod: &Value, container: &str, started: Timestamp) -> Vec<LogLine> {
         let Ok(pod) = Pod::deserialize(pod) else { return Vec::new() };
         let (behavior, _) = PodBehavior::of(&pod, &self.inherited, self.profile);
@@ -163,12 +163,12 @@ impl Writer {
 struct ContainerRun<'a> {
     started_at: &'a str,
     started: Timestamp,
-    /// None: it is running.
+    /// The time at which it ended; None while it is running.
     finished: Option<Timestamp>,
 }
 
 impl ContainerRun<'_> {
-    /// The run in a state; None if it did not start.
+    /// Returns the run in a state; None if it did not start.
     fn of<'a>(status: &'a Value, state: &str) -> Option<ContainerRun<'a>> {
         let state = ["running", "terminated"].iter().map(|kind| &status[state][kind]);
         let state = state.into_iter().find(|state| state["startedAt"].is_string())?;
@@ -177,7 +177,7 @@ impl ContainerRun<'_> {
         Some(ContainerRun { started_at, started: started_at.parse().ok()?, finished })
     }
 
-    /// Whether a line was written by now. The end is known to the second.
+    /// Returns whether a line was written by now. The end is known to the second.
     fn has_written(&self, line: &LogLine, now: Timestamp) -> bool {
         match self.finished {
             None => line.time <= now,

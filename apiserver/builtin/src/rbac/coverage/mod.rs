@@ -27,7 +27,7 @@ use missing::RightTarget;
 /// The limits of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct CoverageLimits {
-    /// Steps, each of which processes one value or 64 of them at once.
+    /// The number of steps, each of which processes one value or 64 of them at once.
     pub steps: usize,
     /// The approximate size in bytes of the description of missing rights.
     pub description: usize,
@@ -84,7 +84,7 @@ impl Budget {
 /// An owned rule, with numbers instead of its values.
 #[derive(PartialEq, Eq, Hash)]
 struct OwnedRule<'a> {
-    /// Of verbs, groups, resources and names.
+    /// The selections of verbs, groups, resources and names.
     selections: [Selection; 4],
     urls: &'a [String],
 }
@@ -118,7 +118,7 @@ impl Postings {
         }
     }
 
-    /// The lists of rules that select something on an axis. A rule may be in several.
+    /// Iterates over the lists of rules that select something on an axis. A rule may be in several.
     fn lists<'p>(&'p self, axis: &'p Axis<'_>) -> impl Iterator<Item = &'p Vec<u32>> {
         let mut last = None;
         let ids = axis.keys.iter().map(|(id, _)| *id).filter(move |id| last.replace(*id) != Some(*id));
@@ -219,7 +219,7 @@ impl<'a> Comparison<'a> {
         Ok(Axis { values, keys })
     }
 
-    /// A subresource is also selected by `*/subresource`.
+    /// Returns the axis of resources. A subresource is also selected by `*/subresource`.
     fn resource_axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooManySteps> {
         let mut axis = self.axis(list)?;
         for (index, value) in (0..).zip(&axis.values) {
@@ -357,13 +357,15 @@ impl<'a> Comparison<'a> {
         Ok(candidates)
     }
 
-    /// The values that an owned rule covers on each axis; None if it covers nothing on one of them.
+    /// Returns the values that an owned rule covers on each axis; None if it covers nothing on one
+    /// of them.
     fn mask<const N: usize>(
         &mut self,
         axes: &[impl std::borrow::Borrow<Axis<'a>>; N],
         selections: [&Selection; N],
     ) -> Result<Option<[Bits; N]>, TooManySteps> {
-        // Most rules have nothing in common with the wanted rule on some axis, and are skipped here.
+        // Most rules have nothing in common with the wanted rule on some axis, and are skipped
+        // here.
         for (axis, selection) in axes.iter().zip(selections) {
             if let Selection::Only(ids) = selection {
                 let axis = axis.borrow();
@@ -425,7 +427,7 @@ impl<'a> Axis<'a> {
         self.values[index as usize]
     }
 
-    /// Whether a rule selects any value.
+    /// Returns whether a rule selects any value.
     fn has_any(&self, ids: &[u32]) -> bool {
         match ids.len() > self.keys.len() {
             true => self.keys.iter().any(|(id, _)| ids.binary_search(id).is_ok()),
@@ -433,7 +435,8 @@ impl<'a> Axis<'a> {
         }
     }
 
-    /// The indexes of the values that a rule selects: looks up the shorter list in the longer one.
+    /// Returns the indexes of the values that a rule selects. It looks up the values of the shorter
+    /// list in the longer one.
     fn selected(&self, ids: &[u32]) -> Vec<u32> {
         if ids.len() > self.keys.len() {
             let selected = self.keys.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
@@ -448,7 +451,7 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// The values of a list, each once, in the order of their first occurrence.
+/// Returns the values of a list, each once, in the order of their first occurrence.
 fn distinct(list: &Values) -> Vec<&str> {
     let mut seen = HashSet::new();
     list.as_slice().iter().map(String::as_str).filter(|value| seen.insert(*value)).collect()

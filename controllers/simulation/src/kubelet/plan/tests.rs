@@ -86,7 +86,7 @@ impl Scenario {
         self.pod.status.as_ref().unwrap()
     }
 
-    /// The phase, the containers and the conditions, as in `Running c:running Ready`.
+    /// Returns the phase, the containers and the conditions, as in `Running c:running Ready`.
     fn shown(&self) -> String {
         let status = self.status();
         let lists = [
@@ -595,7 +595,7 @@ fn a_pod_is_initialized_once_its_init_containers_have_succeeded() {
     assert_eq!(scenario.at(4000), None);
     scenario.at(5000);
     assert_eq!(initialized(&scenario).as_deref(), Some("True"));
-    // One that is deleted meanwhile has its grace period.
+    // A pod that is deleted in the meantime gets its grace period.
     stopped.delete(30);
     stopped.at(1000);
     assert_eq!((stopped.is_deleted, stopped.wakes_at()), (false, Some(3000)));

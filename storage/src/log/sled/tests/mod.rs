@@ -55,17 +55,17 @@ fn creation(name: &str, size: usize) -> Proposal {
     Proposal { key: key(name), previous: None, change }
 }
 
-/// The key of a row of the first entry at a revision.
+/// Returns the key of a row of the first entry at a revision.
 fn row(revision: u64, part: u16) -> Vec<u8> {
     rows::key(EntryId::first(Revision(revision)), part)
 }
 
-/// The key of the only row of an entry.
+/// Returns the key of the only row of an entry.
 fn entry_row(revision: u64, index: u32) -> Vec<u8> {
     rows::key(EntryId { revision: Revision(revision), index }, 0)
 }
 
-/// All files of a directory with their contents.
+/// Returns all files of a directory with their contents.
 fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![path.to_path_buf()];
@@ -224,7 +224,8 @@ fn a_transaction_cut_short_is_not_there() {
     }
 }
 
-/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as entries.
+/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as
+/// entries.
 #[tokio::test]
 async fn stores_of_format_2_are_opened() {
     let disk = Disk::new();
@@ -280,7 +281,8 @@ async fn stores_of_format_2_are_opened() {
     assert!(line.starts_with("coracle store 4 open"), "an earlier program refuses it: {line}");
 }
 
-/// Compaction deletes the second half of a transaction: the first is not to be taken for one that was cut short.
+/// Compaction deletes the second half of a transaction: the first is not to be taken for one that
+/// was cut short.
 #[tokio::test]
 async fn half_a_compacted_transaction_is_not_cut_short() {
     let disk = Disk::new();
@@ -680,8 +682,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Nothing reports beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened
-/// again.
+/// The full disk is not reported beforehand: sled fails with it, and cannot be used until its files
+/// are opened again.
 #[tokio::test]
 async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
     for durability in [Durability::Sync, SOON, Durability::None] {
