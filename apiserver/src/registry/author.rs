@@ -32,13 +32,13 @@ pub struct Author {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorRequest {
     /// The name of the user, after impersonation.
-    pub user: Box<str>,
+    pub user: Arc<str>,
     /// The `User-Agent`; "" if there is none.
-    pub user_agent: Box<str>,
+    pub user_agent: Arc<str>,
     /// The verb.
     pub verb: Verb,
     /// The subresource; "" for the object itself.
-    pub subresource: Box<str>,
+    pub subresource: Arc<str>,
 }
 
 /// The request that a write is made for.

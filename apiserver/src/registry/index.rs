@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_storage::log::{Log, LogError};
-use coracle_storage::{Index, Indexed, Key, Limits, Options, Store, Unreadable};
+use coracle_storage::{Index, Indexed, Key, Limits, Options, Revision, Store, Unreadable};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,6 +45,19 @@ pub fn open_store(
     options: Options,
 ) -> Result<Store<ObjectIndex>, LogError> {
     Store::open(log, ObjectIndex::new(resources), options)
+}
+
+/// Opens the store of a record, of which the authors of changes are known.
+///
+/// # Errors
+/// As of [`Store::open_with_authors`].
+pub fn open_recorded_store(
+    log: Box<dyn Log>,
+    resources: Arc<SharedResourceTable>,
+    options: Options,
+    authors: &dyn Fn(Revision) -> Option<Author>,
+) -> Result<Store<ObjectIndex>, LogError> {
+    Store::open_with_authors(log, ObjectIndex::new(resources), options, authors)
 }
 
 /// Creates a store with the content of another one; see [`Store::fork`].

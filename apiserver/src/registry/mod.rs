@@ -58,7 +58,7 @@ pub use author::{Author, AuthorRequest, Origin};
 pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;
-pub use index::{ObjectIndex, fork_store, open_store};
+pub use index::{ObjectIndex, fork_store, open_recorded_store, open_store};
 pub use layout::{RANGES, RegistryLayout};
 pub use reconcile::Reconcile;
 pub use write::{fit_namespace, same_uid, stored_bytes};

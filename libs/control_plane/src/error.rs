@@ -63,6 +63,35 @@ pub enum Error {
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),
+    /// The record cannot be created or read.
+    #[error(transparent)]
+    Record(#[from] coracle_record::Error),
+    /// A record has nothing up to a moment.
+    #[error("{path}: the record has nothing up to {at}", path = .path.display())]
+    EmptyRecord {
+        /// The file.
+        path: PathBuf,
+        /// The moment.
+        at: String,
+    },
+    /// A record has no fork of a name.
+    #[error("{path}: the record has no fork {fork:?}; it has {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") }, path = .path.display())]
+    NoForkInRecord {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        fork: String,
+        /// The names of all forks.
+        known: Vec<String>,
+    },
+    /// A record has more versions than are held in memory.
+    #[error("{path}: the versions take more than {limit} bytes of memory; open an earlier moment (--at)", path = .path.display())]
+    LargeRecord {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// The limit of forks is reached.
     #[error("there are {0} forks, and there may be no more (--max-forks)")]
     Forks(usize),

@@ -42,6 +42,8 @@ pub use declare::{BOTH, DROP_IN, Declared, Flag, SERVE, Usage};
 pub use etcd::Etcd;
 pub use values::Values;
 
+use crate::opened::OpenRecord;
+
 use form::{
     AtMost, Authorization, Chance, ClockName, Each, File, Gates, List, Listen, MaybeParsed, NameOrNone,
     Parsed, ParsedOrNone, ProfileName, Selection, Switch, When,
@@ -56,6 +58,9 @@ pub const MAX_STORE_BYTES: u64 = 2 << 30;
 
 /// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
 pub const MAX_PODS: u32 = 150_000;
+
+/// The default of [`Options::record_max_bytes`].
+pub const RECORD_MAX_BYTES: u64 = 4 << 30;
 
 /// The default of [`Options::max_forks`].
 pub const MAX_FORKS: usize = 1000;
@@ -121,6 +126,21 @@ options! {
         /// The maximum number of forks at once, of this control plane and of its forks; 0 for none.
         max_forks: usize = MAX_FORKS,
             "max-forks" "N" as range::FORKS, SERVE;
+        /// A file that records the history of the control plane and of its forks, for `coracle open`: every version of every object, every request
+        /// and every pass of a controller. It must not exist. None for no record.
+        record: Option<PathBuf> = None,
+            "record" "FILE" as File, SERVE.with_help(
+                "A file that records the history of the control plane and of its forks, for `coracle open`: every version of every object, \
+                 every request and every pass of a controller. It must not exist.",
+            );
+        /// A record to show, instead of a store of its own: no controllers run, and nothing can be changed.
+        open: Option<OpenRecord> = None;
+        /// The length of the record at which recording stops, in bytes.
+        record_max_bytes: u64 = RECORD_MAX_BYTES,
+            "record-max-bytes" "BYTES" as range::RECORD_BYTES, SERVE;
+        /// Whether the values of Secrets and tokens are in the record.
+        record_secrets: bool = false,
+            "record-secrets" "BOOL" as Switch, SERVE;
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;
@@ -276,6 +296,7 @@ impl Options {
         Options {
             data_dir: None,
             etcd: None,
+            open: None,
             listen: SocketAddr::new(address, 0),
             token_auth_file: None,
             tracing_config_file: None,

@@ -8,7 +8,7 @@ use coracle_controller_runtime::cache::CachedObjects;
 use coracle_controller_runtime::leader;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
-use coracle_controller_runtime::{Context, run_selected};
+use coracle_controller_runtime::{Context, ObservePasses, run_selected};
 use coracle_controllers::Settings;
 use coracle_seed::Identities;
 use coracle_storage::StoreError;
@@ -42,6 +42,8 @@ pub struct Controllers {
     pub origin: Option<(CachedObjects, u64)>,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Observes their passes.
+    pub passes: Option<ObservePasses>,
 }
 
 impl Controllers {
@@ -74,6 +76,7 @@ impl Controllers {
         let client = (self.client)(coracle_controllers::USER_AGENT);
         let context = Context::new(client, self.clock, self.metrics, self.settings)
             .with_clients(move |name| of_controller(&coracle_controllers::user_agent(name)))
+            .observed_by(self.passes)
             .with_identity(self.identities.of_process("controllers"))
             .sharing(self.cached, self.origin);
         // With others this server serves a definition when it reads what they wrote.
