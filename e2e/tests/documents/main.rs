@@ -114,8 +114,9 @@ fn paths_in_documents_exist() {
             }
             checked += 1;
             let from_document = target(document, &name.text).is_some_and(|path| paths.contains(&path));
-            let exists = paths.contains(path) || from_document;
-            if !exists && !(is_source && paths.iter().any(|other| other.ends_with(path))) {
+            let is_of_a_module = is_source && paths.iter().any(|other| other.ends_with(path));
+            let exists = paths.contains(path) || from_document || is_of_a_module;
+            if !exists {
                 missing.push(format!("{}:{}: {}", document.display(), name.line, name.text));
             }
         }
