@@ -24,7 +24,9 @@ async fn run(arguments: &[&str], kubeconfig: Option<&Path>) -> Result<Output> {
 }
 
 fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+    let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    // Long sentences have several lines.
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 async fn client(cluster: &Cluster) -> Result<JsonClient> {
