@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::exchange::RequestContext;
+use super::refusals::name_of;
 use crate::error::Status;
 use crate::request::info::RequestInfo;
 
@@ -20,6 +21,8 @@ pub struct CompletedRequest<'a> {
     pub info: &'a RequestInfo,
     /// The path with the query.
     pub path: &'a str,
+    /// The name of the object, that of a refused creation too; empty if it is not known.
+    pub name: &'a str,
     /// The name of the user, after impersonation; empty for a request without a known user.
     pub user: &'a str,
     /// The `User-Agent`; empty if there is none.
@@ -49,8 +52,9 @@ impl<'a> CompletedRequest<'a> {
         let header = |name| context.parts.headers.get(name).and_then(|value| value.to_str().ok());
         CompletedRequest {
             info: &context.info,
+            name: context.resource().map_or("", |request| name_of(request, context.refusal.get())),
             path: context.parts.uri.path_and_query().map_or("/", |path| path.as_str()),
-            user: context.user.get().map_or("", |user| &user.name),
+            user: context.user_name(),
             user_agent: header(http::header::USER_AGENT).unwrap_or_default(),
             content_type: header(http::header::CONTENT_TYPE).unwrap_or_default(),
             body: context.body.get(),

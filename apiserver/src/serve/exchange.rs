@@ -59,6 +59,8 @@ pub struct RequestContext {
     pub audit: AuditContext,
     /// The user who sent the request, once it is authenticated.
     pub user: OnceLock<Arc<UserInfo>>,
+    /// The user for whom the request is made, if that is another one.
+    pub impersonated: OnceLock<Arc<UserInfo>>,
     /// Its span, once its user is known; unset if it has no trace.
     pub server_span: OnceLock<ServerSpan>,
     /// The durations of the request's phases.
@@ -174,6 +176,7 @@ impl<B> ReceivedRequest<B> {
             audit_id,
             audit: AuditContext::default(),
             user: OnceLock::new(),
+            impersonated: OnceLock::new(),
             server_span: OnceLock::new(),
             latency: Arc::default(),
             flow_headers: OnceLock::new(),
@@ -185,6 +188,11 @@ impl<B> ReceivedRequest<B> {
 }
 
 impl RequestContext {
+    /// The name of the user, after impersonation; empty as long as the user is not known.
+    pub fn user_name(&self) -> &str {
+        self.impersonated.get().or(self.user.get()).map_or("", |user| &user.name)
+    }
+
     /// Returns the request for a resource, if it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.info {

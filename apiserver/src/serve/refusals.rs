@@ -52,9 +52,7 @@ impl Refusal {
         status: &Status,
         time: Timestamp,
     ) -> Refusal {
-        // The name of a new object is in the body.
-        let created = || status.details.as_ref().and_then(|details| details["name"].as_str());
-        let name = Some(&*request.name).filter(|name| !name.is_empty()).or_else(created).unwrap_or_default();
+        let name = name_of(request, Some(status));
         let message = cut(&status.message, LONGEST_MESSAGE);
         Refusal {
             time,
@@ -69,6 +67,15 @@ impl Refusal {
             message: message.to_owned(),
         }
     }
+}
+
+/// Returns the name of the object that a request is about; empty if it is not known. That of a new
+/// object is in the body, and in the response that refuses it.
+pub(super) fn name_of<'a>(request: &'a ResourceRequest, status: Option<&'a Status>) -> &'a str {
+    // Something else was not found, such as the namespace.
+    let status = status.filter(|status| request.name.is_empty() && status.code != 404);
+    let name = status.and_then(|status| status.details.as_ref()?["name"].as_str());
+    name.unwrap_or(&request.name)
 }
 
 impl Refusals {

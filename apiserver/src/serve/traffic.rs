@@ -156,7 +156,7 @@ impl RequestUnderWay {
         let context = &self.context;
         let Some((request, status)) = context.resource().zip(context.refusal.get()) else { return };
         let author = AuthorRequest {
-            user: context.user.get().map_or("", |user| &user.name).into(),
+            user: context.user_name().into(),
             user_agent: user_agent(context).into(),
             verb: request.verb,
             subresource: (*request.subresource).into(),

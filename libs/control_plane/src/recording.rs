@@ -219,7 +219,7 @@ impl ObserveRequests for Recording {
                 entry.resource = resource.resource.as_str().into();
                 entry.subresource = resource.subresource.as_str().into();
                 entry.namespace = resource.namespace.as_str().into();
-                entry.name = resource.name.as_str().into();
+                entry.name = request.name.into();
             }
         }
         self.append(Entry::Request(Box::new(entry)));

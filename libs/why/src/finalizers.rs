@@ -1,9 +1,10 @@
 //! The finalizers of an object: the controller that removes each, and what it waits for.
 
-use crate::context::{Context, Target};
+use crate::context::{Context, Target, is_terminating};
 use crate::explanation::Cause;
-use crate::managed_fields;
-use crate::text::{quoted, texts};
+use crate::managed_fields::{self, Manager};
+use crate::objects::Version;
+use crate::text::{quoted, text_or_empty, texts};
 use crate::{claims, custom_resource_definitions, jobs, kubectl, namespaces, network, owners, volumes};
 
 /// The finalizers that are explained.
@@ -76,6 +77,30 @@ pub fn blockers(ctx: &Context, target: Target) -> Vec<Blocker> {
     all.map(|(field, name)| blocker(ctx, target, field, name)).collect()
 }
 
+/// Returns the writer that set a finalizer, if history has that write: the oldest of the last versions that have it, if the version
+/// before has it not or the object was created by it.
+fn setter(ctx: &Context, target: Target, finalizer: &str) -> Option<Manager> {
+    let past = ctx.past(target.resource, target.namespace, target.name);
+    let is_same = |version: &&Version| {
+        !version.is_deletion && text_or_empty(&version.object["metadata"]["uid"]) == target.uid()
+    };
+    let mut first = None;
+    let mut is_complete = false;
+    for version in past.iter().filter(is_same) {
+        is_complete = !texts(&version.object["metadata"]["finalizers"]).any(|name| name == finalizer);
+        if is_complete {
+            break;
+        }
+        first = Some(version);
+    }
+    // No finalizer is added to an object that is being deleted.
+    let (version, writer) = first
+        .filter(|version| !is_terminating(&version.object))
+        .and_then(|version| Some((version, version.writer.as_ref()?)))?;
+    let time = version.time.clone().unwrap_or_default();
+    (is_complete || writer.verb == "create").then(|| Manager { name: writer.to_string(), time })
+}
+
 fn blocker(ctx: &Context, target: Target, field: &str, name: &str) -> Blocker {
     let rule = RULES.iter().find(|(known, _, _)| match known.strip_suffix('/') {
         Some(prefix) => name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')),
@@ -83,7 +108,7 @@ fn blocker(ctx: &Context, target: Target, field: &str, name: &str) -> Blocker {
     });
     let finalizer = quoted(name);
     let mut cause = Cause::of(ctx.reference_of(target)).field(format!("{field}: {finalizer}"));
-    let manager = managed_fields::of_finalizer(target.object, name);
+    let manager = setter(ctx, target, name).or_else(|| managed_fields::of_finalizer(target.object, name));
     if let Some(manager) = &manager {
         cause = cause.manager(manager.name.clone()).since(manager.time.clone());
     }

@@ -44,6 +44,8 @@ impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
         let impersonated = impersonated.map_err(RequestRefusal::Denied)?;
         if let Some(impersonated) = &impersonated {
             context.audit.log_impersonated_user(impersonated);
+            // A request is authorized once.
+            drop(context.impersonated.set(impersonated.user.clone()));
         }
         let user = impersonated.map_or(user, |impersonated| impersonated.user);
         match context.audit.is_enabled() {
