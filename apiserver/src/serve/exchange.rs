@@ -24,7 +24,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use tracing::{Span, field, info_span};
 
 use super::deadline::Deadline;
-use super::extensions::EXTENSION_PATHS;
+use super::extensions::{EXTENSION_PATHS, is_below};
 use super::{Body, respond};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
@@ -202,7 +202,7 @@ impl RequestContext {
 
     /// Whether the request is for a path that is none of Kubernetes'.
     pub fn is_extension(&self) -> bool {
-        matches!(&self.info, RequestInfo::Path { path, .. } if path.starts_with(EXTENSION_PATHS))
+        matches!(&self.info, RequestInfo::Path { path, .. } if EXTENSION_PATHS.iter().any(|prefix| is_below(path, prefix)))
     }
 
     /// What flow control and authorization decide by.

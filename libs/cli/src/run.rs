@@ -1,6 +1,6 @@
 //! `coracle serve` and `coracle run`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
@@ -120,6 +120,10 @@ fn announce(
         eprintln!("the current context was {context:?}; kubectl config use-context selects it again");
     }
     eprintln!("export KUBECONFIG={}", absolute.display());
+    // A link is for the person who sees it, and not for logs.
+    if let Some(link) = control_plane.page_link().filter(|_| io::stderr().is_terminal()) {
+        eprintln!("live page, once within an hour (later: coracle ui): {link}");
+    }
 }
 
 /// Runs a command with a control plane of its own; returns the command's exit code.

@@ -117,6 +117,19 @@ pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revis
     Ok(compare(&Side::at(store, from)?, &later))
 }
 
+/// The fields that differ between two versions of an object, but for its resource version and managed fields.
+pub fn fields(from: &Value, to: &Value) -> Vec<FieldDiff> {
+    let (mut from, mut to) = (from.clone(), to.clone());
+    for value in [&mut from, &mut to] {
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            LEFT_OUT.iter().for_each(|member| drop(metadata.remove(*member)));
+        }
+    }
+    let mut fields = Vec::new();
+    differences(&from, &to, &mut String::new(), DEEPEST, &mut fields);
+    fields
+}
+
 fn compare(from: &Side, to: &Side) -> Diff {
     let mut diff = Diff::default();
     let mut left = MOST_BYTES;

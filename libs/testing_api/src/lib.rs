@@ -15,6 +15,8 @@
 //! | `GET tree?resource=R&namespace=N&name=N` | an object with its owners and dependents: [`Tree`] |
 //! | `GET diff?fork=NAME&base=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
 //!
+//! [`Testing::page`] has the live page below `/ui/`, which shows the same.
+//!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
 //! from using the credentials of the browser that shows them.
 //!
@@ -26,12 +28,14 @@ mod clock;
 mod diff;
 mod forks;
 mod guard;
+mod outline;
 mod read;
 mod report;
 mod rest;
 mod settle;
 pub mod timers;
 mod turns;
+mod ui;
 mod why;
 
 use std::sync::{Arc, OnceLock};
@@ -52,11 +56,13 @@ pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
 use timers::CLOCK_RECORD;
 
+pub use coracle_ui::{LOGIN_PATH, PREFIX as PAGE, Sessions};
 pub use coracle_why::{Explanation, Tree};
 pub use diff::{Diff, FieldDiff, ObjectChange, ObjectDiff};
 pub use forks::{FORK_PATHS, Fork, ForkList, ForkRequest, Forks};
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
+pub use ui::PageAuthenticator;
 use why::{ObjectName, StoredObjects};
 
 /// The time after which the time of a clock that runs by itself is recorded again.
@@ -82,6 +88,8 @@ struct Inner {
     forks: OnceLock<Arc<dyn Forks>>,
     /// One at a time reads many objects: a comparison, or an explanation.
     reading_turn: Arc<tokio::sync::Mutex<()>>,
+    /// The streams of pictures that may yet begin.
+    picture_streams: Arc<tokio::sync::Semaphore>,
 }
 
 impl Testing {
@@ -98,6 +106,7 @@ impl Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
         let (forks, reading_turn) = (OnceLock::new(), Arc::default());
+        let picture_streams = Arc::new(tokio::sync::Semaphore::new(ui::MOST_STREAMS));
         Testing(Arc::new(Inner {
             clock,
             manual,
@@ -108,6 +117,7 @@ impl Testing {
             moves,
             forks,
             reading_turn,
+            picture_streams,
         }))
     }
 

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod diff;
 pub mod fork;
 pub mod settle;
+pub mod ui;
 pub mod why;
 
 use std::path::Path;

@@ -1,0 +1,363 @@
+// The page: the moment that is shown, the filter, the selection, and the keys.
+
+import { Canvas, frameTimes } from './canvas.js';
+import { Live, read } from './data.js';
+import { STATES, byId, element, stateIcon, stateName } from './dom.js';
+import { grow, matcher, place } from './forest.js';
+import { List } from './list.js';
+import { Panel } from './panel.js';
+import { Timeline } from './timeline.js';
+
+const DEBOUNCE = 60;
+const EVENTS_INTERVAL = 2000;
+const filter = { text: '', namespace: '', kind: '', states: new Set(), background: false };
+// What is shown: the live nodes, or those of a revision.
+const shown = { nodes: new Map(), at: null, now: '', isTruncated: false };
+let forest = null;
+let selected = null;
+let isList = false;
+/// For tests.
+const measured = { frameTimes, firstPicture: 0, pictures: 0, nodes: () => forest?.items.size ?? 0, itemBox };
+window.coracle = measured;
+
+const canvas = new Canvas(byId('canvas'), byId('forest'), (uid, opens) => select(uid, opens));
+const list = new List(byId('list'), uid => select(uid, true));
+const panel = new Panel(byId('panel'), { pick: uid => select(uid, true), show: at => timeline.show(at), close: closePanel });
+const timeline = new Timeline({ canvas: byId('marks'), slider: byId('slider'), moment: byId('moment'), moved: goTo });
+const live = new Live({ changed: liveChanged, connected });
+canvas.resized = () => { if (forest) render(); };
+
+// The picture.
+
+let renderTimer = 0;
+let renderCost = 0;
+function schedule() {
+  if (renderTimer) return;
+  renderTimer = setTimeout(() => {
+    renderTimer = 0;
+    render();
+  }, Math.min(400, renderCost * 2));
+}
+
+function render() {
+  const began = performance.now();
+  const matches = matcher(filter);
+  forest = grow(shown.nodes, matches);
+  place(forest, Math.max(320, document.documentElement.clientWidth));
+  if (selected && !shown.nodes.has(selected)) announce('The object does not exist at this moment');
+  canvas.selected = selected;
+  canvas.show(forest);
+  if (isList) list.show(forest, shown.now, selected);
+  describeItem();
+  fillFilters();
+  const empty = byId('empty');
+  empty.hidden = forest.items.size > 0;
+  empty.textContent = shown.nodes.size === 0 ? 'No objects yet.'
+    : isFiltered() ? 'No object matches the filter.' : 'No objects but those of the control plane. Create one, and it appears here.';
+  if (!panel.area.hidden) openPanel();
+  renderCost = performance.now() - began;
+  if (!measured.firstPicture && shown.nodes.size) {
+    measured.firstPicture = performance.now();
+    performance.mark('coracle-first-picture');
+  }
+  measured.pictures++;
+}
+
+const isFiltered = () => filter.text || filter.namespace || filter.kind || filter.states.size > 0;
+
+/// Where an object is drawn, in pixels of the page.
+function itemBox(uid) {
+  const item = forest?.items.get(uid);
+  if (!item) return null;
+  const { left, top } = byId('forest').getBoundingClientRect();
+  const { x, y, zoom } = canvas;
+  return { x: left + item.x * zoom - x, y: top + item.y * zoom - y, width: item.w * zoom, height: item.h * zoom };
+}
+
+// Time.
+
+function liveChanged(changed, gone) {
+  const isPicture = changed === null;
+  if (isPicture) {
+    timeline.clear();
+    readHistory();
+  } else {
+    timeline.add([
+      ...changed.map(node => ({ ...entryOf(node), verb: shown.at === null && !shown.nodes.has(node.uid) || isNew(node) ? 'create' : 'update' })),
+      ...gone.map(node => ({ ...entryOf(node), revision: live.revision, time: live.now, verb: 'delete', isDeletion: true })),
+    ]);
+  }
+  timeline.setRange(live.oldest, live.revision);
+  if (shown.at === null) showLive();
+  readEventsSoon();
+}
+
+const isNew = node => Date.parse(live.now) - Date.parse(node.created) < 1500 && !timeline.entries.some(({ uid }) => uid === node.uid);
+const entryOf = ({ uid, resource, namespace, name, resourceVersion }) =>
+  ({ uid, resource, namespace, name, revision: resourceVersion, time: live.now, verb: 'update', isDeletion: false });
+
+function showLive() {
+  // A copy: what was shown tells which objects are new.
+  Object.assign(shown, { nodes: new Map(live.nodes), at: null, now: live.now, isTruncated: live.isTruncated });
+  noticeTruncation();
+  if (measured.firstPicture) schedule();
+  else render();
+}
+
+async function readHistory() {
+  try {
+    const { entries, oldest } = await read('log', { limit: 1000 });
+    timeline.add(entries.reverse());
+    if (oldest) live.oldest = String(Math.max(Number(oldest), Number(live.oldest)));
+    timeline.setRange(live.oldest, live.revision);
+  } catch { /* There is no log: the timeline has what the page sees. */ }
+}
+
+let eventsTimer = 0;
+function readEventsSoon() {
+  if (eventsTimer || shown.at !== null) return;
+  eventsTimer = setTimeout(async () => {
+    try {
+      timeline.setEvents((await read('events')).events);
+    } catch { /* The next change reads them again. */ }
+    eventsTimer = 0;
+  }, timeline.events.length ? EVENTS_INTERVAL : 300);
+}
+
+let past = null;
+let pastTimer = 0;
+function goTo(at) {
+  past?.abort();
+  clearTimeout(pastTimer);
+  byId('live').setAttribute('aria-pressed', String(at === null));
+  document.body.classList.toggle('past', at !== null);
+  shown.at = at;
+  if (at === null) {
+    showLive();
+    return;
+  }
+  pastTimer = setTimeout(async () => {
+    past = new AbortController();
+    try {
+      const picture = await read('picture', { at }, past.signal);
+      const { objects, now, isTruncated } = picture;
+      Object.assign(shown, { nodes: new Map(objects.map(node => [node.uid, node])), at, now, isTruncated });
+      noticeTruncation();
+      render();
+    } catch (error) {
+      if (error.name === 'AbortError') return;
+      notice(error.status === 410 ? `Revision ${at} is no longer kept.` : `Revision ${at} cannot be shown: ${error.message}`);
+      if (error.status === 410) timeline.show(null);
+    }
+  }, DEBOUNCE);
+}
+
+// Messages.
+
+function connected(isConnected, error) {
+  document.body.classList.toggle('offline', !isConnected);
+  if (isConnected) noticeTruncation();
+  else if (error?.status === 401 || error?.status === 403) notice('This page has no access any more. Open it again with: coracle ui');
+  else notice('The control plane does not respond. Trying again.');
+}
+
+function noticeTruncation() {
+  notice(shown.isTruncated ? `Only ${shown.nodes.size} objects are shown: there are more.` : '');
+}
+
+function notice(text) {
+  byId('notice').hidden = !text;
+  byId('notice').textContent = text;
+}
+
+const announce = text => { byId('announce').textContent = text; };
+
+// Filters.
+
+let filtersShown = '';
+function fillFilters() {
+  const visible = [...shown.nodes.values()].filter(node => filter.background || !node.isBackground);
+  const namespaces = [...new Set(visible.map(node => node.namespace ?? ''))].sort();
+  const kinds = [...new Set(visible.map(node => node.kind))].sort();
+  const withoutStates = matcher({ ...filter, states: new Set() });
+  const counts = Object.fromEntries(STATES.map(state => [state, 0]));
+  for (const node of visible) if (node.state in counts && withoutStates(node)) counts[node.state]++;
+  const version = JSON.stringify([namespaces, kinds, counts, [...filter.states], filter.namespace, filter.kind]);
+  if (version === filtersShown) return;
+  filtersShown = version;
+  const options = (select, all, values, label, value) => {
+    const wanted = [['', all], ...values.map(value => [value || '-', label(value)])];
+    if (value && !wanted.some(([known]) => known === value)) wanted.push([value, value]);
+    if (JSON.stringify(wanted) !== select.dataset.options) {
+      select.dataset.options = JSON.stringify(wanted);
+      select.replaceChildren(...wanted.map(([value, text]) => element('option', { value }, text)));
+    }
+    select.value = value;
+  };
+  options(byId('namespace'), 'All namespaces', namespaces, name => name || 'Cluster', filter.namespace);
+  options(byId('kind'), 'All kinds', kinds, name => name, filter.kind);
+  const states = byId('states');
+  if (!states.children.length) {
+    states.append(...STATES.map(state => element('button', { type: 'button', class: `chip ${state}`, click: () => toggleState(state) },
+      stateIcon(state), element('span', { class: 'count' }), element('span', { class: 'label' }, stateName[state]))));
+  }
+  STATES.forEach((state, index) => {
+    const chip = states.children[index];
+    chip.setAttribute('aria-pressed', String(filter.states.has(state)));
+    chip.setAttribute('aria-label', `${counts[state]} ${stateName[state]}`);
+    chip.classList.toggle('none', counts[state] === 0);
+    chip.querySelector('.count').textContent = counts[state];
+  });
+}
+
+function toggleState(state) {
+  if (!filter.states.delete(state)) filter.states.add(state);
+  render();
+}
+
+byId('filter').addEventListener('input', event => { filter.text = event.target.value; schedule(); });
+byId('namespace').addEventListener('change', event => { filter.namespace = event.target.value; render(); });
+byId('kind').addEventListener('change', event => { filter.kind = event.target.value; render(); });
+byId('background').addEventListener('click', event => {
+  filter.background = !filter.background;
+  event.currentTarget.setAttribute('aria-pressed', String(filter.background));
+  render();
+});
+
+// Selection.
+
+function select(uid, opens) {
+  selected = uid;
+  canvas.selected = uid;
+  timeline.setObject(uid);
+  if (uid) canvas.reveal(uid);
+  canvas.draw();
+  describeItem();
+  if (isList && forest) list.show(forest, shown.now, selected);
+  if (uid && (opens || !panel.area.hidden)) openPanel();
+  else if (!uid) closePanel();
+}
+
+function describeItem() {
+  const item = forest?.items.get(selected);
+  const tree = byId('forest');
+  const shadow = byId('item');
+  if (!item) {
+    tree.removeAttribute('aria-activedescendant');
+    shadow.textContent = '';
+    return;
+  }
+  const { node } = item;
+  const waits = node.blockedBy?.map(uid => shown.nodes.get(uid)).filter(Boolean).map(({ kind, name }) => `${kind} ${name}`) ?? [];
+  shadow.textContent = [
+    `${node.kind} ${node.name}`, stateName[node.state], node.reason,
+    waits.length ? `waits for ${waits.join(', ')}` : '', node.finalizers ? `finalizers ${node.finalizers.join(', ')}` : '',
+    item.children.length ? `${item.children.length} dependents` : '',
+  ].filter(Boolean).join(', ');
+  shadow.setAttribute('aria-level', item.depth + 1);
+  shadow.setAttribute('aria-setsize', item.siblings.length);
+  shadow.setAttribute('aria-posinset', item.siblings.indexOf(item) + 1);
+  if (item.children.length) shadow.setAttribute('aria-expanded', 'true');
+  else shadow.removeAttribute('aria-expanded');
+  tree.setAttribute('aria-activedescendant', 'item');
+}
+
+function openPanel() {
+  const node = shown.nodes.get(selected);
+  if (node) panel.open(node, shown.nodes, shown.at, shown.now);
+  document.body.classList.toggle('opened', !panel.area.hidden);
+}
+
+function closePanel() {
+  const hadFocus = panel.area.contains(document.activeElement);
+  panel.close();
+  document.body.classList.remove('opened');
+  if (hadFocus) byId(isList ? 'filter' : 'forest').focus();
+}
+
+function walk(key) {
+  if (!forest?.sequence.length) return;
+  const item = forest.items.get(selected);
+  const { sequence } = forest;
+  const steps = {
+    ArrowDown: () => sequence[item ? item.index + 1 : 0],
+    ArrowUp: () => sequence[item ? item.index - 1 : sequence.length - 1],
+    ArrowRight: () => (item ? item.children[0] : sequence[0]),
+    ArrowLeft: () => (item ? item.parent : sequence[0]),
+    Home: () => sequence[0],
+    End: () => sequence.at(-1),
+  };
+  const next = steps[key]();
+  if (next) select(next.node.uid, false);
+}
+
+// Views and keys.
+
+function showList(wanted) {
+  isList = wanted;
+  byId('list').hidden = !wanted;
+  byId('forest').hidden = wanted;
+  byId('zoom').hidden = wanted;
+  byId('as-forest').setAttribute('aria-pressed', String(!wanted));
+  byId('as-list').setAttribute('aria-pressed', String(wanted));
+  if (forest) render();
+}
+
+byId('as-forest').addEventListener('click', () => showList(false));
+byId('as-list').addEventListener('click', () => showList(true));
+byId('zoom-in').addEventListener('click', () => canvas.zoomBy(1.25));
+byId('zoom-out').addEventListener('click', () => canvas.zoomBy(0.8));
+byId('zoom-fit').addEventListener('click', () => canvas.fit());
+byId('live').addEventListener('click', () => timeline.show(null));
+byId('earlier').addEventListener('click', () => timeline.step(-1));
+byId('later').addEventListener('click', () => timeline.step(1));
+byId('help-button').addEventListener('click', () => byId('help').showModal());
+byId('help-close').addEventListener('click', () => byId('help').close());
+
+byId('forest').addEventListener('keydown', event => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (/^(Arrow|Home$|End$)/.test(event.key)) {
+    walk(event.key);
+    event.preventDefault();
+  } else if (event.key === 'Enter' && selected) {
+    select(selected, true);
+    panel.area.focus();
+    event.preventDefault();
+  }
+});
+
+const keys = {
+  '/': () => byId('filter').focus(),
+  '?': () => byId('help').showModal(),
+  '[': () => timeline.step(-1),
+  ']': () => timeline.step(1),
+  l: () => timeline.show(null),
+  t: () => showList(!isList),
+  '+': () => canvas.zoomBy(1.25),
+  '-': () => canvas.zoomBy(0.8),
+  0: () => canvas.fit(),
+};
+
+document.addEventListener('keydown', event => {
+  if (byId('help').open || event.ctrlKey || event.metaKey || event.altKey) return;
+  const isText = event.target.matches('input:not([type=range]), select, textarea');
+  if (event.key === 'Escape') {
+    if (event.target === byId('filter') && filter.text) {
+      filter.text = event.target.value = '';
+      render();
+    } else if (!panel.area.hidden) closePanel();
+    else if (isText) byId('forest').focus();
+    else if (selected) select(null, false);
+    event.preventDefault();
+  } else if (!isText && Object.hasOwn(keys, event.key)) {
+    keys[event.key]();
+    event.preventDefault();
+  } else if (event.target === byId('filter') && (event.key === 'Enter' || event.key === 'ArrowDown') && !isList) {
+    byId('forest').focus();
+    const first = forest?.sequence.find(item => item.isMatch);
+    if (first) select(first.node.uid, false);
+    event.preventDefault();
+  }
+});
+
+live.run();
