@@ -2,7 +2,7 @@
 
 import { Canvas, frameTimes } from './canvas.js';
 import { Live, read } from './data.js';
-import { STATES, byId, element, stateIcon, stateName } from './dom.js';
+import { byId, element, stateName } from './dom.js';
 import { grow, matcher, place } from './forest.js';
 import { List } from './list.js';
 import { Panel } from './panel.js';
@@ -21,8 +21,8 @@ const measured = { frameTimes, firstPicture: 0, pictures: 0, nodes: () => forest
 window.coracle = measured;
 
 const canvas = new Canvas(byId('canvas'), byId('forest'), (uid, opens) => select(uid, opens));
-const list = new List(byId('list'), uid => select(uid, true));
-const panel = new Panel(byId('panel'), { pick: uid => select(uid, true), show: at => timeline.show(at), close: closePanel });
+const list = new List(uid => select(uid, true));
+const panel = new Panel({ pick: uid => select(uid, true), show: at => timeline.show(at), close: closePanel });
 const timeline = new Timeline({ canvas: byId('marks'), slider: byId('slider'), moment: byId('moment'), moved: goTo });
 const live = new Live({ changed: liveChanged, connected });
 canvas.resized = () => { if (forest) render(); };
@@ -76,6 +76,8 @@ function itemBox(uid) {
 
 // Time.
 
+timeline.setHidden(uid => !filter.background && live?.nodes.get(uid)?.isBackground);
+
 function liveChanged(changed, gone) {
   const isPicture = changed === null;
   if (isPicture) {
@@ -83,7 +85,7 @@ function liveChanged(changed, gone) {
     readHistory();
   } else {
     timeline.add([
-      ...changed.map(node => ({ ...entryOf(node), verb: shown.at === null && !shown.nodes.has(node.uid) || isNew(node) ? 'create' : 'update' })),
+      ...changed.map(node => ({ ...entryOf(node), verb: isNew(node) ? 'create' : 'update' })),
       ...gone.map(node => ({ ...entryOf(node), revision: live.revision, time: live.now, verb: 'delete', isDeletion: true })),
     ]);
   }
@@ -92,7 +94,7 @@ function liveChanged(changed, gone) {
   readEventsSoon();
 }
 
-const isNew = node => Date.parse(live.now) - Date.parse(node.created) < 1500 && !timeline.entries.some(({ uid }) => uid === node.uid);
+const isNew = node => Date.parse(live.now) - Date.parse(node.created) < 1500 && !timeline.all.some(({ uid }) => uid === node.uid);
 const entryOf = ({ uid, resource, namespace, name, resourceVersion }) =>
   ({ uid, resource, namespace, name, revision: resourceVersion, time: live.now, verb: 'update', isDeletion: false });
 
@@ -180,7 +182,7 @@ function fillFilters() {
   const namespaces = [...new Set(visible.map(node => node.namespace ?? ''))].sort();
   const kinds = [...new Set(visible.map(node => node.kind))].sort();
   const withoutStates = matcher({ ...filter, states: new Set() });
-  const counts = Object.fromEntries(STATES.map(state => [state, 0]));
+  const counts = Object.fromEntries(Object.keys(stateName).map(state => [state, 0]));
   for (const node of visible) if (node.state in counts && withoutStates(node)) counts[node.state]++;
   const version = JSON.stringify([namespaces, kinds, counts, [...filter.states], filter.namespace, filter.kind]);
   if (version === filtersShown) return;
@@ -196,31 +198,29 @@ function fillFilters() {
   };
   options(byId('namespace'), 'All namespaces', namespaces, name => name || 'Cluster', filter.namespace);
   options(byId('kind'), 'All kinds', kinds, name => name, filter.kind);
-  const states = byId('states');
-  if (!states.children.length) {
-    states.append(...STATES.map(state => element('button', { type: 'button', class: `chip ${state}`, click: () => toggleState(state) },
-      stateIcon(state), element('span', { class: 'count' }), element('span', { class: 'label' }, stateName[state]))));
-  }
-  STATES.forEach((state, index) => {
-    const chip = states.children[index];
+  for (const chip of byId('states').children) {
+    const { state } = chip.dataset;
     chip.setAttribute('aria-pressed', String(filter.states.has(state)));
     chip.setAttribute('aria-label', `${counts[state]} ${stateName[state]}`);
     chip.classList.toggle('none', counts[state] === 0);
     chip.querySelector('.count').textContent = counts[state];
+  }
+}
+
+for (const chip of byId('states').children) {
+  chip.addEventListener('click', () => {
+    const { state } = chip.dataset;
+    if (!filter.states.delete(state)) filter.states.add(state);
+    render();
   });
 }
-
-function toggleState(state) {
-  if (!filter.states.delete(state)) filter.states.add(state);
-  render();
-}
-
 byId('filter').addEventListener('input', event => { filter.text = event.target.value; schedule(); });
 byId('namespace').addEventListener('change', event => { filter.namespace = event.target.value; render(); });
 byId('kind').addEventListener('change', event => { filter.kind = event.target.value; render(); });
 byId('background').addEventListener('click', event => {
   filter.background = !filter.background;
   event.currentTarget.setAttribute('aria-pressed', String(filter.background));
+  timeline.arrange();
   render();
 });
 
@@ -254,11 +254,8 @@ function describeItem() {
     waits.length ? `waits for ${waits.join(', ')}` : '', node.finalizers ? `finalizers ${node.finalizers.join(', ')}` : '',
     item.children.length ? `${item.children.length} dependents` : '',
   ].filter(Boolean).join(', ');
-  shadow.setAttribute('aria-level', item.depth + 1);
-  shadow.setAttribute('aria-setsize', item.siblings.length);
-  shadow.setAttribute('aria-posinset', item.siblings.indexOf(item) + 1);
-  if (item.children.length) shadow.setAttribute('aria-expanded', 'true');
-  else shadow.removeAttribute('aria-expanded');
+  const position = { level: item.depth + 1, setsize: item.siblings.length, posinset: item.siblings.indexOf(item) + 1 };
+  for (const [name, value] of Object.entries(position)) shadow.setAttribute(`aria-${name}`, value);
   tree.setAttribute('aria-activedescendant', 'item');
 }
 
@@ -303,16 +300,19 @@ function showList(wanted) {
   if (forest) render();
 }
 
-byId('as-forest').addEventListener('click', () => showList(false));
-byId('as-list').addEventListener('click', () => showList(true));
-byId('zoom-in').addEventListener('click', () => canvas.zoomBy(1.25));
-byId('zoom-out').addEventListener('click', () => canvas.zoomBy(0.8));
-byId('zoom-fit').addEventListener('click', () => canvas.fit());
-byId('live').addEventListener('click', () => timeline.show(null));
-byId('earlier').addEventListener('click', () => timeline.step(-1));
-byId('later').addEventListener('click', () => timeline.step(1));
-byId('help-button').addEventListener('click', () => byId('help').showModal());
-byId('help-close').addEventListener('click', () => byId('help').close());
+const clicks = {
+  'as-forest': () => showList(false),
+  'as-list': () => showList(true),
+  'zoom-in': () => canvas.zoomBy(1.25),
+  'zoom-out': () => canvas.zoomBy(0.8),
+  'zoom-fit': () => canvas.fit(),
+  live: () => timeline.show(null),
+  earlier: () => timeline.step(-1),
+  later: () => timeline.step(1),
+  'help-button': () => byId('help').showModal(),
+  'help-close': () => byId('help').close(),
+};
+for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener('click', click);
 
 byId('forest').addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -328,14 +328,14 @@ byId('forest').addEventListener('keydown', event => {
 
 const keys = {
   '/': () => byId('filter').focus(),
-  '?': () => byId('help').showModal(),
-  '[': () => timeline.step(-1),
-  ']': () => timeline.step(1),
-  l: () => timeline.show(null),
+  '?': clicks['help-button'],
+  '[': clicks.earlier,
+  ']': clicks.later,
+  l: clicks.live,
   t: () => showList(!isList),
-  '+': () => canvas.zoomBy(1.25),
-  '-': () => canvas.zoomBy(0.8),
-  0: () => canvas.fit(),
+  '+': clicks['zoom-in'],
+  '-': clicks['zoom-out'],
+  0: clicks['zoom-fit'],
 };
 
 document.addEventListener('keydown', event => {

@@ -8,6 +8,7 @@ const MOST_ZOOM = 2;
 const DURATION = 200;
 const FLASH = 1200;
 const MOST_TIMES = 1000;
+const shapes = {};
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 
 /// The durations of the last frames in milliseconds, for tests.
@@ -22,20 +23,20 @@ export class Canvas {
     this.texts = new Map();
     this.pointers = new Map();
     this.isDue = false;
-    this.readColours();
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { this.readColours(); this.draw(); });
+    this.readStyle();
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { this.readStyle(); this.draw(); });
     new ResizeObserver(() => this.resize()).observe(area);
     this.listen();
     this.resize();
   }
 
-  readColours() {
+  readStyle() {
     const style = getComputedStyle(document.documentElement);
     const names = ['canvas', 'card', 'line', 'strong', 'text', 'muted', 'accent', 'ready', 'progressing', 'terminating', 'failing'];
     this.colours = Object.fromEntries(names.map(name => [name, style.getPropertyValue(`--${name}`).trim()]));
     this.colours.missing = this.colours.muted;
     const family = getComputedStyle(document.body).fontFamily;
-    this.fonts = { name: `500 12px ${family}`, kind: `11px ${family}`, reason: `11px ${family}`, header: `600 13px ${family}` };
+    this.fonts = { name: `500 12px ${family}`, small: `11px ${family}`, header: `600 13px ${family}` };
     this.texts.clear();
   }
 
@@ -58,12 +59,11 @@ export class Canvas {
     const shown = new Map();
     for (const [uid, item] of forest.items) {
       const old = this.shown.get(uid);
-      if (old) {
-        const at = position(old, now);
-        const isMoved = at.x !== item.x || at.y !== item.y;
-        const isChanged = old.item.node.resourceVersion !== item.node.resourceVersion || old.item.node.state !== item.node.state;
-        shown.set(uid, { item, x: at.x, y: at.y, since: isMoved ? now : old.since, flash: isChanged ? now : old.flash, isNew: false });
-      } else shown.set(uid, { item, x: item.x, y: item.y, since: now, flash: this.forest ? now : 0, isNew: Boolean(this.forest) });
+      const { x, y } = old ? position(old, now) : item;
+      const isChanged = !old || ['resourceVersion', 'state'].some(name => old.item.node[name] !== item.node[name]);
+      const since = old && x === item.x && y === item.y ? old.since : now;
+      const flash = !isChanged ? old.flash : this.forest ? now : 0;
+      shown.set(uid, { item, x, y, since, flash, isNew: !old && Boolean(this.forest) });
     }
     this.shown = shown;
     this.forest = forest;
@@ -109,9 +109,9 @@ export class Canvas {
     const item = this.forest?.items.get(uid);
     if (!item) return;
     const z = this.zoom;
-    const edge = 24;
-    this.x = Math.min(Math.max(this.x, (item.x + item.w) * z - this.width + edge), item.x * z - edge);
-    this.y = Math.min(Math.max(this.y, (item.y + item.h) * z - this.height + edge), item.y * z - edge);
+    const into = (at, from, length, seen) => Math.min(Math.max(at, (from + length) * z - seen + 24), from * z - 24);
+    this.x = into(this.x, item.x, item.w, this.width);
+    this.y = into(this.y, item.y, item.h, this.height);
     this.clamp();
     this.draw();
   }
@@ -127,52 +127,54 @@ export class Canvas {
 
   listen() {
     const { area, pointers } = this;
+    const place = ({ clientX, clientY }) => {
+      const { left, top } = area.getBoundingClientRect();
+      return { x: clientX - left, y: clientY - top };
+    };
+    const pick = event => {
+      const { x, y } = place(event);
+      return this.itemAt(x, y)?.node.uid ?? null;
+    };
     area.addEventListener('wheel', event => {
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 16 : 1;
-      const box = area.getBoundingClientRect();
-      if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(-event.deltaY * unit * 0.01), event.clientX - box.left, event.clientY - box.top);
-      else if (event.shiftKey) this.scrollBy(event.deltaY * unit, 0);
-      else this.scrollBy(event.deltaX * unit, event.deltaY * unit);
+      const [dx, dy, { x, y }] = [event.deltaX * unit, event.deltaY * unit, place(event)];
+      if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(-dy * 0.01), x, y);
+      else if (event.shiftKey) this.scrollBy(dy, 0);
+      else this.scrollBy(dx, dy);
     }, { passive: false });
     area.addEventListener('pointerdown', event => {
       if (event.button !== 0) return;
-      pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+      pointers.set(event.pointerId, place(event));
       this.travelled = 0;
     });
     area.addEventListener('pointermove', event => {
       const before = pointers.get(event.pointerId);
-      const box = area.getBoundingClientRect();
-      if (!before) {
-        this.hover(this.itemAt(event.clientX - box.left, event.clientY - box.top));
-        return;
-      }
-      const [dx, dy] = [event.clientX - before.x, event.clientY - before.y];
-      this.travelled += Math.abs(dx) + Math.abs(dy);
-      if (this.travelled > 4 && !area.hasPointerCapture(event.pointerId)) area.setPointerCapture(event.pointerId);
+      if (!before) return this.hover(pick(event));
+      const now = place(event);
+      this.travelled += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
+      pointers.set(event.pointerId, now);
+      if (this.travelled < 5) return;
+      if (!area.hasPointerCapture(event.pointerId)) area.setPointerCapture(event.pointerId);
       if (pointers.size === 2) {
-        const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
-        const distance = point => Math.hypot(point.x - other.x, point.y - other.y) || 1;
-        const now = { x: event.clientX, y: event.clientY };
-        this.zoomBy(distance(now) / distance(before), (now.x + other.x) / 2 - box.left, (now.y + other.y) / 2 - box.top);
+        const [, other] = [...pointers].find(([id]) => id !== event.pointerId);
+        const distance = ({ x, y }) => Math.hypot(x - other.x, y - other.y) || 1;
+        this.zoomBy(distance(now) / distance(before), (now.x + other.x) / 2, (now.y + other.y) / 2);
       }
-      if (this.travelled > 4) this.scrollBy(-dx / pointers.size, -dy / pointers.size);
-      pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+      this.scrollBy((before.x - now.x) / pointers.size, (before.y - now.y) / pointers.size);
     });
     const end = event => {
-      if (!pointers.delete(event.pointerId) || event.type !== 'pointerup' || this.travelled > 4) return;
-      const box = area.getBoundingClientRect();
-      this.picked(this.itemAt(event.clientX - box.left, event.clientY - box.top)?.node.uid ?? null, true);
+      if (pointers.delete(event.pointerId) && event.type === 'pointerup' && this.travelled < 5) this.picked(pick(event), true);
     };
     area.addEventListener('pointerup', end);
     area.addEventListener('pointercancel', end);
     area.addEventListener('pointerleave', () => this.hover(null));
   }
 
-  hover(item) {
-    if (this.hovered === (item?.node.uid ?? null)) return;
-    this.hovered = item?.node.uid ?? null;
-    this.area.classList.toggle('pointing', Boolean(item));
+  hover(uid) {
+    if (this.hovered === uid) return;
+    this.hovered = uid;
+    this.area.classList.toggle('pointing', uid !== null);
     this.draw();
   }
 
@@ -196,19 +198,18 @@ export class Canvas {
     c.textBaseline = 'middle';
     const view = { left: this.x / zoom, top: this.y / zoom, right: (this.x + this.width) / zoom, bottom: (this.y + this.height) / zoom };
     const isSeen = (x, y, w, h) => x < view.right && x + w > view.left && y < view.bottom && y + h > view.top;
-    let isMoving = began < this.until;
     const seen = [];
     for (const shown of this.shown.values()) {
-      Object.assign(shown, { at: calm.matches ? { x: shown.item.x, y: shown.item.y } : position(shown, began) });
+      shown.at = calm.matches ? shown.item : position(shown, began);
       if (isSeen(shown.at.x, shown.at.y, shown.item.w, shown.item.h)) seen.push(shown);
     }
     this.headers(isSeen);
     this.ownership(isSeen);
     if (zoom > 0.3) this.thin(seen);
-    for (const shown of seen) this.card(shown, began);
     this.blocking();
+    for (const shown of seen) this.card(shown, began);
     this.scrollbar();
-    if (isMoving) this.draw();
+    if (began < this.until) this.draw();
     frameTimes.push(performance.now() - began);
     if (frameTimes.length > MOST_TIMES) frameTimes.shift();
   }
@@ -236,22 +237,13 @@ export class Canvas {
       if (item.children.length === 0) continue;
       const last = this.shown.get(item.children.at(-1).node.uid).at;
       if (!isSeen(at.x, at.y - 40, Math.max(item.w, last.x - at.x) + 20, Math.max(item.h, last.y - at.y) + 80)) continue;
-      if (forest.isNarrow) {
-        for (const child of item.children) {
-          const to = this.shown.get(child.node.uid).at;
-          elbow(c, at.x + 9, at.y + item.h, to.x, to.y + child.h / 2);
-        }
-        continue;
-      }
-      const x = at.x + item.w;
-      const y = at.y + item.h / 2;
+      const [x, y, trunk] = forest.isNarrow
+        ? [at.x + 9, at.y + item.h, at.x + 9]
+        : [at.x + item.w, at.y + 12, at.x + item.w + 10];
       for (const child of item.children) {
         const to = this.shown.get(child.node.uid).at;
         // Those in further columns stand beside one that has a line.
-        if (to.x - x > 60) continue;
-        const middle = x + (to.x - x) / 2;
-        c.moveTo(x, y);
-        elbow(c, middle, y, to.x, to.y + child.h / 2);
+        if (to.x - x < 60) elbow(c, x, y, trunk, to.x, to.y + 12);
       }
     }
     c.stroke();
@@ -278,7 +270,7 @@ export class Canvas {
     c.globalAlpha = 1;
   }
 
-  /// The objects that others wait for: dashed, with an arrow at what is waited for.
+  /// Dashed edges to the objects that others wait for.
   blocking() {
     const { context: c, colours } = this;
     c.strokeStyle = colours.failing;
@@ -307,8 +299,9 @@ export class Canvas {
     const { node } = item;
     const colour = colours[node.state] ?? colours.muted;
     const isSelected = this.selected === node.uid;
-    const part = calm.matches ? 1 : Math.min(1, (now - shown.since) / DURATION);
-    c.globalAlpha = (item.isMatch ? 1 : 0.5) * (shown.isNew ? part : 1);
+    const part = shown.isNew && !calm.matches ? Math.min(1, (now - shown.since) / DURATION) : 1;
+    const alpha = (item.isMatch ? 1 : 0.5) * part;
+    c.globalAlpha = alpha;
     if (zoom < 0.45) {
       c.fillStyle = colour;
       c.globalAlpha *= node.state === 'ready' ? 0.55 : 1;
@@ -323,40 +316,40 @@ export class Canvas {
     c.fill();
     if (node.state !== 'ready') {
       c.fillStyle = colour;
-      c.globalAlpha *= 0.1;
+      c.globalAlpha = alpha / 10;
       c.fill();
-      c.globalAlpha = item.isMatch ? 1 : 0.5;
+      c.globalAlpha = alpha;
     }
     c.strokeStyle = node.state === 'ready' ? colours.line : colour;
     c.lineWidth = 1;
     if (node.state === 'terminating') c.setLineDash([3, 2]);
     c.stroke();
     c.setLineDash([]);
-    const flash = calm.matches ? 0 : Math.max(0, 1 - (now - shown.flash) / FLASH);
-    if (flash > 0 && shown.flash) {
+    const flash = shown.flash && !calm.matches ? 1 - (now - shown.flash) / FLASH : 0;
+    if (flash > 0) {
       c.globalAlpha = flash * 0.7;
       this.ring(at, item, colours.accent, 1.5);
+      c.globalAlpha = alpha;
     }
-    c.globalAlpha = item.isMatch ? 1 : 0.5;
     if (isSelected) this.ring(at, item, colours.accent, 2);
     else if (this.hovered === node.uid) this.ring(at, item, colours.muted, 1);
     const y = at.y + 12.5;
-    stateShape(c, node.state, at.x + 14, y, colour);
-    c.font = this.fonts.kind;
+    icon(c, `state-${node.state}`, at.x + 14, y, colour);
+    c.font = this.fonts.small;
     c.fillStyle = colours.muted;
-    const kind = abbreviation(node.kind);
+    const kind = this.fitted(abbreviation(node.kind), 'small', 70);
     c.fillText(kind, at.x + 26, y);
-    const start = at.x + 26 + this.measure(kind, 'kind') + 6;
+    const start = at.x + 26 + this.measure(kind, 'small') + 6;
     const isLocked = node.finalizers?.length > 0;
     const end = at.x + item.w - (isLocked ? 22 : 8);
     c.font = this.fonts.name;
     c.fillStyle = colours.text;
     c.fillText(this.fitted(node.name, 'name', end - start), start, y);
-    if (isLocked) lock(c, at.x + item.w - 14, y, node.state === 'terminating' ? colours.failing : colours.muted);
+    if (isLocked) icon(c, 'lock', at.x + item.w - 14, y, node.state === 'terminating' ? colours.failing : colours.muted);
     if (node.reason) {
-      c.font = this.fonts.reason;
+      c.font = this.fonts.small;
       c.fillStyle = node.state === 'ready' ? colours.muted : colour;
-      c.fillText(this.fitted(node.reason, 'reason', item.w - 34), at.x + 26, at.y + 27.5);
+      c.fillText(this.fitted(node.reason, 'small', item.w - 34), at.x + 26, at.y + 27.5);
     }
     c.globalAlpha = 1;
   }
@@ -374,21 +367,15 @@ export class Canvas {
     const { context: c, forest } = this;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.fillStyle = this.colours.strong;
-    const bar = (whole, part, at, draw) => {
+    const bar = (whole, part, at, box) => {
       if (whole <= part + 1) return;
       const length = Math.max(24, part * part / whole);
-      draw(at / (whole - part) * (part - length - 4) + 2, length);
+      c.beginPath();
+      c.roundRect(...box((at / (whole - part)) * (part - length - 4) + 2, length), 2);
+      c.fill();
     };
-    bar(forest.height * this.zoom, this.height, this.y, (at, length) => {
-      c.beginPath();
-      c.roundRect(this.width - 7, at, 4, length, 2);
-      c.fill();
-    });
-    bar(forest.width * this.zoom, this.width, this.x, (at, length) => {
-      c.beginPath();
-      c.roundRect(at, this.height - 7, length, 4, 2);
-      c.fill();
-    });
+    bar(forest.height * this.zoom, this.height, this.y, (at, length) => [this.width - 7, at, 4, length]);
+    bar(forest.width * this.zoom, this.width, this.x, (at, length) => [at, this.height - 7, length, 4]);
   }
 
   measure(text, font) {
@@ -433,18 +420,13 @@ function position({ x, y, item, since }, now) {
   return { x: x + (item.x - x) * eased, y: y + (item.y - y) * eased };
 }
 
-/// A line from a trunk at x to a branch.
-function elbow(c, x, y, toX, toY) {
-  if (Math.abs(toY - y) < 1) {
-    c.moveTo(x - 10, y);
-    c.lineTo(toX, toY);
-    return;
-  }
-  const radius = Math.min(5, Math.abs(toY - y));
-  c.lineTo(x, y);
-  c.moveTo(x, y);
-  c.lineTo(x, toY - radius);
-  c.quadraticCurveTo(x, toY, x + radius, toY);
+/// A line from a point, down a trunk, to a branch.
+function elbow(c, fromX, fromY, trunk, toX, toY) {
+  const radius = Math.min(5, Math.abs(toY - fromY));
+  c.moveTo(fromX, fromY);
+  c.lineTo(trunk, fromY);
+  c.lineTo(trunk, toY - radius);
+  c.quadraticCurveTo(trunk, toY, trunk + radius, toY);
   c.lineTo(toX, toY);
 }
 
@@ -453,56 +435,24 @@ function curve(c, from, to) {
   const [a, b] = [from.at, to.at];
   const isRight = b.x >= a.x + from.item.w;
   const isLeft = b.x + to.item.w <= a.x;
-  const startX = isRight ? a.x + from.item.w : isLeft ? a.x : a.x + from.item.w;
-  const endX = isRight ? b.x : isLeft ? b.x + to.item.w : b.x + to.item.w;
-  const [startY, endY] = [a.y + from.item.h / 2, b.y + to.item.h / 2];
   const side = isRight ? -1 : 1;
-  const out = Math.min(120, Math.max(18, Math.abs(endX - startX) / 2, isRight || isLeft ? 0 : Math.abs(endY - startY) / 6));
+  const start = { x: isLeft ? a.x : a.x + from.item.w, y: a.y + from.item.h / 2 };
+  const end = { x: isRight ? b.x : b.x + to.item.w, y: b.y + to.item.h / 2, side };
+  const [dx, dy] = [Math.abs(end.x - start.x), Math.abs(end.y - start.y)];
+  const out = Math.min(120, Math.max(18, isRight || isLeft ? dx / 2 : dy / 6));
   c.beginPath();
-  c.moveTo(startX, startY);
-  c.bezierCurveTo(startX + (isLeft ? -out : out), startY, endX + side * out, endY, endX + side * 6, endY);
+  c.moveTo(start.x, start.y);
+  c.bezierCurveTo(start.x + (isLeft ? -out : out), start.y, end.x + side * out, end.y, end.x + side * 6, end.y);
   c.stroke();
-  return { x: endX, y: endY, side };
+  return end;
 }
 
-function stateShape(c, state, x, y, colour) {
+/// Fills a shape of the page's icons, which are 12 units wide, around a point.
+function icon(c, id, x, y, colour) {
+  shapes[id] ??= new Path2D(document.querySelector(`#${id} path`)?.getAttribute('d') ?? '');
+  c.save();
+  c.translate(x - 6, y - 6);
   c.fillStyle = colour;
-  c.strokeStyle = colour;
-  c.lineWidth = 1.5;
-  c.beginPath();
-  if (state === 'failing') {
-    c.moveTo(x, y - 5.5);
-    c.lineTo(x + 5.5, y + 4.5);
-    c.lineTo(x - 5.5, y + 4.5);
-    c.closePath();
-    c.fill();
-  } else if (state === 'terminating') {
-    c.moveTo(x - 4, y - 5);
-    c.lineTo(x + 4, y - 5);
-    c.lineTo(x - 4, y + 5);
-    c.lineTo(x + 4, y + 5);
-    c.closePath();
-    c.fill();
-  } else if (state === 'progressing') {
-    c.arc(x, y, 4, 0, 2 * Math.PI);
-    c.stroke();
-    c.beginPath();
-    c.arc(x, y, 4, -Math.PI / 2, Math.PI / 2);
-    c.fill();
-  } else {
-    c.arc(x, y, 4, 0, 2 * Math.PI);
-    c.fill();
-  }
-}
-
-function lock(c, x, y, colour) {
-  c.strokeStyle = colour;
-  c.fillStyle = colour;
-  c.lineWidth = 1.3;
-  c.beginPath();
-  c.roundRect(x - 4, y - 1, 8, 6, 1.2);
-  c.fill();
-  c.beginPath();
-  c.arc(x, y - 1.5, 2.4, Math.PI, 0);
-  c.stroke();
+  c.fill(shapes[id], 'evenodd');
+  c.restore();
 }

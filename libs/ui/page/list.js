@@ -1,54 +1,46 @@
 // The same objects as a table: the text alternative of the picture.
 
-import { age, element, stateIcon, stateName } from './dom.js';
+import { age, byId, element, stateIcon, stateName } from './dom.js';
 
 const STEP = 500;
 
 export class List {
   /// - picked: called with the uid that was clicked
-  constructor(area, picked) {
-    Object.assign(this, { area, picked, limit: STEP, rows: new Map() });
-    const heads = ['State', 'Kind', 'Namespace', 'Name', 'Owner', 'Reason', 'Age'];
-    this.body = element('tbody');
-    this.more = element('button', { type: 'button', class: 'more', hidden: true, click: () => { this.limit += STEP; this.show(this.forest, this.now, this.selected); } });
-    area.append(
-      element('table', { 'aria-label': 'Objects' },
-        element('thead', {}, element('tr', {}, heads.map(head => element('th', { scope: 'col', class: head.toLowerCase() }, head)))),
-        this.body),
-      this.more);
+  constructor(picked) {
+    Object.assign(this, { picked, limit: STEP, rows: new Map() });
+    byId('more').addEventListener('click', () => {
+      this.limit += STEP;
+      this.show(this.forest, this.now, this.selected);
+    });
   }
 
   show(forest, now, selected) {
     Object.assign(this, { forest, now, selected });
     const matching = forest.sequence.filter(item => item.isMatch);
     const rows = new Map();
-    for (const item of matching.slice(0, this.limit)) {
-      const { node } = item;
-      const version = JSON.stringify([node.resourceVersion, node.state, node.reason, item.parent?.node.uid, age(node.created, now)]);
+    for (const { node, parent } of matching.slice(0, this.limit)) {
+      const owner = parent ? `${parent.node.kind}/${parent.node.name}` : '';
+      const version = JSON.stringify([node.resourceVersion, node.state, node.reason, owner, age(node.created, now)]);
       const old = this.rows.get(node.uid);
-      rows.set(node.uid, old?.version === version ? old : { version, row: this.row(item) });
+      rows.set(node.uid, old?.version === version ? old : { version, row: this.row(node, owner) });
+      rows.get(node.uid).row.classList.toggle('selected', node.uid === selected);
     }
     this.rows = rows;
-    const wanted = [...rows.values()].map(({ row }) => row);
-    if (wanted.length !== this.body.children.length || wanted.some((row, index) => this.body.children[index] !== row)) {
-      this.body.replaceChildren(...wanted);
-    }
-    for (const [uid, { row }] of rows) {
-      row.classList.toggle('selected', uid === selected);
-    }
-    this.more.hidden = matching.length <= this.limit;
-    this.more.textContent = `Show more of ${matching.length} objects`;
+    // Rows that stay where they are keep the focus.
+    const body = byId('rows');
+    [...rows.values()].forEach(({ row }, index) => {
+      if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+    });
+    while (body.children.length > rows.size) body.lastChild.remove();
+    byId('more').hidden = matching.length <= this.limit;
+    byId('more').textContent = `Show more of ${matching.length} objects`;
   }
 
-  row({ node, parent }) {
-    const owner = parent?.node;
+  row(node, owner) {
+    const cell = (name, ...content) => element('td', { class: name }, content);
     return element('tr', { click: () => this.picked(node.uid) },
-      element('td', { class: `state ${node.state}` }, stateIcon(node.state), element('span', {}, stateName[node.state])),
-      element('td', { class: 'kind' }, node.kind),
-      element('td', { class: 'namespace' }, node.namespace ?? ''),
-      element('td', { class: 'name' }, element('button', { type: 'button' }, node.name)),
-      element('td', { class: 'owner' }, owner ? `${owner.kind}/${owner.name}` : ''),
-      element('td', { class: 'reason' }, node.reason ?? ''),
-      element('td', { class: 'age' }, age(node.created, this.now)));
+      cell(node.state, stateIcon(node.state), stateName[node.state]), cell('kind', node.kind), cell('namespace', node.namespace ?? ''),
+      cell('name', element('button', { type: 'button' }, node.name)), cell('owner', owner), cell('reason', node.reason ?? ''),
+      cell('age', age(node.created, this.now)));
   }
 }

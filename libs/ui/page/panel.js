@@ -1,38 +1,29 @@
 // The panel of an object: why it is as it is, its versions, its Events, and itself as YAML.
 
 import { read } from './data.js';
-import { age, clockTime, element, stateIcon, stateName } from './dom.js';
+import { age, byId, clockTime, element, stateIcon, stateName } from './dom.js';
 import { yaml } from './yaml.js';
 
-const TABS = ['Why', 'Versions', 'Events', 'YAML'];
 const QUESTIONS = { present: 'Why is it still there?', notReady: 'Why is it not ready?', gone: 'Why is it gone?' };
 const LONGEST_VALUE = 400;
 const MOST_VERSIONS = 100;
+const MOST_LINKS = 12;
 
 export class Panel {
   /// - pick: opens another object; show: shows a revision; close: closes the panel
-  constructor(area, { pick, show, close }) {
-    Object.assign(this, { area, pick, show, tab: 'Why', uid: null, turn: 0, node: null });
-    this.title = element('h2', { id: 'panel-title' });
-    this.badge = element('p', { class: 'badge' });
-    this.tabs = TABS.map(name => element('button', {
-      type: 'button', role: 'tab', id: `tab-${name}`, 'aria-controls': 'panel-body', click: () => this.choose(name),
-      keydown: event => {
+  constructor({ pick, show, close }) {
+    Object.assign(this, { area: byId('panel'), body: byId('panel-body'), pick, show, tab: 0, uid: null, turn: 0, node: null });
+    byId('close').addEventListener('click', close);
+    this.tabs = [...byId('tabs').children];
+    this.tabs.forEach((tab, index) => {
+      tab.addEventListener('click', () => this.choose(index));
+      tab.addEventListener('keydown', event => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (!step) return;
-        event.stopPropagation();
-        const next = TABS[(TABS.indexOf(name) + step + TABS.length) % TABS.length];
-        this.choose(next);
-        this.tabs[TABS.indexOf(next)].focus();
-      },
-    }, name));
-    this.body = element('div', { id: 'panel-body', role: 'tabpanel', tabindex: 0 });
-    area.append(
-      element('div', { class: 'panel-head' },
-        element('div', {}, this.title, this.badge),
-        element('button', { type: 'button', class: 'close', 'aria-label': 'Close', title: 'Close (Esc)', click: close }, '×')),
-      element('div', { role: 'tablist', class: 'tabs', 'aria-label': 'Views of the object' }, this.tabs),
-      this.body);
+        this.choose((index + step + this.tabs.length) % this.tabs.length);
+        this.tabs[this.tab].focus();
+      });
+    });
   }
 
   /// Shows an object.
@@ -45,9 +36,9 @@ export class Panel {
     Object.assign(this, { uid: node.uid, node, nodes, at, now });
     this.area.hidden = false;
     if (isSame) return;
-    this.title.replaceChildren(element('span', { class: 'muted' }, node.kind), ' ', element('span', { class: 'break' }, node.name));
+    byId('panel-title').replaceChildren(element('span', { class: 'muted' }, node.kind), ' ', element('span', { class: 'break' }, node.name));
     const place = [node.namespace, `created ${age(node.created, now)} ago`, `revision ${node.resourceVersion}`].filter(Boolean).join(' · ');
-    this.badge.replaceChildren(
+    byId('badge').replaceChildren(
       element('span', { class: `pill ${node.state}` }, stateIcon(node.state), stateName[node.state]), element('span', { class: 'muted' }, place));
     this.load(isOther);
   }
@@ -65,28 +56,29 @@ export class Panel {
 
   async load(isFirst) {
     const turn = ++this.turn;
-    for (const [index, name] of TABS.entries()) {
-      this.tabs[index].setAttribute('aria-selected', String(name === this.tab));
-      this.tabs[index].tabIndex = name === this.tab ? 0 : -1;
-    }
-    this.body.setAttribute('aria-labelledby', `tab-${this.tab}`);
-    if (isFirst) this.body.replaceChildren(...(this.tab === 'Why' ? this.facts() : []), element('p', { class: 'muted wait' }, 'Loading'));
+    this.tabs.forEach((tab, index) => {
+      tab.setAttribute('aria-selected', String(index === this.tab));
+      tab.tabIndex = index === this.tab ? 0 : -1;
+    });
+    this.body.setAttribute('aria-labelledby', this.tabs[this.tab].id);
+    const head = () => (this.tab === 0 ? this.facts() : []);
+    if (isFirst) this.body.replaceChildren(...head(), element('p', { class: 'muted' }, 'Loading'));
     const { resource, namespace, name, uid } = this.node;
     const object = { resource, namespace, name, at: this.at };
-    const readers = {
-      Why: async () => [...this.facts(), ...this.why(await read('why', object))],
-      Versions: async () => this.versions(await read('log', { ...object, at: null, diff: true, limit: MOST_VERSIONS })),
-      Events: async () => this.events(await read('events', { uid, at: this.at })),
-      YAML: async () => this.yaml((await read('object', object)).object),
-    };
+    const readers = [
+      async () => this.why(await read('why', object)),
+      async () => this.versions(await read('log', { ...object, at: null, diff: true, limit: MOST_VERSIONS })),
+      async () => this.events(await read('events', { uid, at: this.at })),
+      async () => this.yaml((await read('object', object)).object),
+    ];
     let content;
     try {
       content = await readers[this.tab]();
     } catch (error) {
-      const text = error.status === 404 && this.tab === 'Versions' ? 'No versions are available.' : error.message || 'The server does not respond.';
-      content = [...(this.tab === 'Why' ? this.facts() : []), element('p', { class: 'muted' }, text)];
+      const text = error.status === 404 && this.tab === 1 ? 'No versions are available.' : error.message || 'The server does not respond.';
+      content = [element('p', { class: 'muted' }, text)];
     }
-    if (turn === this.turn) this.body.replaceChildren(...content);
+    if (turn === this.turn) this.body.replaceChildren(...head(), ...content);
   }
 
   link(uid) {
@@ -102,19 +94,19 @@ export class Panel {
     const row = (name, values) => {
       if (values.length) rows.push(element('dt', {}, name), element('dd', {}, values));
     };
-    if (node.reason) row('Reason', [element('span', { class: node.state }, node.reason)]);
-    row('Waits for', (node.blockedBy ?? []).map(uid => this.link(uid)));
-    row('Finalizers', (node.finalizers ?? []).map(name => element('code', { class: 'tag' }, name)));
-    row('Owners', (node.owners ?? []).map(uid => this.link(uid)));
-    const all = [...this.nodes.values()];
-    const dependents = all.filter(other => other.owners?.includes(node.uid));
-    row('Dependents', [
-      ...dependents.slice(0, 12).map(other => this.link(other.uid)),
-      ...(dependents.length > 12 ? [element('span', { class: 'muted' }, `and ${dependents.length - 12} more`)] : []),
+    const links = (name, uids = []) => row(name, [
+      ...uids.slice(0, MOST_LINKS).map(uid => this.link(uid)),
+      ...(uids.length > MOST_LINKS ? [element('span', { class: 'muted' }, `and ${uids.length - MOST_LINKS} more`)] : []),
     ]);
-    row('Waited for by', all.filter(other => other.blockedBy?.includes(node.uid)).slice(0, 12).map(other => this.link(other.uid)));
-    row('Uses', (node.edges ?? []).slice(0, 12).map(({ to }) => this.link(to)));
-    row('Used by', all.filter(other => other.edges?.some(({ to }) => to === node.uid)).slice(0, 12).map(other => this.link(other.uid)));
+    const others = names => [...this.nodes.values()].filter(names).map(({ uid }) => uid);
+    if (node.reason) row('Reason', [element('span', { class: node.state }, node.reason)]);
+    links('Waits for', node.blockedBy);
+    row('Finalizers', (node.finalizers ?? []).map(name => element('code', { class: 'tag' }, name)));
+    links('Owners', node.owners);
+    links('Dependents', others(({ owners }) => owners?.includes(node.uid)));
+    links('Waited for by', others(({ blockedBy }) => blockedBy?.includes(node.uid)));
+    links('Uses', node.edges?.map(({ to }) => to));
+    links('Used by', others(({ edges }) => edges?.some(({ to }) => to === node.uid)));
     return rows.length ? [element('dl', { class: 'facts' }, rows)] : [];
   }
 
@@ -159,19 +151,8 @@ export class Panel {
   }
 
   yaml(object) {
-    const fields = object.metadata?.managedFields;
-    if (fields) delete object.metadata.managedFields;
-    const lines = yaml(object).map(([indent, key, text]) => [indent, element('span', { class: 'key' }, key), key && text ? ' ' : '', text, '\n']);
-    const copy = element('button', {
-      type: 'button', class: 'copy', click: async event => {
-        try {
-          await navigator.clipboard.writeText(lines.map(line => line.map(part => part.textContent ?? part).join('')).join(''));
-          event.target.textContent = 'Copied';
-        } catch {
-          event.target.textContent = 'The browser allows no copying';
-        }
-      },
-    }, 'Copy');
-    return [element('div', { class: 'yaml' }, copy, element('pre', { id: 'yaml' }, lines.flat()))];
+    delete object.metadata?.managedFields;
+    const lines = yaml(object).map(([indent, key, text]) => [indent, element('span', {}, key), key && text ? ' ' : '', text, '\n']);
+    return [element('pre', { id: 'yaml' }, lines.flat())];
   }
 }

@@ -7,7 +7,7 @@ const MOST_ENTRIES = 2000;
 export class Timeline {
   /// - moved: called with the revision to show; null for now
   constructor({ canvas, slider, moment, moved }) {
-    Object.assign(this, { canvas, slider, moment, moved, entries: [], events: [], refusals: [], positions: [], oldest: 0, newest: 0, at: null, uid: null });
+    Object.assign(this, { canvas, slider, moment, moved, all: [], entries: [], isHidden: () => false, events: [], refusals: [], positions: [], oldest: 0, newest: 0, at: null, uid: null });
     this.known = new Set();
     slider.addEventListener('input', () => this.go(Number(slider.value)));
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw());
@@ -25,12 +25,12 @@ export class Timeline {
       const key = `${entry.uid} ${revision}`;
       if (!(revision > 0) || this.known.has(key)) continue;
       this.known.add(key);
-      this.entries.push({ ...entry, revision });
+      this.all.push({ ...entry, revision });
       this.newestEntry = Math.max(this.newestEntry ?? 0, revision);
     }
-    this.entries.sort((a, b) => a.revision - b.revision);
-    for (const { uid, revision } of this.entries.splice(0, this.entries.length - MOST_ENTRIES)) this.known.delete(`${uid} ${revision}`);
-    this.refusals.splice(0, this.refusals.length - 200);
+    this.all.sort((a, b) => a.revision - b.revision);
+    for (const { uid, revision } of this.all.splice(0, Math.max(0, this.all.length - MOST_ENTRIES))) this.known.delete(`${uid} ${revision}`);
+    this.refusals.splice(0, Math.max(0, this.refusals.length - 200));
     this.arrange();
   }
 
@@ -42,13 +42,19 @@ export class Timeline {
   /// Forgets all, as after another server took the place of this one.
   clear() {
     this.known.clear();
-    Object.assign(this, { entries: [], refusals: [], newestEntry: 0 });
+    Object.assign(this, { all: [], refusals: [], newestEntry: 0 });
   }
 
   setRange(oldest, newest) {
     if (this.oldest === Number(oldest) && this.newest === Number(newest)) return;
     this.oldest = Number(oldest);
     this.newest = Number(newest);
+    this.arrange();
+  }
+
+  /// - isHidden: whether the writes of an object are left out, by its uid
+  setHidden(isHidden) {
+    this.isHidden = isHidden;
     this.arrange();
   }
 
@@ -60,7 +66,8 @@ export class Timeline {
 
   arrange() {
     const revisions = new Set([this.oldest]);
-    for (const { revision } of this.entries) if (revision >= this.oldest) revisions.add(revision);
+    this.entries = this.all.filter(({ uid, revision }) => revision >= this.oldest && !this.isHidden(uid));
+    for (const { revision } of this.entries) revisions.add(revision);
     this.positions = [...revisions].filter(revision => revision > 0);
     this.slider.max = String(this.positions.length);
     this.place();
@@ -113,8 +120,13 @@ export class Timeline {
 
   /// The place of a revision on the axis, from 0 to 1.
   share(revision) {
-    const index = this.positions.findIndex(position => position >= revision);
-    return (index < 0 ? this.positions.length : index) / Math.max(1, this.positions.length);
+    let [low, high] = [0, this.positions.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.positions[middle] < revision) low = middle + 1;
+      else high = middle;
+    }
+    return low / Math.max(1, this.positions.length);
   }
 
   draw() {
@@ -138,41 +150,35 @@ export class Timeline {
     const style = getComputedStyle(document.documentElement);
     const colour = name => style.getPropertyValue(`--${name}`).trim();
     const edge = 8;
-    const x = share => edge + share * (width - 2 * edge);
-    const places = new Map(this.positions.map((revision, index) => [revision, x(index / Math.max(1, this.positions.length))]));
+    const x = revision => edge + this.share(revision) * (width - 2 * edge);
+    const middle = height / 2;
+    const isFaded = uid => this.uid && uid !== this.uid;
     c.fillStyle = colour('line');
-    c.fillRect(edge, height / 2, width - 2 * edge, 1);
+    c.fillRect(edge, middle, width - 2 * edge, 1);
     const verbs = { create: colour('ready'), delete: colour('failing') };
     const plain = colour('muted');
-    for (const entry of this.entries) {
-      const at = places.get(entry.revision);
-      if (at === undefined) continue;
-      const isOwn = entry.uid === this.uid;
-      c.globalAlpha = this.uid && !isOwn ? 0.25 : 1;
-      c.fillStyle = isOwn ? colour('accent') : verbs[entry.isDeletion ? 'delete' : entry.verb] ?? plain;
-      const tall = isOwn || entry.isDeletion || entry.verb === 'create' ? 11 : 7;
-      c.fillRect(at - 1, height / 2 - 2 - tall, isOwn ? 2.5 : 1.5, tall);
+    for (const { revision, uid, isDeletion, verb } of this.entries) {
+      const isOwn = uid === this.uid;
+      c.globalAlpha = isFaded(uid) ? 0.25 : 1;
+      c.fillStyle = isOwn ? colour('accent') : verbs[isDeletion ? 'delete' : verb] ?? plain;
+      const tall = isOwn || isDeletion || verb === 'create' ? 11 : 7;
+      c.fillRect(x(revision) - 1, middle - 2 - tall, isOwn ? 2.5 : 1.5, tall);
     }
-    for (const event of this.events) {
-      if (event.revision < this.oldest) continue;
-      const isOwn = event.uid === this.uid;
-      const at = x(this.share(event.revision));
-      const isWarning = event.type === 'Warning';
-      c.globalAlpha = this.uid && !isOwn ? 0.25 : isWarning ? 1 : 0.6;
-      c.fillStyle = isWarning ? colour('progressing') : isOwn ? colour('accent') : plain;
+    for (const { revision, uid, type } of this.events) {
+      if (revision < this.oldest) continue;
+      const [at, isWarning] = [x(revision), type === 'Warning'];
+      c.globalAlpha = isFaded(uid) ? 0.25 : 1;
+      c.fillStyle = isWarning ? colour('progressing') : uid === this.uid ? colour('accent') : plain;
       c.beginPath();
       if (isWarning) {
-        c.moveTo(at, height / 2 + 4);
-        c.lineTo(at + 4, height / 2 + 11);
-        c.lineTo(at - 4, height / 2 + 11);
-      } else c.arc(at, height / 2 + 8, 1.8, 0, 7);
+        c.moveTo(at, middle + 4);
+        c.lineTo(at + 4, middle + 11);
+        c.lineTo(at - 4, middle + 11);
+      } else c.arc(at, middle + 8, 1.6, 0, 7);
       c.fill();
     }
     c.globalAlpha = 1;
     c.fillStyle = colour('failing');
-    for (const refusal of this.refusals) {
-      const at = x(this.share(refusal.after ?? 0));
-      c.fillRect(at - 1, height / 2 - 3, 2, 7);
-    }
+    for (const { after } of this.refusals) c.fillRect(x(after ?? 0) - 1, middle - 3, 2, 7);
   }
 }
