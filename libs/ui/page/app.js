@@ -23,7 +23,7 @@ window.coracle = measured;
 const canvas = new Canvas(byId('canvas'), byId('forest'), (uid, opens) => select(uid, opens));
 const list = new List(uid => select(uid, true));
 const panel = new Panel({ pick: uid => select(uid, true), show: at => timeline.show(at), close: closePanel });
-const timeline = new Timeline({ canvas: byId('marks'), slider: byId('slider'), moment: byId('moment'), moved: goTo });
+const timeline = new Timeline({ canvas: byId('marks'), slider: byId('slider'), moment: byId('moment'), moved: goTo, isHidden });
 const live = new Live({ changed: liveChanged, connected });
 canvas.resized = () => { if (forest) render(); };
 
@@ -44,16 +44,13 @@ function render() {
   const matches = matcher(filter);
   forest = grow(shown.nodes, matches);
   place(forest, Math.max(320, document.documentElement.clientWidth));
-  if (selected && !shown.nodes.has(selected)) announce('The object does not exist at this moment');
   canvas.selected = selected;
   canvas.show(forest);
   if (isList) list.show(forest, shown.now, selected);
   describeItem();
   fillFilters();
-  const empty = byId('empty');
-  empty.hidden = forest.items.size > 0;
-  empty.textContent = shown.nodes.size === 0 ? 'No objects yet.'
-    : isFiltered() ? 'No object matches the filter.' : 'No objects but those of the control plane. Create one, and it appears here.';
+  byId('empty').hidden = forest.items.size > 0;
+  byId('empty').textContent = filter.text || filter.namespace || filter.kind || filter.states.size ? 'No object matches the filter.' : 'No objects but those of the control plane. Create one, and it appears here.';
   if (!panel.area.hidden) openPanel();
   renderCost = performance.now() - began;
   if (!measured.firstPicture && shown.nodes.size) {
@@ -63,9 +60,6 @@ function render() {
   measured.pictures++;
 }
 
-const isFiltered = () => filter.text || filter.namespace || filter.kind || filter.states.size > 0;
-
-/// Where an object is drawn, in pixels of the page.
 function itemBox(uid) {
   const item = forest?.items.get(uid);
   if (!item) return null;
@@ -76,30 +70,24 @@ function itemBox(uid) {
 
 // Time.
 
-timeline.setHidden(uid => !filter.background && live?.nodes.get(uid)?.isBackground);
+function isHidden(uid) { return !filter.background && live.nodes.get(uid)?.isBackground; }
 
 function liveChanged(changed, gone) {
-  const isPicture = changed === null;
-  if (isPicture) {
+  if (changed === null) {
     timeline.clear();
     readHistory();
   } else {
-    timeline.add([
-      ...changed.map(node => ({ ...entryOf(node), verb: isNew(node) ? 'create' : 'update' })),
-      ...gone.map(node => ({ ...entryOf(node), revision: live.revision, time: live.now, verb: 'delete', isDeletion: true })),
-    ]);
+    const { revision, now } = live;
+    const write = (node, verb) => ({ ...node, revision: verb === 'delete' ? revision : node.resourceVersion, time: now, verb, isDeletion: verb === 'delete' });
+    const isNew = node => Date.parse(now) - Date.parse(node.created) < 1500 && !timeline.all.some(({ uid }) => uid === node.uid);
+    timeline.add([...changed.map(node => write(node, isNew(node) ? 'create' : 'update')), ...gone.map(node => write(node, 'delete'))]);
   }
   timeline.setRange(live.oldest, live.revision);
   if (shown.at === null) showLive();
   readEventsSoon();
 }
 
-const isNew = node => Date.parse(live.now) - Date.parse(node.created) < 1500 && !timeline.all.some(({ uid }) => uid === node.uid);
-const entryOf = ({ uid, resource, namespace, name, resourceVersion }) =>
-  ({ uid, resource, namespace, name, revision: resourceVersion, time: live.now, verb: 'update', isDeletion: false });
-
 function showLive() {
-  // A copy: what was shown tells which objects are new.
   Object.assign(shown, { nodes: new Map(live.nodes), at: null, now: live.now, isTruncated: live.isTruncated });
   noticeTruncation();
   if (measured.firstPicture) schedule();
@@ -112,7 +100,7 @@ async function readHistory() {
     timeline.add(entries.reverse());
     if (oldest) live.oldest = String(Math.max(Number(oldest), Number(live.oldest)));
     timeline.setRange(live.oldest, live.revision);
-  } catch { /* There is no log: the timeline has what the page sees. */ }
+  } catch { /* The timeline has what the page sees. */ }
 }
 
 let eventsTimer = 0;
@@ -172,14 +160,12 @@ function notice(text) {
   byId('notice').textContent = text;
 }
 
-const announce = text => { byId('announce').textContent = text; };
-
 // Filters.
 
 let filtersShown = '';
 function fillFilters() {
   const visible = [...shown.nodes.values()].filter(node => filter.background || !node.isBackground);
-  const namespaces = [...new Set(visible.map(node => node.namespace ?? ''))].sort();
+  const namespaces = [...new Set(visible.map(node => node.namespace ?? '-'))].sort();
   const kinds = [...new Set(visible.map(node => node.kind))].sort();
   const withoutStates = matcher({ ...filter, states: new Set() });
   const counts = Object.fromEntries(Object.keys(stateName).map(state => [state, 0]));
@@ -187,17 +173,14 @@ function fillFilters() {
   const version = JSON.stringify([namespaces, kinds, counts, [...filter.states], filter.namespace, filter.kind]);
   if (version === filtersShown) return;
   filtersShown = version;
-  const options = (select, all, values, label, value) => {
-    const wanted = [['', all], ...values.map(value => [value || '-', label(value)])];
-    if (value && !wanted.some(([known]) => known === value)) wanted.push([value, value]);
-    if (JSON.stringify(wanted) !== select.dataset.options) {
-      select.dataset.options = JSON.stringify(wanted);
-      select.replaceChildren(...wanted.map(([value, text]) => element('option', { value }, text)));
-    }
-    select.value = value;
+  const options = (id, all, values) => {
+    // A filter for what does not exist at this moment stays.
+    const wanted = [['', all], ...[...new Set([...values, ...(filter[id] ? [filter[id]] : [])])].map(value => [value, value === '-' ? 'Cluster' : value])];
+    byId(id).replaceChildren(...wanted.map(([value, text]) => element('option', { value }, text)));
+    byId(id).value = filter[id];
   };
-  options(byId('namespace'), 'All namespaces', namespaces, name => name || 'Cluster', filter.namespace);
-  options(byId('kind'), 'All kinds', kinds, name => name, filter.kind);
+  options('namespace', 'All namespaces', namespaces);
+  options('kind', 'All kinds', kinds);
   for (const chip of byId('states').children) {
     const { state } = chip.dataset;
     chip.setAttribute('aria-pressed', String(filter.states.has(state)));
@@ -215,8 +198,7 @@ for (const chip of byId('states').children) {
   });
 }
 byId('filter').addEventListener('input', event => { filter.text = event.target.value; schedule(); });
-byId('namespace').addEventListener('change', event => { filter.namespace = event.target.value; render(); });
-byId('kind').addEventListener('change', event => { filter.kind = event.target.value; render(); });
+for (const id of ['namespace', 'kind']) byId(id).addEventListener('change', ({ target }) => { filter[id] = target.value; render(); });
 byId('background').addEventListener('click', event => {
   filter.background = !filter.background;
   event.currentTarget.setAttribute('aria-pressed', String(filter.background));
@@ -273,19 +255,17 @@ function closePanel() {
 }
 
 function walk(key) {
-  if (!forest?.sequence.length) return;
-  const item = forest.items.get(selected);
-  const { sequence } = forest;
+  const { sequence, items } = forest ?? { sequence: [] };
+  const item = items?.get(selected);
   const steps = {
-    ArrowDown: () => sequence[item ? item.index + 1 : 0],
-    ArrowUp: () => sequence[item ? item.index - 1 : sequence.length - 1],
-    ArrowRight: () => (item ? item.children[0] : sequence[0]),
-    ArrowLeft: () => (item ? item.parent : sequence[0]),
-    Home: () => sequence[0],
-    End: () => sequence.at(-1),
+    ArrowDown: item ? sequence[item.index + 1] : sequence[0],
+    ArrowUp: item ? sequence[item.index - 1] : sequence.at(-1),
+    ArrowRight: item ? item.children[0] : sequence[0],
+    ArrowLeft: item ? item.parent : sequence[0],
+    Home: sequence[0],
+    End: sequence.at(-1),
   };
-  const next = steps[key]();
-  if (next) select(next.node.uid, false);
+  if (steps[key]) select(steps[key].node.uid, false);
 }
 
 // Views and keys.

@@ -1,13 +1,16 @@
 // The picture: draws the part of the forest that is seen.
 
-import { abbreviation } from './dom.js';
+import { abbreviation, colours, fitted, onFrame } from './dom.js';
 import { isBelow } from './forest.js';
 
+// Below it cards are drawn without text.
+const TEXT_ZOOM = 0.45;
 const LEAST_ZOOM = 0.12;
 const MOST_ZOOM = 2;
 const DURATION = 200;
 const FLASH = 1200;
 const MOST_TIMES = 1000;
+const MOST_TEXTS = 20000;
 const shapes = {};
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -22,32 +25,18 @@ export class Canvas {
     this.shown = new Map();
     this.texts = new Map();
     this.pointers = new Map();
-    this.isDue = false;
-    this.readStyle();
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { this.readStyle(); this.draw(); });
+    this.draw = onFrame(() => this.paint());
+    this.colour = colours(this.draw);
+    const family = getComputedStyle(document.body).fontFamily;
+    this.fonts = { name: `500 12px ${family}`, small: `11px ${family}`, header: `600 13px ${family}` };
     new ResizeObserver(() => this.resize()).observe(area);
     this.listen();
     this.resize();
   }
 
-  readStyle() {
-    const style = getComputedStyle(document.documentElement);
-    const names = ['canvas', 'card', 'line', 'strong', 'text', 'muted', 'accent', 'ready', 'progressing', 'terminating', 'failing'];
-    this.colours = Object.fromEntries(names.map(name => [name, style.getPropertyValue(`--${name}`).trim()]));
-    this.colours.missing = this.colours.muted;
-    const family = getComputedStyle(document.body).fontFamily;
-    this.fonts = { name: `500 12px ${family}`, small: `11px ${family}`, header: `600 13px ${family}` };
-    this.texts.clear();
-  }
-
   resize() {
     const { clientWidth: width, clientHeight: height } = this.area;
-    const ratio = Math.min(3, window.devicePixelRatio || 1);
-    this.width = width;
-    this.height = height;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    this.ratio = ratio;
+    Object.assign(this, { width, height, ratio: fitted(this.canvas, width, height) });
     this.resized?.(width);
     this.clamp();
     this.paint();
@@ -97,14 +86,10 @@ export class Canvas {
   }
 
   fit() {
-    if (!this.forest) return;
-    const whole = Math.min(this.width / this.forest.width, this.height / this.forest.height);
-    this.zoom = this.zoom === 1 ? Math.max(LEAST_ZOOM, Math.min(1, whole)) : 1;
-    this.clamp();
-    this.draw();
+    const whole = Math.min(1, this.width / this.forest?.width, this.height / this.forest?.height);
+    this.zoomBy((this.zoom === 1 ? whole : 1) / this.zoom, 0, 0);
   }
 
-  /// Scrolls until an item is seen.
   reveal(uid) {
     const item = this.forest?.items.get(uid);
     if (!item) return;
@@ -178,36 +163,26 @@ export class Canvas {
     this.draw();
   }
 
-  draw() {
-    if (this.isDue) return;
-    this.isDue = true;
-    requestAnimationFrame(() => {
-      this.isDue = false;
-      this.paint();
-    });
-  }
-
   paint() {
     if (!this.forest) return;
     const began = performance.now();
-    const { context: c, zoom, colours } = this;
+    const { context: c, zoom, colour } = this;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    c.fillStyle = colours.canvas;
+    c.fillStyle = colour('canvas');
     c.fillRect(0, 0, this.width, this.height);
     c.setTransform(this.ratio * zoom, 0, 0, this.ratio * zoom, -this.x * this.ratio, -this.y * this.ratio);
     c.textBaseline = 'middle';
     const view = { left: this.x / zoom, top: this.y / zoom, right: (this.x + this.width) / zoom, bottom: (this.y + this.height) / zoom };
     const isSeen = (x, y, w, h) => x < view.right && x + w > view.left && y < view.bottom && y + h > view.top;
-    const seen = [];
     for (const shown of this.shown.values()) {
       shown.at = calm.matches ? shown.item : position(shown, began);
-      if (isSeen(shown.at.x, shown.at.y, shown.item.w, shown.item.h)) seen.push(shown);
+      shown.isSeen = isSeen(shown.at.x, shown.at.y, shown.item.w, shown.item.h);
     }
     this.headers(isSeen);
     this.ownership(isSeen);
-    if (zoom > 0.3) this.thin(seen);
+    if (zoom >= TEXT_ZOOM) this.thin();
     this.blocking();
-    for (const shown of seen) this.card(shown, began);
+    for (const shown of this.shown.values()) if (shown.isSeen) this.card(shown, began);
     this.scrollbar();
     if (began < this.until) this.draw();
     frameTimes.push(performance.now() - began);
@@ -215,22 +190,22 @@ export class Canvas {
   }
 
   headers(isSeen) {
-    const { context: c, colours, forest } = this;
-    for (const section of forest.sections) {
-      if (!isSeen(0, section.y, forest.width, 34)) continue;
+    const { context: c, colour, forest } = this;
+    for (const { namespace, y } of forest.sections) {
+      if (!isSeen(0, y, forest.width, 34)) continue;
+      const label = namespace || 'Cluster';
+      const width = this.measure(label, 'header');
       c.font = this.fonts.header;
-      c.fillStyle = colours.text;
-      const label = section.namespace || 'Cluster';
-      c.fillText(label, 20, section.y + 16);
-      const width = c.measureText(label).width;
-      c.fillStyle = colours.line;
-      c.fillRect(32 + width, section.y + 16, Math.max(0, forest.width - 52 - width), 1);
+      c.fillStyle = colour('text');
+      c.fillText(label, 20, y + 16);
+      c.fillStyle = colour('line');
+      c.fillRect(32 + width, y + 16, Math.max(0, forest.width - 52 - width), 1);
     }
   }
 
   ownership(isSeen) {
-    const { context: c, forest } = this;
-    c.strokeStyle = this.colours.strong;
+    const { context: c, colour, forest } = this;
+    c.strokeStyle = colour('strong');
     c.lineWidth = 1;
     c.beginPath();
     for (const { item, at } of this.shown.values()) {
@@ -250,16 +225,16 @@ export class Canvas {
   }
 
   /// Claims, volumes and selectors: faint, but for those of the selected object.
-  thin(seen) {
-    const { context: c, colours } = this;
+  thin() {
+    const { context: c, colour } = this;
     const focus = this.hovered ?? this.selected;
     for (const shown of this.shown.values()) {
       for (const { to } of shown.item.node.edges ?? []) {
         const other = this.shown.get(to);
-        if (!other || isBelow(other.item, shown.item) && other.item.parent === shown.item) continue;
+        if (!other || other.item.parent === shown.item) continue;
         const isStrong = focus === to || focus === shown.item.node.uid;
-        if (!isStrong && (seen.length > 400 || !seen.includes(shown) && !seen.includes(other))) continue;
-        c.strokeStyle = isStrong ? colours.accent : colours.strong;
+        if (!isStrong && !shown.isSeen && !other.isSeen) continue;
+        c.strokeStyle = colour(isStrong ? 'accent' : 'strong');
         c.globalAlpha = isStrong ? 1 : 0.55;
         c.lineWidth = isStrong ? 1.5 : 1;
         c.setLineDash(isStrong ? [] : [1, 3]);
@@ -272,15 +247,16 @@ export class Canvas {
 
   /// Dashed edges to the objects that others wait for.
   blocking() {
-    const { context: c, colours } = this;
-    c.strokeStyle = colours.failing;
-    c.fillStyle = colours.failing;
+    const { context: c, colour } = this;
+    c.strokeStyle = colour('failing');
+    c.fillStyle = colour('failing');
     c.lineWidth = 1.5;
     for (const shown of this.shown.values()) {
-      const { item } = shown;
-      for (const uid of item.node.blockedBy ?? []) {
+      const { node } = shown.item;
+      for (const uid of node.blockedBy ?? []) {
         const other = this.shown.get(uid);
-        if (!other || other === shown || item.node.state !== 'terminating' && isBelow(other.item, item)) continue;
+        // That an owner waits for what it owns is seen by the states.
+        if (!other || other === shown || node.state !== 'terminating' && isBelow(other.item, shown.item)) continue;
         c.setLineDash([5, 4]);
         const end = curve(c, shown, other);
         c.setLineDash([]);
@@ -293,64 +269,58 @@ export class Canvas {
     }
   }
 
-  card(shown, now) {
-    const { context: c, colours, zoom } = this;
-    const { item, at } = shown;
-    const { node } = item;
-    const colour = colours[node.state] ?? colours.muted;
-    const isSelected = this.selected === node.uid;
-    const part = shown.isNew && !calm.matches ? Math.min(1, (now - shown.since) / DURATION) : 1;
-    const alpha = (item.isMatch ? 1 : 0.5) * part;
-    c.globalAlpha = alpha;
-    if (zoom < 0.45) {
+  card({ item, at, since, flash, isNew }, now) {
+    const { context: c, colour, zoom, selected, hovered } = this;
+    const { node, w, h } = item;
+    const isReady = node.state === 'ready';
+    const own = colour(node.state);
+    const alpha = (item.isMatch ? 1 : 0.5) * (isNew && !calm.matches ? Math.min(1, (now - since) / DURATION) : 1);
+    const text = (text, font, colour, x, y) => {
+      c.font = this.fonts[font];
       c.fillStyle = colour;
-      c.globalAlpha *= node.state === 'ready' ? 0.55 : 1;
-      c.fillRect(at.x, at.y, item.w, item.h);
+      c.fillText(text, x, y);
+    };
+    c.globalAlpha = alpha;
+    c.beginPath();
+    c.roundRect(at.x + 0.5, at.y + 0.5, w - 1, h - 1, 6);
+    if (zoom < TEXT_ZOOM) {
+      c.fillStyle = own;
+      c.globalAlpha = isReady ? alpha * 0.55 : alpha;
+      c.fill();
       c.globalAlpha = 1;
-      if (isSelected) this.ring(at, item, colours.accent, 6);
+      if (selected === node.uid) this.ring(at, item, colour('accent'), 6);
       return;
     }
-    c.beginPath();
-    c.roundRect(at.x + 0.5, at.y + 0.5, item.w - 1, item.h - 1, 6);
-    c.fillStyle = colours.card;
+    c.fillStyle = colour('card');
     c.fill();
-    if (node.state !== 'ready') {
-      c.fillStyle = colour;
+    if (!isReady) {
+      c.fillStyle = own;
       c.globalAlpha = alpha / 10;
       c.fill();
       c.globalAlpha = alpha;
     }
-    c.strokeStyle = node.state === 'ready' ? colours.line : colour;
+    c.strokeStyle = isReady ? colour('line') : own;
     c.lineWidth = 1;
-    if (node.state === 'terminating') c.setLineDash([3, 2]);
+    c.setLineDash(node.state === 'terminating' ? [3, 2] : []);
     c.stroke();
     c.setLineDash([]);
-    const flash = shown.flash && !calm.matches ? 1 - (now - shown.flash) / FLASH : 0;
-    if (flash > 0) {
-      c.globalAlpha = flash * 0.7;
-      this.ring(at, item, colours.accent, 1.5);
+    const glow = flash && !calm.matches ? 1 - (now - flash) / FLASH : 0;
+    if (glow > 0) {
+      c.globalAlpha = glow * 0.7;
+      this.ring(at, item, colour('accent'), 1.5);
       c.globalAlpha = alpha;
     }
-    if (isSelected) this.ring(at, item, colours.accent, 2);
-    else if (this.hovered === node.uid) this.ring(at, item, colours.muted, 1);
-    const y = at.y + 12.5;
-    icon(c, `state-${node.state}`, at.x + 14, y, colour);
-    c.font = this.fonts.small;
-    c.fillStyle = colours.muted;
+    if (selected === node.uid) this.ring(at, item, colour('accent'), 2);
+    else if (hovered === node.uid) this.ring(at, item, colour('muted'), 1);
+    const [x, y] = [at.x + 26, at.y + 12.5];
+    icon(c, `state-${node.state}`, at.x + 14, y, own);
     const kind = this.fitted(abbreviation(node.kind), 'small', 70);
-    c.fillText(kind, at.x + 26, y);
-    const start = at.x + 26 + this.measure(kind, 'small') + 6;
+    text(kind, 'small', colour('muted'), x, y);
+    const start = x + this.measure(kind, 'small') + 6;
     const isLocked = node.finalizers?.length > 0;
-    const end = at.x + item.w - (isLocked ? 22 : 8);
-    c.font = this.fonts.name;
-    c.fillStyle = colours.text;
-    c.fillText(this.fitted(node.name, 'name', end - start), start, y);
-    if (isLocked) icon(c, 'lock', at.x + item.w - 14, y, node.state === 'terminating' ? colours.failing : colours.muted);
-    if (node.reason) {
-      c.font = this.fonts.small;
-      c.fillStyle = node.state === 'ready' ? colours.muted : colour;
-      c.fillText(this.fitted(node.reason, 'small', item.w - 34), at.x + 26, at.y + 27.5);
-    }
+    text(this.fitted(node.name, 'name', at.x + w - (isLocked ? 22 : 8) - start), 'name', colour('text'), start, y);
+    if (isLocked) icon(c, 'lock', at.x + w - 14, y, colour(node.state === 'terminating' ? 'failing' : 'muted'));
+    if (node.reason) text(this.fitted(node.reason, 'small', w - 34), 'small', isReady ? colour('muted') : own, x, at.y + 27.5);
     c.globalAlpha = 1;
   }
 
@@ -364,9 +334,9 @@ export class Canvas {
   }
 
   scrollbar() {
-    const { context: c, forest } = this;
+    const { context: c, colour, forest } = this;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    c.fillStyle = this.colours.strong;
+    c.fillStyle = colour('strong');
     const bar = (whole, part, at, box) => {
       if (whole <= part + 1) return;
       const length = Math.max(24, part * part / whole);
@@ -379,37 +349,30 @@ export class Canvas {
   }
 
   measure(text, font) {
-    const key = `${font} ${text}`;
-    let width = this.texts.get(key);
-    if (width === undefined) {
-      if (this.texts.size > 20000) this.texts.clear();
-      this.context.font = this.fonts[font];
-      width = this.context.measureText(text).width;
-      this.texts.set(key, width);
-    }
-    return width;
+    this.context.font = this.fonts[font];
+    return this.remember(`${font} ${text}`, () => this.context.measureText(text).width);
   }
 
   /// A text with its middle left out, if it does not fit: names differ at their ends.
   fitted(text, font, width) {
-    const key = `${font} ${Math.round(width)} ${text}`;
-    let fitted = this.texts.get(key);
-    if (fitted === undefined) {
-      fitted = text;
-      if (this.measure(text, font) > width) {
-        const tail = font === 'name' ? Math.min(8, text.length >> 1) : 0;
-        const cut = length => `${text.slice(0, length)}…${text.slice(text.length - tail)}`;
-        let [low, high] = [0, text.length - tail];
-        while (low < high) {
-          const middle = (low + high + 1) >> 1;
-          if (this.context.measureText(cut(middle)).width <= width) low = middle;
-          else high = middle - 1;
-        }
-        fitted = cut(low);
+    return this.remember(`${font} ${Math.round(width)} ${text}`, () => {
+      if (this.measure(text, font) <= width) return text;
+      const tail = font === 'name' ? Math.min(8, text.length >> 1) : 0;
+      const cut = length => `${text.slice(0, length)}…${text.slice(text.length - tail)}`;
+      let [low, high] = [0, text.length - tail];
+      while (low < high) {
+        const middle = (low + high + 1) >> 1;
+        if (this.context.measureText(cut(middle)).width <= width) low = middle;
+        else high = middle - 1;
       }
-      this.texts.set(key, fitted);
-    }
-    return fitted;
+      return cut(low);
+    });
+  }
+
+  remember(key, make) {
+    if (this.texts.size > MOST_TEXTS) this.texts.clear();
+    if (!this.texts.has(key)) this.texts.set(key, make());
+    return this.texts.get(key);
   }
 }
 

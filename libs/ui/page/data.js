@@ -14,7 +14,7 @@ export class Refused extends Error {
 export async function read(path, parameters = {}, signal) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    if (value !== undefined && value !== null && value !== '') query.set(name, value);
+    if (![undefined, null, ''].includes(value)) query.set(name, value);
   }
   const response = await fetch(`data/${path}?${query}`, { signal, cache: 'no-store', redirect: 'error' });
   if (response.ok) return response.json();
@@ -26,17 +26,9 @@ export async function read(path, parameters = {}, signal) {
 
 /// The objects as they are now, kept up to date by one stream.
 export class Live {
-  /// - changed: called with the uids of changed and deleted nodes; all of them after a new picture
-  /// - connected: called with whether the stream is there, and the error if the server refuses
+  /// - changed: called with changed and deleted nodes, null for a new picture; connected: with whether the stream is there
   constructor({ changed, connected }) {
-    this.nodes = new Map();
-    this.revision = '0';
-    this.oldest = '0';
-    this.now = '';
-    this.isTruncated = false;
-    this.changed = changed;
-    this.connected = connected;
-    this.pause = 250;
+    Object.assign(this, { nodes: new Map(), revision: '0', oldest: '0', now: '', isTruncated: false, changed, connected, pause: 250 });
   }
 
   async run() {
@@ -60,11 +52,8 @@ export class Live {
   }
 
   load(picture) {
-    this.nodes = new Map(picture.objects.map(node => [node.uid, node]));
-    this.oldest = picture.oldest;
-    this.isTruncated = picture.isTruncated;
-    this.now = picture.now;
-    this.revision = picture.resourceVersion;
+    const { objects, oldest, isTruncated, now, resourceVersion: revision } = picture;
+    Object.assign(this, { nodes: new Map(objects.map(node => [node.uid, node])), oldest, isTruncated, now, revision });
     this.changed(null, []);
   }
 

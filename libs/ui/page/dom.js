@@ -6,13 +6,12 @@ export const byId = id => document.getElementById(id);
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === undefined || value === null || value === false) continue;
+    if (value === undefined) continue;
     if (typeof value === 'function') made.addEventListener(name, value);
-    else if (name === 'text') made.textContent = value;
-    else made.setAttribute(name, value === true ? '' : String(value));
+    else made.setAttribute(name, value);
   }
   for (const child of children.flat()) {
-    if (child !== undefined && child !== null && child !== false) made.append(child);
+    if (child) made.append(child);
   }
   return made;
 }
@@ -29,8 +28,7 @@ const ABBREVIATIONS = {
   Deployment: 'deploy', ReplicaSet: 'rs', StatefulSet: 'sts', DaemonSet: 'ds', CronJob: 'cron', Job: 'job', Pod: 'pod',
   Service: 'svc', Ingress: 'ing', ConfigMap: 'cm', Secret: 'secret', ServiceAccount: 'sa', PersistentVolumeClaim: 'pvc',
   PersistentVolume: 'pv', Namespace: 'ns', Node: 'node', HorizontalPodAutoscaler: 'hpa', PodDisruptionBudget: 'pdb',
-  NetworkPolicy: 'netpol', ReplicationController: 'rc', CustomResourceDefinition: 'crd', StorageClass: 'sc',
-  ResourceQuota: 'quota', VolumeAttachment: 'va',
+  NetworkPolicy: 'netpol', CustomResourceDefinition: 'crd', StorageClass: 'sc', VolumeAttachment: 'va',
 };
 export const abbreviation = kind => ABBREVIATIONS[kind] ?? kind.toLowerCase();
 
@@ -46,3 +44,35 @@ export function age(from, now) {
 
 /// The time of day, in UTC as objects have it.
 export const clockTime = time => (/T(\d\d:\d\d:\d\d)/.exec(time ?? '') ?? ['', ''])[1];
+
+/// Returns a function that calls another one in the next frame, once.
+export function onFrame(paint) {
+  let isDue = false;
+  return () => {
+    if (isDue) return;
+    isDue = true;
+    requestAnimationFrame(() => {
+      isDue = false;
+      paint();
+    });
+  };
+}
+
+/// Fits a canvas to its size on the screen, and returns the number of pixels in a unit.
+export function fitted(canvas, width, height) {
+  const ratio = Math.min(3, window.devicePixelRatio || 1);
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  return ratio;
+}
+
+/// The colours of the style sheet, by their names. `changed` is called when they change.
+export function colours(changed) {
+  let known = {};
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    known = {};
+    changed();
+  });
+  const style = getComputedStyle(document.documentElement);
+  return name => (known[name] ??= style.getPropertyValue(`--${name}`).trim());
+}

@@ -15,11 +15,8 @@ const LEAF_COLUMNS = 4;
 const collator = new Intl.Collator('en', { numeric: true });
 const ORDER = ['Deployment', 'StatefulSet', 'DaemonSet', 'CronJob', 'Job', 'ReplicaSet', 'Pod', 'Ingress', 'Service',
   'PersistentVolumeClaim', 'PersistentVolume', 'ConfigMap', 'Secret', 'ServiceAccount', 'Namespace', 'Node'];
-const order = kind => {
-  const place = ORDER.indexOf(kind);
-  return place < 0 ? ORDER.length : place;
-};
-export const byKindAndName = (a, b) =>
+const order = kind => (ORDER.indexOf(kind) + 1 || ORDER.length + 1);
+const byKindAndName = (a, b) =>
   order(a.node.kind) - order(b.node.kind) || collator.compare(a.node.kind, b.node.kind) || collator.compare(a.node.name, b.node.name);
 
 /// Whether a node is shown by a filter, and whether it is what the filter looks for.
@@ -42,12 +39,8 @@ export function matcher({ text, namespace, kind, states, background }) {
 export function grow(nodes, matches) {
   const items = new Map();
   const add = node => {
-    let item = items.get(node.uid);
-    if (!item) {
-      item = { node, children: [], parent: null, depth: 0, isMatch: false, x: 0, y: 0, w: CARD, h: ROW - 6 };
-      items.set(node.uid, item);
-    }
-    return item;
+    if (!items.has(node.uid)) items.set(node.uid, { node, children: [], parent: null, isMatch: false, x: 0, y: 0, w: CARD, h: 0 });
+    return items.get(node.uid);
   };
   const ownerOf = node => node.owners?.map(uid => nodes.get(uid)).find(Boolean);
   for (const node of nodes.values()) {
@@ -97,7 +90,6 @@ function cut(item) {
     if (next.node.uid < smallest.node.uid) smallest = next;
   }
   smallest.parent = null;
-  smallest.isCircular = true;
 }
 
 /// All items from the top down, owners before their dependents.
@@ -142,8 +134,7 @@ export function place(forest, width) {
       skyline.fill(top + size.height + 14, best, best + span);
     }
     if (!isNarrow) y = Math.max(y, ...skyline);
-    y = grid(singles, isNarrow ? Math.max(1, columns) : columns, y, isNarrow && columns === 1 ? width - 2 * MARGIN : CARD);
-    section.height = y - section.y;
+    y = grid(singles, columns, y, columns === 1 ? width - 2 * MARGIN : CARD);
     y += 14;
   }
   for (const item of forest.items.values()) right = Math.max(right, item.x + item.w);

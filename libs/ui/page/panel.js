@@ -6,6 +6,8 @@ import { yaml } from './yaml.js';
 
 const QUESTIONS = { present: 'Why is it still there?', notReady: 'Why is it not ready?', gone: 'Why is it gone?' };
 const LONGEST_VALUE = 400;
+const muted = text => element('p', { class: 'muted' }, text);
+const quiet = text => element('span', { class: 'muted' }, text);
 const MOST_VERSIONS = 100;
 const MOST_LINKS = 12;
 
@@ -26,26 +28,24 @@ export class Panel {
     });
   }
 
-  /// Shows an object.
-  ///
   /// - node: as it is at the moment that is shown; nodes: all of them; at: the revision, null for now
   open(node, nodes, at, now) {
-    const isSame = this.uid === node.uid && this.at === at && this.node?.resourceVersion === node.resourceVersion
-      && this.node.state === node.state && this.node.reason === node.reason;
+    const version = JSON.stringify([node, at]);
+    const isSame = this.version === version;
     const isOther = this.uid !== node.uid;
-    Object.assign(this, { uid: node.uid, node, nodes, at, now });
+    Object.assign(this, { uid: node.uid, node, nodes, at, version });
     this.area.hidden = false;
     if (isSame) return;
-    byId('panel-title').replaceChildren(element('span', { class: 'muted' }, node.kind), ' ', element('span', { class: 'break' }, node.name));
+    byId('panel-title').replaceChildren(quiet(node.kind), ' ', element('span', { class: 'break' }, node.name));
     const place = [node.namespace, `created ${age(node.created, now)} ago`, `revision ${node.resourceVersion}`].filter(Boolean).join(' · ');
     byId('badge').replaceChildren(
-      element('span', { class: `pill ${node.state}` }, stateIcon(node.state), stateName[node.state]), element('span', { class: 'muted' }, place));
+      element('span', { class: `pill ${node.state}` }, stateIcon(node.state), stateName[node.state]), quiet(place));
     this.load(isOther);
   }
 
   close() {
     this.area.hidden = true;
-    this.uid = null;
+    this.uid = this.version = null;
     this.turn++;
   }
 
@@ -62,7 +62,7 @@ export class Panel {
     });
     this.body.setAttribute('aria-labelledby', this.tabs[this.tab].id);
     const head = () => (this.tab === 0 ? this.facts() : []);
-    if (isFirst) this.body.replaceChildren(...head(), element('p', { class: 'muted' }, 'Loading'));
+    if (isFirst) this.body.replaceChildren(...head(), muted('Loading'));
     const { resource, namespace, name, uid } = this.node;
     const object = { resource, namespace, name, at: this.at };
     const readers = [
@@ -75,15 +75,14 @@ export class Panel {
     try {
       content = await readers[this.tab]();
     } catch (error) {
-      const text = error.status === 404 && this.tab === 1 ? 'No versions are available.' : error.message || 'The server does not respond.';
-      content = [element('p', { class: 'muted' }, text)];
+      content = [muted(error.status === 404 && this.tab === 1 ? 'No versions are available.' : error.message)];
     }
     if (turn === this.turn) this.body.replaceChildren(...head(), ...content);
   }
 
   link(uid) {
     const node = this.nodes.get(uid);
-    if (!node) return element('span', { class: 'muted' }, 'an object that does not exist');
+    if (!node) return quiet('an object that does not exist');
     return element('button', { type: 'button', class: 'link', click: () => this.pick(uid) },
       stateIcon(node.state), `${node.kind} ${node.name}`);
   }
@@ -96,7 +95,7 @@ export class Panel {
     };
     const links = (name, uids = []) => row(name, [
       ...uids.slice(0, MOST_LINKS).map(uid => this.link(uid)),
-      ...(uids.length > MOST_LINKS ? [element('span', { class: 'muted' }, `and ${uids.length - MOST_LINKS} more`)] : []),
+      ...(uids.length > MOST_LINKS ? [quiet(`and ${uids.length - MOST_LINKS} more`)] : []),
     ]);
     const others = names => [...this.nodes.values()].filter(names).map(({ uid }) => uid);
     if (node.reason) row('Reason', [element('span', { class: node.state }, node.reason)]);
@@ -111,7 +110,7 @@ export class Panel {
   }
 
   why({ answers }) {
-    if (!answers?.length) return [element('p', { class: 'muted' }, 'Nothing is known to be wrong.')];
+    if (!answers?.length) return [muted('Nothing is known to be wrong.')];
     return answers.map(({ question, sentence, causes }) => element('section', { class: 'answer' },
       element('h3', {}, QUESTIONS[question] ?? question),
       element('p', {}, sentence),
@@ -119,34 +118,34 @@ export class Panel {
         element('b', {}, cause.object ?? ''),
         cause.field ? element('code', {}, cause.field) : null,
         cause.waitsFor ? element('p', {}, `waits for ${cause.waitsFor}`) : null,
-        cause.manager || cause.since ? element('p', { class: 'muted' }, [cause.manager, cause.since].filter(Boolean).join(' · ')) : null,
+        cause.manager || cause.since ? muted([cause.manager, cause.since].filter(Boolean).join(' · ')) : null,
         cause.remedy ? element('pre', { class: 'command' }, cause.remedy) : null))) : null));
   }
 
   versions({ entries, isTruncated }) {
-    if (!entries.length) return [element('p', { class: 'muted' }, 'History has no version of it.')];
+    if (!entries.length) return [muted('History has no version of it.')];
     const value = (value, type) => value === undefined ? null
       : element(type, {}, (typeof value === 'string' ? value : JSON.stringify(value)).slice(0, LONGEST_VALUE));
     const list = entries.map(entry => element('li', { class: entry.code ? 'refused' : entry.isDeletion ? 'deletion' : '' },
       element('div', { class: 'version' },
         element('b', {}, [entry.verb, entry.subresource].filter(Boolean).join(' ')),
         entry.revision
-          ? element('button', { type: 'button', class: 'link', title: 'Shows the picture at this revision', click: () => this.show(Number(entry.revision)) }, `revision ${entry.revision}`)
+          ? element('button', { type: 'button', class: 'link', click: () => this.show(Number(entry.revision)) }, `revision ${entry.revision}`)
           : null,
-        element('span', { class: 'muted' }, clockTime(entry.time)),
-        element('span', { class: 'muted break', title: entry.userAgent }, [entry.user, entry.userAgent?.split(' ')[0]].filter(Boolean).join(' · '))),
+        quiet(clockTime(entry.time)),
+        element('span', { class: 'muted break' }, [entry.user, entry.userAgent?.split(' ')[0]].filter(Boolean).join(' · '))),
       entry.code ? element('p', { class: 'failing' }, `${entry.code} ${entry.reason ?? ''}: ${entry.message ?? ''}`) : null,
       (entry.fields ?? []).map(({ path, from, to }) => element('div', { class: 'field-diff' },
         element('code', {}, path), element('span', { class: 'values' }, value(from, 'del'), value(to, 'ins'))))));
-    return [element('ol', { class: 'versions' }, list), isTruncated ? element('p', { class: 'muted' }, 'Older versions are left out.') : ''];
+    return [element('ol', { class: 'versions' }, list), isTruncated ? muted('Older versions are left out.') : ''];
   }
 
   events({ events }) {
-    if (!events.length) return [element('p', { class: 'muted' }, 'No Events.')];
+    if (!events.length) return [muted('No Events.')];
     return [element('ol', { class: 'events' }, events.map(event => element('li', { class: event.type === 'Warning' ? 'warning' : '' },
       element('div', { class: 'version' },
-        element('b', {}, event.reason), element('span', { class: 'muted' }, clockTime(event.time)),
-        event.count > 1 ? element('span', { class: 'muted' }, `${event.count} times`) : null, element('span', { class: 'muted' }, event.source)),
+        element('b', {}, event.reason), quiet(clockTime(event.time)),
+        event.count > 1 ? quiet(`${event.count} times`) : null, quiet(event.source)),
       element('p', { class: 'break' }, event.message))))];
   }
 

@@ -1,17 +1,18 @@
 // The timeline: the writes and Events of the history that is kept, and a slider through it.
 
-import { clockTime } from './dom.js';
+import { clockTime, colours, fitted, onFrame } from './dom.js';
 
 const MOST_ENTRIES = 2000;
 
 export class Timeline {
-  /// - moved: called with the revision to show; null for now
-  constructor({ canvas, slider, moment, moved }) {
-    Object.assign(this, { canvas, slider, moment, moved, all: [], entries: [], isHidden: () => false, events: [], refusals: [], positions: [], oldest: 0, newest: 0, at: null, uid: null });
-    this.known = new Set();
+  /// - moved: called with the revision to show, null for now; isHidden: whether the writes of an object are left out, by its uid
+  constructor({ canvas, slider, moment, moved, isHidden }) {
+    Object.assign(this, { canvas, slider, moment, moved, isHidden, events: [], entries: [], positions: [], oldest: 0, newest: 0, at: null, uid: null });
+    this.clear();
     slider.addEventListener('input', () => this.go(Number(slider.value)));
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw());
-    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
+    this.draw = onFrame(() => this.paint());
+    this.colour = colours(this.draw);
+    new ResizeObserver(this.draw).observe(canvas.parentElement);
   }
 
   /// Adds writes, oldest first.
@@ -26,7 +27,7 @@ export class Timeline {
       if (!(revision > 0) || this.known.has(key)) continue;
       this.known.add(key);
       this.all.push({ ...entry, revision });
-      this.newestEntry = Math.max(this.newestEntry ?? 0, revision);
+      this.newestEntry = Math.max(this.newestEntry, revision);
     }
     this.all.sort((a, b) => a.revision - b.revision);
     for (const { uid, revision } of this.all.splice(0, Math.max(0, this.all.length - MOST_ENTRIES))) this.known.delete(`${uid} ${revision}`);
@@ -39,27 +40,16 @@ export class Timeline {
     this.draw();
   }
 
-  /// Forgets all, as after another server took the place of this one.
   clear() {
-    this.known.clear();
-    Object.assign(this, { all: [], refusals: [], newestEntry: 0 });
+    Object.assign(this, { known: new Set(), all: [], refusals: [], newestEntry: 0 });
   }
 
   setRange(oldest, newest) {
-    if (this.oldest === Number(oldest) && this.newest === Number(newest)) return;
-    this.oldest = Number(oldest);
-    this.newest = Number(newest);
-    this.arrange();
-  }
-
-  /// - isHidden: whether the writes of an object are left out, by its uid
-  setHidden(isHidden) {
-    this.isHidden = isHidden;
+    Object.assign(this, { oldest: Number(oldest), newest: Number(newest) });
     this.arrange();
   }
 
   setObject(uid) {
-    if (this.uid === uid) return;
     this.uid = uid;
     this.draw();
   }
@@ -76,11 +66,7 @@ export class Timeline {
 
   place() {
     const { at, positions } = this;
-    let index = positions.length;
-    if (at !== null) {
-      index = positions.findLastIndex(revision => revision <= at);
-      index = Math.max(0, index);
-    }
+    const index = at === null ? positions.length : Math.max(0, positions.findLastIndex(revision => revision <= at));
     this.slider.value = String(index);
     this.describe(index);
   }
@@ -98,7 +84,6 @@ export class Timeline {
     this.go(Number(this.slider.value) + by);
   }
 
-  /// Shows a revision.
   show(revision) {
     this.at = revision;
     this.place();
@@ -109,11 +94,9 @@ export class Timeline {
   describe(index) {
     const revision = this.positions[index];
     const entry = this.entries.findLast(entry => entry.revision <= (revision ?? Infinity));
-    const isExact = entry && (revision === undefined || entry.revision === revision);
-    const what = isExact ? `${entry.verb} ${entry.resource.split('.')[0]} ${entry.name}` : '';
-    const who = isExact && entry.userAgent ? ` by ${entry.userAgent.split(/[/ ]/)[0]}` : '';
-    const parts = [revision === undefined ? `revision ${this.newest || '-'}` : `revision ${revision}`, clockTime(entry?.time), what + who];
-    const text = parts.filter(Boolean).join(' · ');
+    const who = entry?.userAgent ? ` by ${entry.userAgent.split(/[/ ]/)[0]}` : '';
+    const what = entry && entry.revision === (revision ?? entry.revision) ? `${entry.verb} ${entry.resource.split('.')[0]} ${entry.name}${who}` : '';
+    const text = [`revision ${revision ?? this.newest}`, clockTime(entry?.time), what].filter(Boolean).join(' · ');
     this.moment.textContent = text;
     this.slider.setAttribute('aria-valuetext', revision === undefined ? `live, ${text}` : text);
   }
@@ -129,26 +112,12 @@ export class Timeline {
     return low / Math.max(1, this.positions.length);
   }
 
-  draw() {
-    if (this.isDue) return;
-    this.isDue = true;
-    requestAnimationFrame(() => {
-      this.isDue = false;
-      this.paint();
-    });
-  }
-
   paint() {
-    const { canvas } = this;
+    const { canvas, colour } = this;
     const { clientWidth: width, clientHeight: height } = canvas;
-    const ratio = Math.min(3, window.devicePixelRatio || 1);
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    const ratio = fitted(canvas, width, height);
     const c = canvas.getContext('2d');
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
-    c.clearRect(0, 0, width, height);
-    const style = getComputedStyle(document.documentElement);
-    const colour = name => style.getPropertyValue(`--${name}`).trim();
     const edge = 8;
     const x = revision => edge + this.share(revision) * (width - 2 * edge);
     const middle = height / 2;
@@ -179,6 +148,6 @@ export class Timeline {
     }
     c.globalAlpha = 1;
     c.fillStyle = colour('failing');
-    for (const { after } of this.refusals) c.fillRect(x(after ?? 0) - 1, middle - 3, 2, 7);
+    for (const { after } of this.refusals) c.fillRect(x(after) - 1, middle - 3, 2, 7);
   }
 }
