@@ -58,7 +58,8 @@ export class Timeline {
     const revisions = new Set([this.oldest]);
     this.entries = this.all.filter(({ uid, revision }) => revision >= this.oldest && !this.isHidden(uid));
     for (const { revision } of this.entries) revisions.add(revision);
-    this.positions = [...revisions].filter(revision => revision > 0);
+    // The newest one is that of now.
+    this.positions = [...revisions].filter(revision => revision > 0).slice(0, -1);
     this.slider.max = String(this.positions.length);
     this.place();
     this.draw();
