@@ -1,5 +1,6 @@
 //! The live page below `/ui/`: who reaches it, its headers, and the data that it reads.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -7,12 +8,15 @@ use bytes::Bytes;
 use coracle::ControlPlane;
 use coracle_e2e::http::{Connection, Endpoint, HttpResponse};
 use coracle_e2e::json_client::JsonClient;
-use coracle_e2e::{cluster, workloads};
+use coracle_e2e::{binary, cluster, workloads};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
 use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::Command;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PICTURE: &str = "/ui/data/picture";
@@ -174,11 +178,18 @@ async fn responses_forbid_everything_that_the_page_does_not_need() -> Result<()>
         (PICTURE, "application/json", "no-store"),
     ] {
         let response = get(&mut admin, path, &[]).await?;
-        let header = |name: &str| response.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let header =
+            |name: &str| response.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
         ensure!(header("content-type") == content_type && header("cache-control") == cache, "{response:?}");
         let policy = header("content-security-policy");
-        ensure!(policy.starts_with("default-src 'none'; script-src 'self'; ") && !policy.contains("unsafe"), "{policy}");
-        ensure!(policy.contains("frame-ancestors 'none'") && policy.contains("form-action 'none'"), "{policy}");
+        ensure!(
+            policy.starts_with("default-src 'none'; script-src 'self'; ") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        ensure!(
+            policy.contains("frame-ancestors 'none'") && policy.contains("form-action 'none'"),
+            "{policy}"
+        );
         ensure!(header("x-content-type-options") == "nosniff" && header("referrer-policy") == "no-referrer");
         ensure!(header("cross-origin-opener-policy") == "same-origin");
         if let Some(etag) = response.headers.get("etag").and_then(|etag| etag.to_str().ok()) {
@@ -260,7 +271,8 @@ async fn one_stream_has_the_changes_of_all_objects() -> Result<()> {
     let path = format!("{PICTURE}?watch=1&since={since}");
     let mut stream = connection.open("GET", &path, &[], None).await?;
     ensure!(stream.status() == 200, "{stream:?}");
-    let (mut rest, created) = (Vec::new(), client.create(CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await?);
+    let (mut rest, created) =
+        (Vec::new(), client.create(CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await?);
     let uid = &created["metadata"]["uid"];
     let change = next_change(&mut stream, &mut rest).await?;
     let found = node(&change, "ConfigMap", "a").context("the new object")?;
@@ -268,7 +280,9 @@ async fn one_stream_has_the_changes_of_all_objects() -> Result<()> {
     // A state that follows from another object's.
     let pods = "/api/v1/namespaces/default/pods";
     let metadata = json!({"name": "p", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": uid}]});
-    client.create(pods, json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "c"}]}})).await?;
+    client
+        .create(pods, json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "c"}]}}))
+        .await?;
     loop {
         let change = next_change(&mut stream, &mut rest).await?;
         if let Some(pod) = node(&change, "Pod", "p") {
@@ -323,7 +337,9 @@ async fn secrets_never_reach_the_page() -> Result<()> {
     let secret = json!({"metadata": {"name": "s", "annotations": {applied: "hunter2"}}, "stringData": {"password": "hunter2"}});
     let secrets = "/api/v1/namespaces/default/secrets";
     client.create(secrets, secret).await?;
-    client.patch(&format!("{secrets}/s"), json!({"stringData": {"password": "hunter22", "more": "hunter2"}})).await?;
+    client
+        .patch(&format!("{secrets}/s"), json!({"stringData": {"password": "hunter22", "more": "hunter2"}}))
+        .await?;
     let object = "resource=secrets&namespace=default&name=s";
     for path in [
         PICTURE.to_owned(),
@@ -349,7 +365,8 @@ async fn a_claim_in_use_is_drawn_with_what_it_waits_for() -> Result<()> {
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
     let labels = json!({"app": "web"});
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    let mount = json!([{"name": "app", "image": "app", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]);
+    let mount =
+        json!([{"name": "app", "image": "app", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]);
     let set = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1, "serviceName": "web", "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": mount}}, "volumeClaimTemplates": [claim]}});
     let sets = workloads::apps("default", "statefulsets");
@@ -365,10 +382,68 @@ async fn a_claim_in_use_is_drawn_with_what_it_waits_for() -> Result<()> {
     ensure!(claim["state"] == "terminating" && claim["blockedBy"] == json!([pod["uid"]]), "{claim}");
     ensure!(claim["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{claim}");
     ensure!(pod["edges"][0] == json!({"type": "claim", "to": claim["uid"]}), "{pod}");
-    let events = client.get(&format!("/ui/data/events?uid={}", pod["uid"].as_str().unwrap_or_default())).await?;
+    let events =
+        client.get(&format!("/ui/data/events?uid={}", pod["uid"].as_str().unwrap_or_default())).await?;
     let events = events["events"].as_array().context("Events")?;
     ensure!(!events.is_empty() && events.iter().all(|event| event["name"] == "web-0"), "{events:?}");
     let log = client.get("/ui/data/log?resource=pods&namespace=default&name=web-0&diff=true").await?;
     ensure!(log["entries"].as_array().is_some_and(|entries| entries.len() > 1), "{log}");
+    Ok(())
+}
+
+/// The beginning of the response to a request over plain HTTP.
+async fn status_of(address: &str, request: &str) -> Result<String> {
+    let mut socket = TcpStream::connect(address).await?;
+    socket.write_all(request.as_bytes()).await?;
+    let mut line = String::new();
+    tokio::time::timeout(DEADLINE, BufReader::new(socket).read_line(&mut line)).await??;
+    Ok(line.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn coracle_ui_passes_on_gets_of_the_page_below_a_secret_path_alone() -> Result<()> {
+    let cluster = cluster::cluster().flag("--nodes", "0").start().await?;
+    let mut command = Command::new(binary::coracle());
+    command.args(["ui", "--no-browser", "--kubeconfig"]).arg(cluster.kubeconfig()).kill_on_drop(true);
+    let mut ui = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut link = String::new();
+    BufReader::new(ui.stdout.take().context("standard output")?).read_line(&mut link).await?;
+    let (address, path) =
+        link.trim().strip_prefix("http://").and_then(|link| link.split_once('/')).context("an address")?;
+    let prefix = path.strip_suffix("/ui/").context("the page")?;
+    ensure!(address.starts_with("127.0.0.1:") && prefix.len() == 64, "{link}");
+    for (method, path, host, want) in [
+        ("GET", format!("/{prefix}/ui/"), address, "200"),
+        ("GET", format!("/{prefix}{PICTURE}"), address, "200"),
+        ("GET", format!("/{prefix}{PICTURE}?at=x"), address, "422"),
+        ("GET", format!("/{prefix}{PICTURE}"), "rebound.example", "403"),
+        ("POST", format!("/{prefix}{PICTURE}"), address, "405"),
+        ("GET", format!("/{prefix}/api/v1/secrets"), address, "404"),
+        ("GET", format!("/{prefix}/ui/../api/v1/secrets"), address, "404"),
+        ("GET", "/ui/".to_owned(), address, "404"),
+        ("GET", "/".to_owned(), address, "404"),
+    ] {
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let status = status_of(address, &request).await?;
+        ensure!(status == want, "{method} {path} {host}: {status}");
+    }
+    cluster.stop().await?;
+    let request = format!("GET /{prefix}/ui/ HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    ensure!(status_of(address, &request).await? == "502", "without the control plane");
+    ui.kill().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn coracle_ui_says_why_there_is_no_page() -> Result<()> {
+    let cluster = cluster::cluster().flag("--nodes", "0").flag("--testing-api", "false").start().await?;
+    let mut command = Command::new(binary::coracle());
+    let output =
+        command.args(["ui", "--no-browser", "--kubeconfig"]).arg(cluster.kubeconfig()).output().await?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        !output.status.success() && text.contains("has no page") && text.contains("--testing-api=false"),
+        "{text}"
+    );
     Ok(())
 }

@@ -277,9 +277,9 @@ mod tests {
                 ("/page", None, cert(), Ok("carol")),
                 ("/page", None, Peer::Rejected, Err(401)),
             ] {
-                let request = token.into_iter().fold(http::Request::get(path), |request, token| {
-                    request.header(AUTHORIZATION, token)
-                });
+                let request = token
+                    .into_iter()
+                    .fold(http::Request::get(path), |request, token| request.header(AUTHORIZATION, token));
                 let (parts, ()) = request.body(()).expect("a request").into_parts();
                 let got = authenticator.authenticate_request(&parts, &peer);
                 let got = got.as_ref().map(|user| user.name.as_str()).map_err(Error::code);

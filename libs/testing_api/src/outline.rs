@@ -69,7 +69,10 @@ mod tests {
                 r#"{"kind":"Secret","metadata":{"name":"a","managedFields":[{"time":1}],"labels":{"data":"x"}},"data":{"k":"v"},"stringData":{}}"#,
                 json!({"kind": "Secret", "metadata": {"name": "a", "labels": {"data": "x"}}}),
             ),
-            (r#"{"spec":{"data":{"a":1},"metadata":{"managedFields":1}}}"#, json!({"spec": {"data": {"a": 1}, "metadata": {"managedFields": 1}}})),
+            (
+                r#"{"spec":{"data":{"a":1},"metadata":{"managedFields":1}}}"#,
+                json!({"spec": {"data": {"a": 1}, "metadata": {"managedFields": 1}}}),
+            ),
             (r#"{"metadata":"text"}"#, Value::Null),
             ("[]", Value::Null),
             ("{", Value::Null),

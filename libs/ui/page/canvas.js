@@ -199,7 +199,7 @@ export class Canvas {
       c.fillStyle = colour('text');
       c.fillText(label, 20, y + 16);
       c.fillStyle = colour('line');
-      c.fillRect(32 + width, y + 16, Math.max(0, forest.width - 52 - width), 1);
+      c.fillRect(32 + width, y + 16, Math.max(forest.width, (this.x + this.width) / this.zoom) - 52 - width, 1);
     }
   }
 

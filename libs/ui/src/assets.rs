@@ -30,11 +30,7 @@ pub(crate) const ASSETS: [Asset; 12] = [
         content_type: "text/css; charset=utf-8",
         content: include_str!("../page/style.css"),
     },
-    Asset {
-        name: "icon.svg",
-        content_type: "image/svg+xml",
-        content: include_str!("../page/icon.svg"),
-    },
+    Asset { name: "icon.svg", content_type: "image/svg+xml", content: include_str!("../page/icon.svg") },
     script!("app.js"),
     script!("canvas.js"),
     script!("data.js"),

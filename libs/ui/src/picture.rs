@@ -159,9 +159,13 @@ impl Picture {
             entries.sort_by_key(|entry| entry.is_background);
             entries.truncate(MAX_NODES);
         }
-        let by_reference: HashMap<String, &str> = entries.iter().map(|entry| entry.reference(&survey)).collect();
-        let uids: HashSet<&str> =
-            lists.iter().flat_map(|(_, list)| list.iter()).map(|object| text(&object["metadata"]["uid"])).collect();
+        let by_reference: HashMap<String, &str> =
+            entries.iter().map(|entry| entry.reference(&survey)).collect();
+        let uids: HashSet<&str> = lists
+            .iter()
+            .flat_map(|(_, list)| list.iter())
+            .map(|object| text(&object["metadata"]["uid"]))
+            .collect();
         let objects = entries
             .iter()
             .map(|entry| {
@@ -233,8 +237,8 @@ fn owners(metadata: &Value, uids: &HashSet<&str>) -> (Vec<String>, Option<String
     references.sort_by_key(|owner| owner["controller"] != true);
     let is_missing = |owner: &&&Value| owner["uid"].as_str().is_some_and(|uid| !uids.contains(uid));
     let missing = references.iter().find(is_missing);
-    let missing =
-        missing.map(|owner| format!("owner {}/{} does not exist", text(&owner["kind"]), text(&owner["name"])));
+    let missing = missing
+        .map(|owner| format!("owner {}/{} does not exist", text(&owner["kind"]), text(&owner["name"])));
     (references.iter().filter_map(|owner| owner["uid"].as_str()).map(cut).collect(), missing)
 }
 

@@ -21,7 +21,8 @@ pub fn redact(resource: &str, object: &mut Value) {
             None => {}
         }
     }
-    if let Some(value) = object.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED)) {
+    if let Some(value) = object.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED))
+    {
         *value = REDACTED.into();
     }
 }
@@ -46,7 +47,8 @@ pub fn redact_log(log: &mut Value) {
 
 /// Whether the values of a field of a Secret are no secret.
 fn is_public(path: &str) -> bool {
-    let fields = [".metadata.labels", ".metadata.finalizers", ".metadata.ownerReferences", ".type", ".immutable"];
+    let fields =
+        [".metadata.labels", ".metadata.finalizers", ".metadata.ownerReferences", ".type", ".immutable"];
     let times = [".metadata.deletionTimestamp", ".metadata.deletionGracePeriodSeconds"];
     fields.into_iter().chain(times).any(|field| {
         path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

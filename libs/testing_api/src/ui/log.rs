@@ -56,7 +56,8 @@ impl Testing {
     /// 404 for an unknown resource, 422 for a limit that is none.
     pub(super) async fn log_of_page(&self, query: &Query) -> Result<Log> {
         let limit = query.first("limit").filter(|text| !text.is_empty()).map(str::parse).transpose();
-        let limit: usize = limit.map_err(|_| read::invalid("limit", "it is no number"))?.unwrap_or(DEFAULT_ENTRIES);
+        let limit: usize =
+            limit.map_err(|_| read::invalid("limit", "it is no number"))?.unwrap_or(DEFAULT_ENTRIES);
         let limit = limit.min(MOST_ENTRIES);
         let object = query.first("resource").is_some().then(|| ObjectName::read(query)).transpose()?;
         let store = self.0.store.clone();
@@ -91,7 +92,9 @@ fn versions(objects: &StoredObjects, object: &ObjectName, limit: usize) -> Resul
             verb: match (version.is_deletion, earlier) {
                 (true, _) => "delete",
                 // Older versions may be forgotten.
-                (false, None) if version.object["metadata"]["generation"].as_i64().unwrap_or(1) == 1 => "create",
+                (false, None) if version.object["metadata"]["generation"].as_i64().unwrap_or(1) == 1 => {
+                    "create"
+                }
                 (false, _) => "update",
             },
             is_deletion: version.is_deletion,
@@ -107,7 +110,9 @@ fn changes(store: &Store<ObjectIndex>, objects: &StoredObjects, limit: usize) ->
     let snapshot = store.snapshot();
     let mut events: Vec<Arc<Event<ObjectIndex>>> = Vec::new();
     for (bucket, _) in snapshot.buckets().filter(|(name, _)| !LEFT_OUT.contains(&&***name)) {
-        let Ok(mut history) = store.watch(bucket, snapshot.compact_revision(bucket).revision()) else { continue };
+        let Ok(mut history) = store.watch(bucket, snapshot.compact_revision(bucket).revision()) else {
+            continue;
+        };
         while let Ok(batch) = history.try_next() {
             let is_over = batch.last().is_none_or(|last| last.revision > objects.revision());
             events.extend(batch.iter().cloned());

@@ -198,7 +198,8 @@ fn log_in(sessions: &Sessions, query: &Query) -> Result<Response<Body>> {
     match cookie.map_err(|error| Error::Internal(error.to_string()))? {
         Some(cookie) => {
             let mut response = redirect("./")?;
-            let cookie = HeaderValue::from_str(&cookie).map_err(|error| Error::Internal(error.to_string()))?;
+            let cookie =
+                HeaderValue::from_str(&cookie).map_err(|error| Error::Internal(error.to_string()))?;
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
             Ok(response)

@@ -22,7 +22,8 @@ fn all_files_of_the_page_are_served_and_found_by_what_refers_to_them() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| !["index.html", "refused.html"].contains(&name.as_str()))
         .collect();
-    let mut served: Vec<&str> = ASSETS.iter().map(|asset| asset.name).filter(|name| !name.is_empty()).collect();
+    let mut served: Vec<&str> =
+        ASSETS.iter().map(|asset| asset.name).filter(|name| !name.is_empty()).collect();
     (names.sort(), served.sort_unstable());
     assert_eq!(names, served);
     for script in scripts() {
@@ -38,19 +39,30 @@ fn all_files_of_the_page_are_served_and_found_by_what_refers_to_them() {
 #[test]
 fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
     for page in [asset("").unwrap(), &LOGIN_REFUSED] {
-        for forbidden in [" style=", " onclick=", " onload=", "<style", "javascript:", "http://", "https://"] {
+        for forbidden in [" style=", " onclick=", " onload=", "<style", "javascript:", "http://", "https://"]
+        {
             assert!(!page.content.contains(forbidden), "{:?} has {forbidden}", page.name);
         }
         let scripts = page.content.matches("<script").count();
         assert_eq!(scripts, page.content.matches("<script type=\"module\" src=\"").count());
     }
     for script in scripts() {
-        for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", ".style."] {
+        for forbidden in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            ".style.",
+        ] {
             assert!(!script.content.contains(forbidden), "{} has {forbidden}", script.name);
         }
     }
     let policy = SECURITY_HEADERS.iter().find(|(name, _)| *name == "content-security-policy").unwrap().1;
-    assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe") && !policy.contains('*'));
+    assert!(
+        policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe") && !policy.contains('*')
+    );
 }
 
 #[test]

@@ -19,15 +19,18 @@ fn objects_beyond_the_limit_are_left_out_and_those_of_the_control_plane_first() 
 
 #[test]
 fn edges_owners_finalizers_and_texts_of_a_node_are_bounded() {
-    let pods = (0..MAX_EDGES + 20).map(|i| ready_pod(&format!("p{i}"), json!({"metadata": {"labels": {"a": "b"}}})));
+    let pods =
+        (0..MAX_EDGES + 20).map(|i| ready_pod(&format!("p{i}"), json!({"metadata": {"labels": {"a": "b"}}})));
     let service = object("Service", "s", json!({"spec": {"selector": {"a": "b"}}}));
     let cluster = Cluster(pods.chain([service]).collect());
     assert_eq!(cluster.node("Service/s").edges.len(), MAX_EDGES);
 
     let long = "x".repeat(5000);
     let many: Vec<Value> = (0..100).map(|i| json!(format!("example.com/{i}{long}"))).collect();
-    let owners: Vec<Value> = (0..100).map(|i| json!({"kind": long, "name": long, "uid": format!("{i}{long}")})).collect();
-    let held = object("ConfigMap", "held", json!({"metadata": {"finalizers": many, "ownerReferences": owners}}));
+    let owners: Vec<Value> =
+        (0..100).map(|i| json!({"kind": long, "name": long, "uid": format!("{i}{long}")})).collect();
+    let held =
+        object("ConfigMap", "held", json!({"metadata": {"finalizers": many, "ownerReferences": owners}}));
     let node = Cluster(vec![held]).node("ConfigMap/held");
     assert_eq!((node.finalizers.len(), node.owners.len()), (20, 20));
     let texts = node.finalizers.iter().chain(&node.owners).chain([&node.reason]);
@@ -43,7 +46,11 @@ fn objects_of_any_shape_are_pictured() {
                 let mut object = object(kind, "a", json!({}));
                 object[member] = shape.clone();
                 let picture = Cluster(vec![object]).picture();
-                assert_eq!(picture.objects.len(), usize::from(member != "metadata"), "{kind} {member} {shape}");
+                assert_eq!(
+                    picture.objects.len(),
+                    usize::from(member != "metadata"),
+                    "{kind} {member} {shape}"
+                );
             }
         }
     }

@@ -1,9 +1,7 @@
 use coracle_why::State;
 use serde_json::json;
 
-use super::{
-    Cluster, claim, object, owner, ready_pod, stateful_set, terminating, uid, uses_claim, volume,
-};
+use super::{Cluster, claim, object, owner, ready_pod, stateful_set, terminating, uid, uses_claim, volume};
 use crate::{EdgeType, Picture};
 
 const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -88,8 +86,11 @@ fn the_controller_is_the_first_of_several_owners() {
     let mut second = owner("ConfigMap", "b");
     second["controller"] = json!(false);
     let rest = json!({"metadata": {"ownerReferences": [second, owner("ConfigMap", "a")]}});
-    let cluster =
-        Cluster(vec![object("ConfigMap", "a", json!({})), object("ConfigMap", "b", json!({})), ready_pod("p", rest)]);
+    let cluster = Cluster(vec![
+        object("ConfigMap", "a", json!({})),
+        object("ConfigMap", "b", json!({})),
+        ready_pod("p", rest),
+    ]);
     assert_eq!(cluster.node("Pod/p").owners, [uid("ConfigMap", "a"), uid("ConfigMap", "b")]);
 }
 
@@ -107,7 +108,8 @@ fn circles_of_owners_are_pictured_as_they_are() {
 #[test]
 fn selectors_targets_and_mounts_are_edges() {
     let labels = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"volumes": [{"name": "c", "configMap": {"name": "cfg"}}]}});
-    let backend = json!({"spec": {"rules": [{"http": {"paths": [{"backend": {"service": {"name": "web"}}}]}}]}});
+    let backend =
+        json!({"spec": {"rules": [{"http": {"paths": [{"backend": {"service": {"name": "web"}}}]}}]}});
     let target = json!({"spec": {"scaleTargetRef": {"kind": "StatefulSet", "name": "web"}}});
     let cluster = Cluster(vec![
         ready_pod("web-0", labels),
@@ -142,14 +144,17 @@ fn heartbeats_and_events_are_no_nodes_and_bootstrap_objects_are_background() {
         object("Namespace", "shop", json!({})),
     ]);
     let picture = cluster.picture();
-    let nodes: Vec<_> =
-        picture.objects.iter().map(|node| (node.name.as_str(), node.is_background)).collect();
+    let nodes: Vec<_> = picture.objects.iter().map(|node| (node.name.as_str(), node.is_background)).collect();
     assert_eq!(nodes, [("kube-root-ca.crt", true), ("kube-system", true), ("shop", false)]);
 }
 
 #[test]
 fn changes_are_the_nodes_that_differ_though_only_others_were_written() {
-    let before = Cluster(vec![object("Service", "web", json!({})), ready_pod("a", json!({})), ready_pod("b", json!({}))]);
+    let before = Cluster(vec![
+        object("Service", "web", json!({})),
+        ready_pod("a", json!({})),
+        ready_pod("b", json!({})),
+    ]);
     let mut after = before.clone();
     after.0.remove(2);
     let labels = json!({"metadata": {"resourceVersion": "9"}});

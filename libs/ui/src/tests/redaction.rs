@@ -11,11 +11,16 @@ fn values_of_secrets_are_removed_and_their_names_stay() {
     redact("secrets", &mut redacted);
     assert!(!redacted.to_string().contains("hunter2"), "{redacted}");
     assert_eq!(redacted["data"].as_object().map(serde_json::Map::len), Some(2));
-    assert_eq!((&redacted["metadata"]["annotations"]["a"], &redacted["type"]), (&json!("b"), &json!("Opaque")));
+    assert_eq!(
+        (&redacted["metadata"]["annotations"]["a"], &redacted["type"]),
+        (&json!("b"), &json!("Opaque"))
+    );
     let mut other = secret.clone();
     redact("configmaps", &mut other);
     assert_eq!(other, secret);
-    for shape in [json!(null), json!([]), json!({"data": "hunter2", "metadata": 5}), json!({"data": ["hunter2"]})] {
+    for shape in
+        [json!(null), json!([]), json!({"data": "hunter2", "metadata": 5}), json!({"data": ["hunter2"]})]
+    {
         let mut shape = shape;
         redact("secrets", &mut shape);
         assert!(!shape.to_string().contains("hunter2"), "{shape}");
@@ -24,9 +29,7 @@ fn values_of_secrets_are_removed_and_their_names_stay() {
 
 #[test]
 fn values_of_secrets_are_removed_from_a_log_but_for_plain_metadata() {
-    let entry = |resource: &str, path: &str| {
-        json!({"resource": resource, "fields": [{"path": path, "from": "hunter2", "to": {"a": "hunter2"}}]})
-    };
+    let entry = |resource: &str, path: &str| json!({"resource": resource, "fields": [{"path": path, "from": "hunter2", "to": {"a": "hunter2"}}]});
     for (resource, path, is_shown) in [
         ("secrets", ".data.password", false),
         ("secrets", ".data", false),

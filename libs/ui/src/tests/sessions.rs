@@ -32,7 +32,11 @@ fn a_link_is_exchanged_for_a_cookie_once() {
     for attribute in ["; Secure", "; HttpOnly", "; SameSite=Strict", "; Path=/;", "; Max-Age=43200"] {
         assert!(cookie.contains(attribute), "{attribute}");
     }
-    assert!(cookie.starts_with("__Host-coracle-ui-6443=") && !cookie.contains("Domain") && !cookie.contains(&link));
+    assert!(
+        cookie.starts_with("__Host-coracle-ui-6443=")
+            && !cookie.contains("Domain")
+            && !cookie.contains(&link)
+    );
     assert_eq!(sessions.log_in(&link).unwrap(), None, "it was used");
 }
 
