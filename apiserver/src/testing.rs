@@ -1,4 +1,5 @@
-//! What the API of a fresh Kubernetes v1.36.2 control plane looks like, for tests that compare ours with it.
+//! Recorded facts about the API of a fresh Kubernetes v1.36.2 control plane, for tests that compare
+//! ours with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use serde_json::Value;
 use crate::access::UserInfo;
 use crate::access::authorize::{Authorizer, Decision, RequestAttributes, RuleResolver, UserRules};
 
-/// A document in `testdata/`: discovery, resource lists and metrics as the real server gives them, or the schemas of its
-/// OpenAPI documents without descriptions.
+/// Returns a document in `testdata/`: discovery, resource lists and metrics of the real
+/// kube-apiserver, or the schemas of its OpenAPI documents without descriptions.
 pub fn facts(name: &str) -> Value {
     let path = testdata().join(name);
     let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -24,7 +25,7 @@ pub fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
-/// An authorizer that allows nothing but to the members of `system:masters`.
+/// Returns an authorizer that allows only members of `system:masters`.
 pub fn always_deny() -> Authorizer {
     struct NoRules;
     impl RuleResolver for NoRules {

@@ -1,4 +1,5 @@
-//! What a request passes on its way to a verb, in which order, and what its response has of that.
+//! The order of the layers that a request passes before its verb, and their effects on its
+//! response.
 
 use std::sync::Arc;
 

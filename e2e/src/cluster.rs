@@ -1,4 +1,5 @@
-//! A control plane for one test: a process, started as users start it, and killed at the end of the test.
+//! A control plane for one test: a process, started as users start it, and killed at the end of the
+//! test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,10 @@ use crate::binary;
 use crate::http::{self, Endpoint};
 use crate::json_client::JsonClient;
 
-/// How long a start or stop may take before the test fails; far longer than it should.
+/// Timeout for a start or stop, after which the test fails; far longer than it should take.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A control plane with its data in memory, on any free port, without further flags.
+/// Returns a control plane with its data in memory, on any free port, without further flags.
 pub fn cluster() -> Builder {
     Builder {
         data_dir: None,
@@ -52,7 +53,8 @@ impl Builder {
         self
     }
 
-    /// Keeps the data on disk, in a directory that is removed together with the control plane: the cost of the defaults.
+    /// Keeps the data on disk, in a directory that is removed together with the control plane, to
+    /// measure the cost of the defaults.
     pub fn durable(mut self) -> Builder {
         self.durable = true;
         self
@@ -76,8 +78,8 @@ impl Builder {
         self
     }
 
-    /// Has the start wait until the default namespace has its default ServiceAccount, which pods need. A controller makes it soon
-    /// after the server serves.
+    /// Makes the start wait until the default namespace has its default ServiceAccount, which pods
+    /// need. A controller creates it shortly after the server starts to serve.
     pub fn with_service_account(mut self) -> Builder {
         self.waits_for_service_account = true;
         self
@@ -102,11 +104,11 @@ impl Builder {
         Ok(cluster)
     }
 
-    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until it has exited. Returns whether it
-    /// served.
+    /// Starts the process, kills it after a time, whether it serves by then or not, and waits until
+    /// it has exited. Returns whether it served.
     ///
     /// # Errors
-    /// It ends by itself.
+    /// The process exits by itself.
     pub async fn start_and_kill(self, after: Duration) -> Result<bool> {
         let (cluster, ready) = self.spawn()?;
         let serves = match timeout(after, ready).await {
@@ -118,7 +120,7 @@ impl Builder {
         Ok(serves)
     }
 
-    /// The process, and what is notified when it serves.
+    /// Spawns the process; returns it with the notification that it serves.
     fn spawn(self) -> Result<(Cluster, oneshot::Receiver<()>)> {
         let directory = TempDir::with_prefix("coracle-e2e-")?;
         let kubeconfig = directory.path().join("kubeconfig");
@@ -136,7 +138,7 @@ impl Builder {
     }
 }
 
-/// How a control plane is ended.
+/// The way in which a control plane is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
     /// SIGTERM: data are flushed, and the exit code is 0.
@@ -165,27 +167,27 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The kubeconfig that the process wrote.
+    /// Returns the kubeconfig that the process wrote.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A directory for the test's files, removed together with the control plane.
+    /// Returns a directory for the test's files, removed together with the control plane.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The configuration in the kubeconfig.
+    /// Returns the configuration in the kubeconfig.
     pub async fn config(&self) -> Result<kube::Config> {
         http::config(&self.kubeconfig).await
     }
 
-    /// The server, for plain HTTP requests as the kubeconfig's user.
+    /// Returns the server, for plain HTTP requests as the kubeconfig's user.
     pub async fn endpoint(&self) -> Result<Endpoint> {
         Endpoint::new(&self.config().await?)
     }
 
-    /// A kube-rs client as the kubeconfig's user.
+    /// Returns a kube-rs client as the kubeconfig's user.
     pub async fn client(&self) -> Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
@@ -208,12 +210,12 @@ impl Cluster {
         client.call("POST", "/coracle/v1alpha1/settle", Some(json!({"quietFor": "0s"}))).await.map(drop)
     }
 
-    /// The standard error of the process so far.
+    /// Returns the standard error of the process so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
 
-    /// The process's id.
+    /// Returns the process's id.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
@@ -223,38 +225,38 @@ impl Cluster {
         self.child.kill().await.context("kill -9")
     }
 
-    /// The resident memory, in megabytes.
+    /// Returns the resident memory, in megabytes.
     pub fn resident(&self) -> Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// The maximum resident memory since the start, in megabytes.
+    /// Returns the maximum resident memory since the start, in megabytes.
     pub fn most_resident(&self) -> Result<f64> {
         self.status("VmHWM:")
     }
 
-    /// Begins [`most_resident`](Self::most_resident) anew, at what is resident now.
+    /// Resets [`most_resident`](Self::most_resident) to the current resident size.
     ///
     /// # Errors
-    /// The process has ended, or the system has no such switch.
+    /// The process has ended, or the system does not support it.
     pub fn reset_most_resident(&self) -> Result<()> {
         let id = self.id().context("it has ended")?;
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("clear_refs")
     }
 
-    /// The number of files and sockets that the process has open.
+    /// Returns the number of files and sockets that the process has open.
     pub fn open_files(&self) -> Result<usize> {
         let id = self.id().context("it has ended")?;
         Ok(std::fs::read_dir(format!("/proc/{id}/fd"))?.count())
     }
 
-    /// The number of threads of the process.
+    /// Returns the number of threads of the process.
     pub fn threads(&self) -> Result<usize> {
         let id = self.id().context("it has ended")?;
         Ok(std::fs::read_dir(format!("/proc/{id}/task"))?.count())
     }
 
-    /// The processor time that the process has used so far.
+    /// Returns the processor time that the process has used so far.
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id().context("it has ended")?)
     }
@@ -328,7 +330,7 @@ impl Log {
     }
 }
 
-/// The processor time that a process has used so far.
+/// Returns the processor time that a process has used so far.
 pub fn processor_time(id: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;

@@ -1,6 +1,7 @@
 //! Plain HTTP/1.1: requests exactly as given, responses exactly as received.
 //!
-//! Client libraries negotiate, retry and decode, which would hide what the tests compare and measure.
+//! Client libraries negotiate, retry and decode, which would hide what the tests compare and
+//! measure.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// How long the beginning of a response may take, and then its end.
+/// Timeout for the beginning of a response, and then for its end.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An API server: its address, and the credentials of the user.
@@ -56,14 +57,14 @@ pub struct Connection {
     token: Option<HeaderValue>,
 }
 
-/// The server and the user of a kubeconfig's current context.
+/// Returns the server and the user of a kubeconfig's current context.
 pub async fn config(kubeconfig: &Path) -> Result<kube::Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?)
 }
 
 impl Endpoint {
-    /// The server of a kubeconfig, with the user's client certificate or bearer token.
+    /// Returns the server of a kubeconfig, with the user's client certificate or bearer token.
     pub fn new(config: &kube::Config) -> Result<Endpoint> {
         let url = &config.cluster_url;
         let host = url.host().context("no host")?.trim_matches(['[', ']']).to_owned();
@@ -77,7 +78,7 @@ impl Endpoint {
         Ok(Endpoint { host, port, tls, token: token.transpose()? })
     }
 
-    /// The same server, with a bearer token as the only credential.
+    /// Returns the same server, with a bearer token as the only credential.
     pub fn with_token(config: &kube::Config, token: &str) -> Result<Endpoint> {
         let auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
         let mut config = config.clone();
@@ -85,14 +86,14 @@ impl Endpoint {
         Endpoint::new(&config)
     }
 
-    /// A connection without TLS.
+    /// Returns a connection without TLS.
     pub async fn socket(&self) -> Result<TcpStream> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
         Ok(socket)
     }
 
-    /// A connection after its TLS handshake.
+    /// Returns a connection after its TLS handshake.
     ///
     /// - `alpn`: the protocol to agree on, such as `h2`.
     pub async fn tls(&self, alpn: &[u8]) -> Result<TlsStream<TcpStream>> {
@@ -103,8 +104,8 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, self.socket().await?).await?)
     }
 
-    /// Opens a WebSocket with these headers, and with an `Origin` unless they have one. The error is a `tungstenite::Error::Http` if
-    /// the server rejects the handshake.
+    /// Opens a WebSocket with these headers, and with an `Origin` unless they have one. The error
+    /// is a `tungstenite::Error::Http` if the server rejects the handshake.
     pub async fn websocket(
         &self,
         path: &str,
@@ -130,7 +131,7 @@ impl Endpoint {
         Ok(socket)
     }
 
-    /// The value of the Authorization header, if there is one.
+    /// Returns the value of the Authorization header, if there is one.
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.token.as_ref()
     }
@@ -151,13 +152,13 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Whether another request can be sent over the connection.
+    /// Returns whether another request can be sent over the connection.
     pub fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// Sends a request, and returns when the response begins. The headers replace the default ones; one without a value removes
-    /// the default.
+    /// Sends a request, and returns when the response begins. The headers replace the default ones;
+    /// one without a value removes the default.
     pub async fn open(
         &mut self,
         method: &str,

@@ -1,6 +1,7 @@
-//! A client of the API that speaks JSON: objects are values, paths are written out.
+//! A JSON client of the API: objects are values, and paths are written out.
 //!
-//! Tests of many kinds are short with it, and see what is in the response, not what a typed client makes of it.
+//! It keeps tests of many kinds short, and returns the content of the response, not a typed
+//! client's interpretation of it.
 
 use std::time::{Duration, Instant};
 
@@ -28,13 +29,13 @@ impl JsonClient {
         Ok(JsonClient(endpoint.connect().await?))
     }
 
-    /// Sends a request and returns the status code of the response and its body. That of an error may be plain text, as of
-    /// a path that is not served: a string.
+    /// Sends a request and returns the status code of the response and its body. The body of an
+    /// error may be plain text, as for a path that is not served; it is returned as a string.
     ///
     /// - `body`: an object. That of a PATCH is a JSON merge patch.
     ///
     /// # Errors
-    /// There is no response, or it is a success and not JSON.
+    /// There is no response, or a successful one is not JSON.
     pub async fn send(
         &mut self,
         method: &'static str,
@@ -78,7 +79,7 @@ impl JsonClient {
         self.call("GET", path, None).await
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     ///
     /// # Errors
     /// See [`JsonClient::call`]; the response is not a list.
@@ -94,11 +95,11 @@ impl JsonClient {
         self.call("PATCH", path, Some(patch)).await
     }
 
-    /// Reads an object, changes it and writes it back whole; again from the start when somebody else wrote it in between, as
-    /// a controller does that reports its status.
+    /// Reads an object, changes it and writes it back whole; repeats that if another client wrote
+    /// it in between, as a controller does that reports its status.
     ///
     /// # Errors
-    /// See [`JsonClient::call`]; others write all the time.
+    /// See [`JsonClient::call`]; or others write all the time.
     pub async fn update(&mut self, path: &str, change: impl Fn(&mut Value)) -> Result<Value> {
         let began = Instant::now();
         loop {
@@ -121,7 +122,7 @@ impl JsonClient {
         self.call("DELETE", path, None).await
     }
 
-    /// Creates a namespace of a generated name, and returns that. Pods can be created in it.
+    /// Creates a namespace with a generated name, and returns the name. Pods can be created in it.
     ///
     /// # Errors
     /// See [`JsonClient::call`]; it has no default ServiceAccount in time.
@@ -141,7 +142,7 @@ impl JsonClient {
         self.until_within(path, DEADLINE, condition).await
     }
 
-    /// The same with a time limit of its own.
+    /// Reads until a condition holds, with a time limit of its own.
     ///
     /// # Errors
     /// See [`JsonClient::until`].
@@ -187,22 +188,24 @@ impl JsonClient {
         }
     }
 
-    /// Pauses until nothing is left to happen, or for a moment.
+    /// Pauses until the server is idle, or for a moment.
     ///
-    /// - `has_settled`: whether that has come, so that what is waited for is up to a timer or to others
+    /// - `has_settled`: whether the server was idle before, so that the awaited event depends on a
+    ///   timer or on others
     async fn pause(&mut self, has_settled: &mut bool) -> Result<()> {
         if *has_settled {
             tokio::time::sleep(POLL_PERIOD).await;
         } else {
             let (path, body) = SETTLE;
             let response = self.0.call("POST", path, &[], Some(Bytes::from_static(body.as_bytes()))).await?;
-            // 504: not yet. Anything else is a server that does not tell, or not this client.
+            // 504: not yet. Any other status is from a server without that endpoint, or one that
+            // rejects this client.
             *has_settled = response.status != 504;
         }
         Ok(())
     }
 
-    /// Waits until all that is part of `/readyz` is ready.
+    /// Waits until `/readyz` succeeds.
     ///
     /// # Errors
     /// There is no response.
@@ -213,8 +216,9 @@ impl JsonClient {
         Ok(())
     }
 
-    /// How many requests about some resources the server has answered, by `apiserver_request_total`. Watches do not count, and
-    /// requests of the controllers in its process do.
+    /// Returns the number of requests for some resources that the server has answered, from
+    /// `apiserver_request_total`. Watches do not count, but requests of the controllers in its
+    /// process do.
     ///
     /// # Errors
     /// There is no response.
@@ -226,7 +230,7 @@ impl JsonClient {
         .await
     }
 
-    /// The same, of some verbs only.
+    /// Returns the number of requests with some verbs only.
     ///
     /// # Errors
     /// There is no response.
@@ -244,9 +248,9 @@ impl JsonClient {
         Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum())
     }
 
-    /// Waits until there is a time without any request about some resources.
+    /// Waits for a period without any request for some resources.
     ///
-    /// - `time`: for as long as this. The test takes at least as long.
+    /// - `time`: the length of the period. The test takes at least as long.
     ///
     /// # Errors
     /// There are always requests.
@@ -265,17 +269,17 @@ impl JsonClient {
     }
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub fn items(list: &Value) -> Option<&Vec<Value>> {
     list["items"].as_array()
 }
 
-/// The status of a condition of an object, such as `True`.
+/// Returns the status of a condition of an object, such as `True`.
 pub fn condition<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
     find_condition(object, r#type)?["status"].as_str()
 }
 
-/// The reason of a condition of an object.
+/// Returns the reason of a condition of an object.
 pub fn condition_reason<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
     find_condition(object, r#type)?["reason"].as_str()
 }

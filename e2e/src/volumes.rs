@@ -1,9 +1,10 @@
-//! Scenarios of volumes: a control plane with volumes in directories, claims and pods that use them, checks of what is on the
-//! disk, and a restart of the server after each step.
+//! Volume scenarios: a control plane with volumes in directories, claims and pods that use them,
+//! checks of the files on disk, and a restart of the server after each step.
 //!
-//! A scenario is a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for each driver: uninterrupted, and with
-//! the server stopped and killed, in turn, after each step. A scenario ends with a check that no object is stuck and that
-//! only the directories of existing volumes and those that it names remain.
+//! A scenario is a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for
+//! each driver: uninterrupted, and with the server stopped and killed, in turn, after each step. A
+//! scenario ends with a check that no object is stuck and that only the directories of existing
+//! volumes and those that it names remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -30,9 +31,9 @@ use crate::wait::{until, until_object};
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// The finalizer that keeps volumes while claims are bound to them.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-/// The finalizer by which the in-tree plugin keeps its volumes (KEP-2644).
+/// The finalizer of the in-tree plugin on its volumes (KEP-2644).
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
-/// The finalizer by which an external provisioner keeps its volumes (KEP-2644).
+/// The finalizer of an external provisioner on its volumes (KEP-2644).
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 /// The feature gate of CSI migration for the in-tree plugin.
@@ -63,7 +64,7 @@ impl Driver {
     /// All drivers.
     pub const ALL: [Driver; 3] = [Driver::HostPath, Driver::Csi, Driver::Migrated];
 
-    /// The provisioner in its StorageClasses.
+    /// Returns the provisioner in its StorageClasses.
     pub fn provisioner(self) -> &'static str {
         match self {
             Driver::HostPath | Driver::Migrated => "kubernetes.io/host-path",
@@ -71,7 +72,8 @@ impl Driver {
         }
     }
 
-    /// The finalizer by which it keeps a volume until its directory is deleted (KEP-2644).
+    /// Returns the driver's finalizer, which keeps a volume until its directory is deleted
+    /// (KEP-2644).
     pub fn finalizer(self) -> &'static str {
         match self {
             Driver::HostPath => IN_TREE_PROTECTION,
@@ -79,17 +81,17 @@ impl Driver {
         }
     }
 
-    /// Whether it removes its finalizers from volumes when the feature is turned off.
+    /// Returns whether it removes its finalizers from volumes when the feature is turned off.
     pub fn removes_finalizers_on_rollback(self) -> bool {
         self != Driver::HostPath
     }
 
-    /// Whether it protects static volumes too, once they are bound.
+    /// Returns whether it protects static volumes too, once they are bound.
     pub fn protects_static_volumes(self) -> bool {
         self == Driver::Csi
     }
 
-    /// The phase of a volume after its deletion failed.
+    /// Returns the phase of a volume after its deletion failed.
     pub fn phase_after_failure(self) -> &'static str {
         match self {
             Driver::HostPath => "Failed",
@@ -108,7 +110,7 @@ impl Driver {
         }
     }
 
-    /// The volume source for a directory of this name.
+    /// Returns the volume source for a directory of this name.
     fn source(self, root: &Path, name: &str) -> Value {
         match self {
             Driver::HostPath | Driver::Migrated => json!({"hostPath": {"path": root.join(name)}}),
@@ -117,7 +119,7 @@ impl Driver {
     }
 }
 
-/// The directory of a volume: its root, and its name there.
+/// Returns the directory of a volume: its root, and its name there.
 fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     let spec = volume.spec.as_ref()?;
     match (&spec.host_path, &spec.csi) {
@@ -133,7 +135,7 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
-    /// The API of the kind; `namespace` is ignored for kinds of cluster scope.
+    /// Returns the API of the kind; `namespace` is ignored for kinds of cluster scope.
     fn api(client: Client, namespace: &str) -> Api<Self>;
 }
 
@@ -178,24 +180,25 @@ impl BoundClaim {
         Ok(fs::write(self.directory.join("deep/file"), DATA)?)
     }
 
-    /// Whether the volume has the data that [`BoundClaim::write`] wrote.
+    /// Returns whether the volume has the data that [`BoundClaim::write`] wrote.
     pub fn has_data(&self) -> bool {
         fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
     }
 
-    /// The name of the directory.
+    /// Returns the name of the directory.
     pub fn name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
-/// A control plane with its own data directory, and the way in which it is interrupted.
+/// A control plane with its own data directory, and its kind of interruptions.
 pub struct Scenario {
     /// The driver of the volumes.
     pub driver: Driver,
     /// The namespace of claims and pods.
     pub namespace: &'static str,
-    /// How the server is ended after the next step; None for an uninterrupted scenario.
+    /// The way in which the server is terminated after the next step; None for an uninterrupted
+    /// scenario.
     interruption: Option<Termination>,
     /// The value of `--controllers`.
     controllers: String,
@@ -259,22 +262,22 @@ impl Scenario {
         Ok(other)
     }
 
-    /// The API of a kind, in the scenario's namespace.
+    /// Returns the API of a kind, in the scenario's namespace.
     pub fn api<K: Kind>(&self) -> Api<K> {
         K::api(self.client.clone(), self.namespace)
     }
 
-    /// A client of the running server.
+    /// Returns a client of the running server.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The running server.
+    /// Returns the running server.
     pub fn cluster(&self) -> Result<&Cluster> {
         self.cluster.as_ref().context("it has ended")
     }
 
-    /// The directory that contains those of the driver's volumes.
+    /// Returns the directory that contains those of the driver's volumes.
     pub fn root(&self) -> PathBuf {
         self.data.path().join(self.driver.root())
     }
@@ -284,7 +287,8 @@ impl Scenario {
         self.restart_after(end, || Ok(())).await
     }
 
-    /// Ends the server, and starts it again after `between`, which the server does not see.
+    /// Ends the server, and starts it again after `between`, whose changes the server does not
+    /// observe.
     pub async fn restart_after(
         &mut self,
         end: Termination,
@@ -309,8 +313,8 @@ impl Scenario {
         self.restart(Termination::Stop).await
     }
 
-    /// Restarts the server if the scenario is interrupted, stopping and killing it in turn. Each method that changes objects calls
-    /// it.
+    /// Restarts the server if the scenario is interrupted, stopping and killing it in turn. Each
+    /// method that changes objects calls it.
     pub async fn interrupt(&mut self) -> Result<()> {
         let Some(end) = self.interruption else { return Ok(()) };
         self.interruption = Some(match end {
@@ -390,7 +394,8 @@ impl Scenario {
         until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
     }
 
-    /// The same of an event that is recorded once: a server that is interrupted at that moment loses it.
+    /// Waits for an event that is recorded only once: a server that is interrupted at that moment
+    /// loses it.
     pub async fn until_event_once(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         match self.interruption {
             None => self.until_event(name, reason, message).await,
@@ -398,13 +403,13 @@ impl Scenario {
         }
     }
 
-    /// A bound claim of a class, with data on its volume.
+    /// Creates a bound claim of a class, with data on its volume.
     pub async fn create_bound(&mut self, name: &str, class: &str) -> Result<BoundClaim> {
         self.create::<PersistentVolumeClaim>(claim(name, class)).await?;
         self.write_data(name).await
     }
 
-    /// A static volume with a reclaim policy, bound to a claim, with data on it.
+    /// Creates a static volume with a reclaim policy, bound to a claim, with data on it.
     pub async fn create_bound_static(&mut self, name: &str, policy: &str) -> Result<BoundClaim> {
         self.create_static_volume(name, policy).await?;
         let mut claim = claim(name, "");
@@ -413,7 +418,7 @@ impl Scenario {
         self.write_data(name).await
     }
 
-    /// A static volume, and its directory.
+    /// Creates a static volume, and returns its directory.
     pub async fn create_static_volume(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
         let directory = self.root().join(name);
         fs::create_dir_all(&directory)?;
@@ -436,7 +441,7 @@ impl Scenario {
         Ok(bound_claim)
     }
 
-    /// The volume and directory of a claim.
+    /// Returns the volume and directory of a claim.
     pub async fn get_bound_claim(&self, claim: &str) -> Result<BoundClaim> {
         let bound: PersistentVolumeClaim = self.get(claim).await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
@@ -446,19 +451,20 @@ impl Scenario {
         Ok(BoundClaim { claim: claim.to_owned(), volume, directory })
     }
 
-    /// A running pod.
+    /// Creates a pod and waits until it is running.
     pub async fn create_running_pod(&mut self, name: &str, claims: &[&str]) -> Result<()> {
         self.create::<Pod>(pod(name, claims)).await?;
         self.until(name, |pod: &Pod| pod_phase(pod) == "Running").await.map(drop)
     }
 
-    /// Waits until the controllers have processed everything before: an unused claim is bound and then deleted with its volume.
+    /// Waits until the controllers have processed everything before: an unused claim is bound and
+    /// then deleted with its volume.
     pub async fn until_settled(&self) -> Result<()> {
         let canary = self.canary().await?;
         self.until_canary_gone(&canary).await
     }
 
-    /// As [`Scenario::until_settled`], with claim protection not running.
+    /// Waits as [`Scenario::until_settled`] does, without claim protection.
     pub async fn until_settled_without_protection(&self) -> Result<()> {
         let canary = self.canary().await?;
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -530,7 +536,8 @@ impl Scenario {
         found.with_context(|| format!("finalizers {want:?} of {volume}")).map(drop)
     }
 
-    /// Checks that no object is terminating, and that the directories are those of existing volumes and of `remaining`.
+    /// Checks that no object is terminating, and that the directories are those of existing volumes
+    /// and of `remaining`.
     pub async fn assert_remaining(&self, remaining: &[&BoundClaim]) -> Result<()> {
         self.until_settled().await?;
         ensure!(self.terminating().await?.is_empty(), "stuck: {:?}", self.terminating().await?);
@@ -542,7 +549,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The names of the terminating objects.
+    /// Returns the names of the terminating objects.
     pub async fn terminating(&self) -> Result<Vec<String>> {
         async fn terminating<K: Kind>(api: Api<K>) -> Result<impl Iterator<Item = String>> {
             let all = api.list(&ListParams::default()).await?.items;
@@ -554,13 +561,13 @@ impl Scenario {
         Ok(all)
     }
 
-    /// The names of the directories of existing volumes.
+    /// Returns the names of the directories of existing volumes.
     pub async fn volume_directories(&self) -> Result<BTreeSet<String>> {
         let volumes = self.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
         Ok(volumes.iter().filter_map(directory).map(|(_, name)| name).collect())
     }
 
-    /// The names of the directories of all drivers.
+    /// Returns the names of the directories of all drivers.
     pub fn directories(&self) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for root in [HOST_PATH_ROOT, CSI_ROOT] {
@@ -609,7 +616,7 @@ async fn start(
     Ok((cluster, client))
 }
 
-/// The manifest of a claim of a class, for 1 GiB.
+/// Returns the manifest of a claim of a class, for 1 GiB.
 pub fn claim(name: &str, class: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "storageClassName": class,
@@ -618,7 +625,7 @@ pub fn claim(name: &str, class: &str) -> Value {
     }})
 }
 
-/// The manifest of a pod that uses these claims.
+/// Returns the manifest of a pod that uses these claims.
 pub fn pod(name: &str, claims: &[&str]) -> Value {
     let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
     let annotations = json!({"sim.coracle.dev/exit-after": "never"});
@@ -630,7 +637,7 @@ pub fn pod(name: &str, claims: &[&str]) -> Value {
     }})
 }
 
-/// A pod with annotations `sim.coracle.dev/KEY`, which control its simulation.
+/// Returns a pod with annotations `sim.coracle.dev/KEY`, which control its simulation.
 pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     let mut pod = pod(name, claims);
     for (key, value) in script {
@@ -639,7 +646,7 @@ pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     pod
 }
 
-/// Whether `metadata.deletionTimestamp` is set.
+/// Returns whether `metadata.deletionTimestamp` is set.
 pub fn is_terminating(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
@@ -659,8 +666,8 @@ pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Makes tests of scenarios: a module for each, and in it a test for each driver and interruption: these five, or those listed in
-/// `by { NAME: DRIVER, INTERRUPTION; }`.
+/// Makes tests of scenarios: a module for each with a test for each driver and interruption: these
+/// five, or those listed in `by { NAME: DRIVER, INTERRUPTION; }`.
 #[macro_export]
 macro_rules! scenario {
     (by $ways:tt $($scenario:ident),* $(,)?) => { $(

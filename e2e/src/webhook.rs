@@ -1,4 +1,5 @@
-//! A webhook server of a test: HTTPS with a certificate of its own, which behaves by the path of the request.
+//! A webhook server for tests: HTTPS with a certificate of its own, whose behavior depends on the
+//! path of the request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook does with the review that was sent; it returns the response's members beside `uid`.
+/// The handler of a review; it returns the response's members other than `uid`.
 pub type Handler = Arc<dyn Fn(&str, &Value) -> Value + Send + Sync>;
 
 /// A webhook server. It ends with the test.
@@ -47,27 +48,27 @@ impl WebhookServer {
         Ok(WebhookServer { address, ca_bundle, connections, reviews })
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
-    /// How many connections were accepted.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The reviews that were sent since the last call.
+    /// Returns the reviews that were sent since the last call.
     pub fn take_reviews(&self) -> Vec<Value> {
         std::mem::take(&mut self.reviews.lock())
     }
 }
 
-/// Serves HTTPS on any free port, with a self-signed certificate for these names, and counts the connections. Returns the address,
-/// and the certificate's PEM text in base64.
+/// Serves HTTPS on any free port, with a self-signed certificate for these names, and counts the
+/// connections. Returns the address, and the certificate's PEM text in base64.
 ///
 /// # Errors
-/// There is no certificate or port.
+/// The certificate cannot be created, or no port is available.
 pub async fn serve<F, R>(
     names: &[&str],
     connections: Arc<AtomicUsize>,
@@ -146,12 +147,12 @@ async fn respond(
     Ok(response)
 }
 
-/// A JSON patch as members of a response.
+/// Returns a JSON patch as members of a response.
 pub fn patch(operations: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())})
 }
 
-/// The request's first review.
+/// Returns the request's first review.
 ///
 /// # Errors
 /// The webhook was not called.

@@ -1,25 +1,25 @@
-//! Workloads as the tests create them: one container, labels by the name, a grace period of a second.
+//! Workloads for the tests: one container, labels by the name, a grace period of a second.
 //!
-//! What a test is about it sets in the returned object.
+//! A test sets the fields that it is about in the returned object.
 
 use serde_json::{Value, json};
 
-/// The collection of pods of a namespace.
+/// Returns the collection of pods of a namespace.
 pub fn pods(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
 }
 
-/// A collection of the group `apps` in a namespace.
+/// Returns a collection of the group `apps` in a namespace.
 pub fn apps(namespace: &str, resource: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/{resource}")
 }
 
-/// A collection of the group `batch` in a namespace.
+/// Returns a collection of the group `batch` in a namespace.
 pub fn batch(namespace: &str, resource: &str) -> String {
     format!("/apis/batch/v1/namespaces/{namespace}/{resource}")
 }
 
-/// A template of pods with the label `app`, with annotations for their simulation.
+/// Returns a template of pods with the label `app`, with annotations for their simulation.
 pub fn template(app: &str, annotations: Value) -> Value {
     let containers = json!([{"name": "c", "image": "registry.example/app:1"}]);
     json!({
@@ -28,28 +28,29 @@ pub fn template(app: &str, annotations: Value) -> Value {
     })
 }
 
-/// A Deployment or a ReplicaSet.
+/// Returns a Deployment or a ReplicaSet.
 pub fn replicated(name: &str, replicas: usize) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(name, json!({})),
     }})
 }
 
-/// A ReplicationController.
+/// Returns a ReplicationController.
 pub fn replication_controller(name: &str, replicas: usize) -> Value {
     let mut controller = replicated(name, replicas);
     controller["spec"]["selector"] = json!({"app": name});
     controller
 }
 
-/// A DaemonSet.
+/// Returns a DaemonSet.
 pub fn daemon_set(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "selector": {"matchLabels": {"app": name}}, "template": template(name, json!({})),
     }})
 }
 
-/// A Job whose pods run until they are deleted, unless the annotations of the template say otherwise.
+/// Returns a Job whose pods run until they are deleted, unless the annotations of the template
+/// specify otherwise.
 pub fn job(name: &str, annotations: Value) -> Value {
     let mut template = template(name, annotations);
     let exit_after = &mut template["metadata"]["annotations"]["sim.coracle.dev/exit-after"];
@@ -60,18 +61,18 @@ pub fn job(name: &str, annotations: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"template": template}})
 }
 
-/// A CronJob of such Jobs.
+/// Returns a CronJob of such Jobs.
 pub fn cron_job(name: &str, schedule: &str, annotations: Value) -> Value {
     let job = job(name, annotations);
     json!({"metadata": {"name": name}, "spec": {"schedule": schedule, "jobTemplate": {"spec": job["spec"]}}})
 }
 
-/// A merge patch of the image in the template of a workload.
+/// Returns a merge patch of the image in the template of a workload.
 pub fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-/// Whether a Deployment has nothing left to do.
+/// Returns whether a Deployment has nothing left to do.
 pub fn is_complete(deployment: &Value) -> bool {
     let (wanted, status) = (&deployment["spec"]["replicas"], &deployment["status"]);
     let counts = ["replicas", "updatedReplicas", "availableReplicas"];
@@ -79,7 +80,7 @@ pub fn is_complete(deployment: &Value) -> bool {
         && counts.iter().all(|count| status[count] == *wanted)
 }
 
-/// Whether all pods of a DaemonSet are up to date and available.
+/// Returns whether all pods of a DaemonSet are up to date and available.
 pub fn is_rolled_out(set: &Value) -> bool {
     let status = &set["status"];
     let wanted = &status["desiredNumberScheduled"];
@@ -90,23 +91,23 @@ pub fn is_rolled_out(set: &Value) -> bool {
             .all(|count| status[count] == *wanted)
 }
 
-/// Whether a pod is ready and stays.
+/// Returns whether a pod is ready and not terminating.
 pub fn is_ready(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_null()
         && crate::json_client::condition(pod, "Ready") == Some("True")
 }
 
-/// The name of an object.
+/// Returns the name of an object.
 pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// The uid of an object.
+/// Returns the uid of an object.
 pub fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// The uid of an object's controller; None if it has none.
+/// Returns the uid of an object's controller; None if it has none.
 pub fn controller(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()

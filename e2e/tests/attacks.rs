@@ -1,7 +1,8 @@
-//! All attacks at once, and what other clients observe meanwhile.
+//! All attacks at once, and the service of other clients in the meantime.
 //!
-//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` runs longer,
-//! and prints the figures of `docs/limits.md`; `ATTACK=NAME` selects the attacks with NAME in their name.
+//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks
+//! -- --nocapture` runs longer, and prints the figures of `docs/limits.md`; `ATTACK=NAME` selects
+//! the attacks with NAME in their name.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const TOKENS: &str = "nobody-token,nobody,1\ndeveloper-token,developer,2\nvictim
 const DEFAULT_SECONDS: u64 = 10;
 /// The maximum resident memory of a server under attack, in megabytes.
 const MAX_RESIDENT: f64 = 300.0;
-/// How long the requests of others may take beside attacks, but for one in a hundred.
+/// The largest duration of 99 % of the requests of other clients during attacks, in milliseconds.
 const MAX_MILLIS: f64 = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
 /// The objects in the lists and watches of the attacks.
 const OBJECTS: usize = 100;
@@ -29,7 +30,8 @@ async fn post(connection: &mut Connection, path: &str, object: Value) -> Result<
     Ok(())
 }
 
-/// Creates the namespaces, the rights, the object that the victims read, and the objects of the attackers' lists.
+/// Creates the namespaces, the rights, the object that the victims read, and the objects of the
+/// attackers' lists.
 async fn prepare(admin: &mut Connection) -> Result<()> {
     for namespace in [attacks::NAMESPACE, "victims"] {
         post(admin, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
@@ -64,7 +66,8 @@ fn config_map(name: String, size: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(size)}})
 }
 
-/// What a well-behaved client observed: the durations of its requests in milliseconds, and the codes other than 200.
+/// The observations of a well-behaved client: the durations of its requests in milliseconds, and
+/// the codes other than 200.
 #[derive(Debug, Default)]
 struct Observations {
     millis: Vec<f64>,
@@ -110,7 +113,7 @@ async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Obs
     Ok(seen)
 }
 
-/// The administrator and another user, concurrently.
+/// Observes the administrator and another user, concurrently.
 async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Observations; 2]> {
     let both = tokio::try_join!(use_api(admin.clone(), true, time), use_api(victim.clone(), true, time));
     both.map(|(admin, victim)| [admin, victim])
@@ -171,7 +174,8 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
             during.rejected.len()
         );
         assert!(during.rejected.is_empty(), "{who} was rejected: {:?}", during.rejected);
-        // The attackers compete for the same two processors; a delay that the server causes takes seconds.
+        // The attackers compete for the same two processors; a delay that the server causes takes
+        // seconds.
         assert!(during.percentile(99) < MAX_MILLIS, "{who}: {:.1} ms", during.percentile(99));
     }
     println!("most resident: {resident:.0} MB");
@@ -183,7 +187,8 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     Ok(())
 }
 
-/// How many files this process may open, after raising that to the most that the system allows.
+/// Returns the number of files that this process may open, after raising the limit as far as the
+/// system allows.
 fn max_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -231,7 +236,7 @@ async fn heads_without_end_are_refused() -> Result<()> {
         endpoint.connect().await?.call("GET", "/version", &[("x-long", Some(&value))], None).await
     };
     assert_eq!(get(100 << 10).await?.status, 200);
-    // The connection may be closed before the refusal is read, since the rest of the head is not.
+    // The connection may be closed before the rejection is read, since the rest of the head is not.
     match get(200 << 10).await {
         Ok(response) => assert_eq!(response.status, 431),
         Err(error) => assert!(error.downcast_ref::<hyper::Error>().is_some(), "{error:?}"),

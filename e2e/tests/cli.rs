@@ -1,4 +1,5 @@
-//! The command line as scripts use it: exit codes, one line for each error, and no files after a failure.
+//! The command line as scripts use it: exit codes, one line for each error, and no files after a
+//! failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long anything may take that is not measured.
+/// Timeout of everything that is not measured.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn coracle(directory: &Path, arguments: &[&str]) -> Command {
@@ -44,7 +45,7 @@ async fn assert_rejected(directory: &Path, arguments: &[&str], code: i32, line: 
     Ok(())
 }
 
-/// The contents of all files below a directory.
+/// Returns the contents of all files below a directory.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![directory.to_owned()];
@@ -271,7 +272,7 @@ async fn run_ends_with_its_command() -> Result<()> {
 #[tokio::test]
 async fn run_accepts_the_flags_of_serve() -> Result<()> {
     let directory = TempDir::new()?;
-    // Bound and released, so that it is free: nobody else uses this address.
+    // Bound and released, so that it is free: no other process uses this address.
     let address = TcpListener::bind("127.0.0.2:0")?.local_addr()?.to_string();
     let script = r#"cd / && grep server: "$KUBECONFIG" && echo "in $KUBECONFIG""#;
     let flags = [
@@ -306,7 +307,7 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
     Ok(())
 }
 
-/// A taken port is not looked for by hand: its process is named.
+/// The error for a port in use names its process.
 #[tokio::test]
 async fn a_server_on_the_same_port_is_named() -> Result<()> {
     let first = cluster().start().await?;
@@ -328,7 +329,8 @@ async fn help_is_shown_to_whoever_asks_for_nothing() -> Result<()> {
     Ok(())
 }
 
-/// With their own names, two control planes are two contexts beside those of others; the last one started is current.
+/// With their own names, two control planes are two contexts in addition to existing ones; the last
+/// one started is current.
 #[tokio::test]
 async fn serve_merges_into_a_kubeconfig() -> Result<()> {
     const THEIRS: &str = "apiVersion: v1\nkind: Config\ncurrent-context: prod\nusers:\n- name: prod\n  user:\n    token: secret\n";
@@ -373,7 +375,8 @@ async fn serve_merges_into_a_kubeconfig() -> Result<()> {
     Ok(())
 }
 
-/// Also with an open watch, which ends regularly. A busy machine may spoil an attempt, but hardly three.
+/// Also with an open watch, which ends regularly. A busy machine may spoil one attempt, but hardly
+/// three.
 #[tokio::test]
 async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(2);
@@ -388,7 +391,7 @@ async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     Ok(())
 }
 
-/// How long a server takes to stop, of which a client has requested something.
+/// Returns the time in which a server stops while a client has an open request.
 async fn time_of_stop(data: &Path, path: &str) -> Result<Duration> {
     let cluster = cluster().data_dir(data).start().await?;
     let mut connection = cluster.endpoint().await?.connect().await?;
@@ -431,7 +434,7 @@ async fn the_kubeconfig_is_written_when_the_server_is_ready() -> Result<()> {
     Ok(())
 }
 
-/// As in a container: all that it needs is in its environment, and nothing of that is for a `run` in it.
+/// As in a container: the environment configures `serve`, but does not affect a `run` in it.
 #[tokio::test]
 async fn the_environment_configures_serve_and_its_health_check() -> Result<()> {
     let directory = TempDir::new()?;
@@ -465,7 +468,7 @@ async fn the_environment_configures_serve_and_its_health_check() -> Result<()> {
         let version = kube::Client::try_from(config)?.apiserver_version().await;
         version.with_context(|| format!("the certificate is not for {name}"))?;
     }
-    // Both the data directory and the address are taken, and `run` has its own.
+    // Both the data directory and the address are in use, and `run` has its own.
     let script = r#"grep -F "server: https://127.0.0.1:" "$KUBECONFIG""#;
     let beside = timeout(DEADLINE, command(&["run", "--", "sh", "-c", script]).output()).await??;
     assert!(beside.status.success(), "{}", String::from_utf8_lossy(&beside.stderr));

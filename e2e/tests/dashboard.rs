@@ -1,4 +1,4 @@
-//! The Grafana dashboard in `docs/grafana` shows metrics that there are.
+//! The Grafana dashboard in `docs/grafana` uses only existing metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern")
 }
 
-/// The metrics of an expression, and all labels that occur in it.
+/// Returns the metrics of an expression, and all labels that occur in it.
 fn metrics_of(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let text = regex(r#""[^"]*"|\[[^\]]*\]"#).replace_all(expression, "");
     let mut labels = BTreeSet::new();
@@ -40,7 +40,7 @@ fn metrics_of(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names.filter(|name| !operators.contains(&name.as_str())).collect(), labels)
 }
 
-/// The samples of `/metrics`.
+/// Returns the samples of `/metrics`.
 fn samples(text: &str) -> Metrics {
     let sample = regex(r"(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ");
     let label = regex(r#"([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*""#);
@@ -53,7 +53,8 @@ fn samples(text: &str) -> Metrics {
     metrics
 }
 
-/// What a dashboard's expressions and variables want that there is not, a line each.
+/// Returns the metrics and labels in a dashboard's expressions and variables that do not exist, one
+/// line each.
 fn unknown(dashboard: &Value, metrics: &Metrics) -> Result<Vec<String>> {
     let mut unknown = Vec::new();
     let mut check = |title: &str, expression: &str| {
@@ -117,7 +118,8 @@ async fn send(to: &mut Connection, method: &str, path: &str, object: &Value) -> 
     Ok(())
 }
 
-/// Uses what the dashboard shows: a webhook that cannot be reached, a controller, a watch with an event.
+/// Causes the activity that the dashboard shows: a webhook that cannot be reached, a controller, a
+/// watch with an event.
 async fn load(endpoint: &Endpoint) -> Result<()> {
     const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
     let mut connection = endpoint.connect().await?;

@@ -1,5 +1,5 @@
-//! Deployments on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Deployment`), what they cost at rest, and rollouts
-//! that a restart interrupts.
+//! Deployments on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Deployment`),
+//! their cost at rest, and rollouts that a restart interrupts.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 const CONTROLLERS: &str = "/api/v1/namespaces/default/replicationcontrollers";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// How long no request may be sent at rest.
+/// The period at rest in which no request may be sent.
 const REST: Duration = Duration::from_secs(5);
 
-/// Workloads in every state of rest: complete, paused, without ready pods, past their deadline.
+/// Workloads in every kind of rest: complete, paused, without ready pods, past their deadline.
 #[tokio::test]
 async fn workloads_at_rest_send_no_requests() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -79,14 +79,15 @@ async fn a_rollout_continues_after_a_restart() -> Result<()> {
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     let want = [("1", 0), ("2", 0), ("3", REPLICAS)];
     assert_eq!(found, want.map(|(revision, replicas)| (json!(revision).to_string(), json!(replicas))));
-    // Those that terminate leave.
+    // Waits until the terminating pods are deleted.
     let pods = client.until_items(PODS, REPLICAS).await?;
     assert!(pods.iter().all(|pod| pod["spec"]["containers"][0]["image"] == "image:3"));
     Ok(())
 }
 
-/// Upstream: "RollingUpdateDeployment should delete old pods and create new ones", "RecreateDeployment should delete old pods and
-/// create new ones", "deployment should support rollover", "deployment should delete old replica sets".
+/// Upstream: "RollingUpdateDeployment should delete old pods and create new ones",
+/// "RecreateDeployment should delete old pods and create new ones", "deployment should support
+/// rollover", "deployment should delete old replica sets".
 #[tokio::test]
 async fn each_strategy_replaces_all_pods_and_the_history_is_short() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -131,7 +132,7 @@ async fn orphaned_replica_sets_are_adopted_by_the_next_deployment() -> Result<()
     let adopted = client.until_items(REPLICA_SETS, 1).await?.pop().context("no set")?;
     assert_eq!((uid(&adopted), controller(&adopted)), (uid(&orphan), Some(uid(&second))));
     assert_eq!(client.list(PODS).await?.len(), before.len());
-    // One that does not match any more is released, and replaced by another.
+    // A ReplicaSet that no longer matches is released, and replaced by another.
     let name = format!("{REPLICA_SETS}/{}", name(&orphan));
     client.patch(&name, json!({"metadata": {"labels": {"app": "other"}}})).await?;
     client.until(&name, |set| controller(set).is_none()).await.map(drop)
@@ -164,7 +165,8 @@ async fn a_deployment_that_is_scaled_during_a_rollout_scales_all_its_sets() -> R
     client.until(REPLICA_SETS, has_sizes([13, 20])).await.map(drop)
 }
 
-/// Upstream: "Deployment should have a working scale subresource", "should validate Deployment Status endpoints".
+/// Upstream: "Deployment should have a working scale subresource", "should validate Deployment
+/// Status endpoints".
 #[tokio::test]
 async fn scale_and_status_of_a_deployment_are_read_and_written() -> Result<()> {
     let cluster = cluster().start().await?;

@@ -8,7 +8,7 @@ use coracle_e2e::workloads::{apps, is_ready, name, pods, replicated, template};
 use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
 
-/// What an eviction that a budget forbids is answered with.
+/// The status code of an eviction that a budget forbids.
 const TOO_MANY_REQUESTS: u16 = 429;
 
 async fn start() -> Result<(Cluster, JsonClient)> {
@@ -36,7 +36,7 @@ async fn create_pods(client: &mut JsonClient, namespace: &str, count: usize) -> 
     until_ready(client, namespace, count).await
 }
 
-/// Waits until so many pods are ready.
+/// Waits until a number of pods are ready.
 async fn until_ready(client: &mut JsonClient, namespace: &str, count: usize) -> Result<()> {
     let are_ready = |list: &Value| {
         let pods = list["items"].as_array().into_iter().flatten();
@@ -57,15 +57,16 @@ async fn any_ready_pod(client: &mut JsonClient, namespace: &str) -> Result<Strin
     Ok(name(pods.iter().find(|pod| is_ready(pod)).context("no pod is ready")?).to_owned())
 }
 
-/// Upstream: "evictions: no PDB => should allow an eviction", "too few pods, absolute => should not allow an eviction", "enough pods, absolute
-/// => should allow an eviction", "enough pods, replicaSet, percentage => should allow an eviction", "too few pods, replicaSet, percentage
-/// => should not allow an eviction", "maxUnavailable allow single eviction, percentage => should allow an eviction", "maxUnavailable
-/// deny evictions, integer => should not allow an eviction".
+/// Upstream: "evictions: no PDB => should allow an eviction", "too few pods, absolute => should not
+/// allow an eviction", "enough pods, absolute => should allow an eviction", "enough pods,
+/// replicaSet, percentage => should allow an eviction", "too few pods, replicaSet, percentage =>
+/// should not allow an eviction", "maxUnavailable allow single eviction, percentage => should allow
+/// an eviction", "maxUnavailable deny evictions, integer => should not allow an eviction".
 #[tokio::test]
 async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     const ALLOWED: u16 = 201;
     let (_cluster, mut client) = start().await?;
-    // Pods, or replicas of a set of which all, or one, can be ready.
+    // The number of pods, or of replicas of a set; all of them, or only one, can be ready.
     for (case, count, is_set, is_exclusive, spec, want) in [
         ("no budget", 1, false, false, json!(null), ALLOWED),
         ("too few pods", 2, false, false, json!({"minAvailable": 2}), TOO_MANY_REQUESTS),
@@ -103,9 +104,9 @@ async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should create a PodDisruptionBudget", "should observe PodDisruptionBudget status updated", "should update/patch
-/// PodDisruptionBudget status", "should block an eviction until the PDB is updated to allow it", "should list and delete a collection of
-/// PodDisruptionBudgets".
+/// Upstream: "should create a PodDisruptionBudget", "should observe PodDisruptionBudget status
+/// updated", "should update/patch PodDisruptionBudget status", "should block an eviction until the
+/// PDB is updated to allow it", "should list and delete a collection of PodDisruptionBudgets".
 #[tokio::test]
 async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -128,7 +129,7 @@ async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     let allowed = client.until(&web, allows(1)).await?;
     assert_eq!(condition_reason(&allowed, "DisruptionAllowed"), Some("SufficientPods"));
     assert_eq!(evict(&mut client, &namespace, "web-0").await?, 201);
-    // What is written into the status stays until the controller counts again.
+    // A value written into the status stays until the controller counts again.
     let disrupted = json!({"status": {"disruptedPods": {"web-1": "2999-01-01T00:00:00Z"}}});
     let written = client.patch(&format!("{web}/status"), disrupted).await?;
     assert_eq!(written["status"]["disruptedPods"]["web-1"], "2999-01-01T00:00:00Z");
@@ -139,7 +140,8 @@ async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     client.until_items(all, 0).await.map(drop)
 }
 
-/// Upstream: "should observe that the PodDisruptionBudget status is not updated for unmanaged pods".
+/// Upstream: "should observe that the PodDisruptionBudget status is not updated for unmanaged
+/// pods".
 #[tokio::test]
 async fn pods_without_a_controller_are_not_expected() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -155,9 +157,10 @@ async fn pods_without_a_controller_are_not_expected() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should evict ready pods with Default UnhealthyPodEvictionPolicy" and "... IfHealthyBudget" and "... AlwaysAllow
-/// UnhealthyPodEvictionPolicy", "should not evict unready pods with Default ..." and "... IfHealthyBudget ...", "should evict unready pods
-/// with AlwaysAllow ...".
+/// Upstream: "should evict ready pods with Default UnhealthyPodEvictionPolicy" and "...
+/// IfHealthyBudget" and "... AlwaysAllow UnhealthyPodEvictionPolicy", "should not evict unready
+/// pods with Default ..." and "... IfHealthyBudget ...", "should evict unready pods with
+/// AlwaysAllow ...".
 #[tokio::test]
 async fn pods_that_are_not_ready_are_evicted_as_the_policy_says() -> Result<()> {
     let (_cluster, mut client) = start().await?;

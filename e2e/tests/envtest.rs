@@ -1,4 +1,4 @@
-//! The programs of envtest, started, used and stopped as controller-runtime's envtest does it.
+//! The programs of envtest, started, used and stopped as by controller-runtime's envtest.
 
 use std::fs;
 use std::net::TcpListener;
@@ -25,12 +25,12 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long envtest waits for a program to start, and to stop.
+/// envtest's timeout for the start and the stop of a program.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How often it polls.
+/// envtest's poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A folder of envtest's programs.
+/// Returns a folder of envtest's programs.
 async fn assets(folder: &Path) -> Result<PathBuf> {
     let output = Command::new(binary::coracle()).arg("envtest-assets").arg(folder).output().await?;
     ensure!(output.status.success(), "{output:?}");
@@ -47,7 +47,7 @@ async fn run(program: &Path, arguments: &[&str]) -> Result<Output> {
         .context("no program")
 }
 
-/// Whether the help of a program has a flag, as envtest finds it out.
+/// Returns whether the help of a program has a flag, as envtest finds it out.
 async fn has_flag(program: &Path, flag: &str) -> Result<bool> {
     let output = run(program, &["--help"]).await?;
     ensure!(output.status.success(), "{output:?}");
@@ -96,7 +96,7 @@ async fn get(endpoint: &Endpoint, path: &str) -> Result<HttpResponse> {
     endpoint.connect().await?.call("GET", path, &[], None).await
 }
 
-/// An authority as envtest makes it.
+/// A certificate authority as created by envtest.
 struct Authority {
     pem: String,
     key_pem: String,
@@ -119,7 +119,7 @@ impl Authority {
         Ok(Authority { pem, key_pem: key.serialize_pem(), issuer: Issuer::new(params, key) })
     }
 
-    /// A certificate and its key, both in PEM.
+    /// Returns a certificate and its key, both in PEM.
     fn issue(&self, names: &[&str], user: &str, groups: &[&str]) -> Result<(String, String)> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
@@ -165,7 +165,7 @@ impl Certificates {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// The arguments of controller-runtime v0.24.
+    /// Returns the arguments of controller-runtime v0.24.
     fn arguments(&self, port: u16) -> Vec<String> {
         vec![
             "--allow-privileged=true".to_owned(),
@@ -183,7 +183,8 @@ impl Certificates {
         ]
     }
 
-    /// What `AddUser` returns; without a user an anonymous client.
+    /// Returns the result of `AddUser`, or the configuration of an anonymous client if there is no
+    /// user.
     async fn config(&self, port: u16, user: Option<(&str, &[&str])>) -> Result<Config> {
         let mut credentials = json!({});
         if let Some((name, groups)) = user {
@@ -212,7 +213,8 @@ fn json_body(response: &HttpResponse) -> Result<Value> {
     Ok(serde_json::from_slice(&response.body)?)
 }
 
-/// Waits until the server is ready as envtest does: an anonymous request, and then the default namespace.
+/// Waits until the server is ready as envtest does: an anonymous request, and then the default
+/// namespace.
 async fn serving(certificates: &Certificates, port: u16) -> Result<Client> {
     ready(&Endpoint::new(&certificates.config(port, None).await?)?, "/healthz").await?;
     let admin = Client::try_from(certificates.config(port, Some(ADMIN)).await?)?;
@@ -269,7 +271,7 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
     admin.request::<Value>(request).await?;
     assert_eq!(get(&endpoint, secrets).await?.status, 200);
 
-    // A certificate of another authority is nobody's.
+    // A certificate of another authority is not trusted.
     let stranger = Certificates { clients: Authority::new()?, ..certificates };
     let config = stranger.config(port, Some(ADMIN)).await?;
     assert_eq!(get(&Endpoint::new(&config)?, secrets).await?.status, 401);
@@ -306,7 +308,8 @@ fn post(path: &str, body: &Value) -> Result<hyper::Request<Vec<u8>>> {
     Ok(request.body(body.to_string().into_bytes())?)
 }
 
-/// A namespace that its controller alone could empty, and what controllers would make or delete in it.
+/// A namespace that only its controller could empty, and objects that controllers would create or
+/// delete in it.
 #[tokio::test]
 async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
     const SELECTED: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller";
@@ -354,7 +357,7 @@ async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
     Ok(())
 }
 
-/// Requests one after the other, of which each is delayed.
+/// Sends requests one after the other, each of which is delayed.
 #[tokio::test]
 async fn responses_are_delayed_by_the_latency() -> Result<()> {
     const REQUESTS: u32 = 20;

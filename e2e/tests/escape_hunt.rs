@@ -1,9 +1,10 @@
-//! A random search for volumes whose deletion or recycling touches foreign files: volumes with arbitrary paths, through links of
-//! pods, to links and links to links, with `..`, `.` and superfluous slashes, exchanged for links while they are deleted;
-//! static volumes, and some that claim to be provisioned. No file outside and none of another volume may change.
+//! A random search for volumes whose deletion or recycling changes foreign files: volumes with
+//! arbitrary paths, through links of pods, to links and links to links, with `..`, `.` and
+//! superfluous slashes, exchanged for links while they are deleted; static volumes, and some that
+//! claim to be provisioned. Neither a file outside nor one of another volume may change.
 //!
-//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` runs for ten minutes instead of a few seconds. A failure names
-//! its seed; `HUNT_SEED=N` starts with it.
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` runs for ten minutes instead of
+//! a few seconds. A failure reports its seed; `HUNT_SEED=N` starts with it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -60,7 +61,7 @@ struct RandomRun {
     /// Links of a pod to directories that are not volumes.
     links: Vec<PathBuf>,
     number: usize,
-    /// What was tried in this round.
+    /// The attempts of this round.
     attempts: Vec<String>,
 }
 
@@ -167,7 +168,7 @@ impl RandomRun {
         let volumes: Api<PersistentVolume> = scenario.api();
         let all = volumes.list(&ListParams::default()).await?.items;
         for volume in all.iter().filter(|volume| volume.name_any().starts_with("condemned-")) {
-            // Only the objects: their directories are not processed any more.
+            // Only the objects, since their directories are no longer processed.
             let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let name = volume.name_any();
             volumes.delete(&name, &Default::default()).await.map(drop).or_else(ignore_not_found)?;
@@ -257,7 +258,8 @@ impl RandomRun {
         Ok(json!({"hostPath": {"path": path}}))
     }
 
-    /// A directory that may be removed, with links in it; sometimes a part of it is exchanged with a link repeatedly meanwhile.
+    /// Creates a directory that may be removed, with links in it; sometimes a part of it is
+    /// repeatedly exchanged for a link in the meantime.
     fn removable_directory(
         &mut self,
         root: &Path,

@@ -1,4 +1,4 @@
-//! A stop is graceful, and a restart costs clients nothing but time.
+//! A stop is graceful, and a restart only delays clients.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// The last object that is created: who sees it has seen all.
+/// The name of the last object that is created: a client that observes it has observed all.
 const LAST: &str = "last";
 
 fn config_map(name: &str) -> Bytes {
@@ -112,7 +112,7 @@ async fn a_server_that_shuts_down_is_served_but_not_ready_for_a_while() -> Resul
         }
     }
 
-    // Another signal ends the while.
+    // Another signal ends the wait.
     cluster.terminate()?;
     while let Some(frame) = timeout(DEADLINE, events.frame()).await.context("the watch lasts")? {
         frame.context("the watch was broken off")?;
@@ -136,7 +136,7 @@ async fn the_shutdown_delay_ends_by_itself() -> Result<()> {
 async fn requests_under_way_finish_and_connections_end() -> Result<()> {
     let cluster = cluster().flag("--controllers", "").start().await?;
     let endpoint = cluster.endpoint().await?;
-    // A request whose body is not complete yet.
+    // A request with an incomplete body.
     let body = config_map("halved");
     let (first, rest) = body.split_at(body.len() / 2);
     let mut halved = endpoint.tls(b"http/1.1").await?;
@@ -152,7 +152,7 @@ async fn requests_under_way_finish_and_connections_end() -> Result<()> {
     let first_watch = over_http1.open("GET", &watch, &[], None).await?;
     let mut over_http2 = Http2::connect(&endpoint).await?;
     let second_watch = over_http2.get(&watch).await?;
-    // Idle, and in the middle of its handshake: neither holds up the stop.
+    // An idle connection, and one in its handshake: neither delays the stop.
     let idle = Http2::connect(&endpoint).await?;
     let _silent = endpoint.socket().await?;
 
@@ -175,7 +175,8 @@ async fn requests_under_way_finish_and_connections_end() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_end_by_chance_but_no_request_does() -> Result<()> {
-    // Without GOAWAY after so many requests the chance is broken: that happens once in 10^17 runs.
+    // If no GOAWAY arrives after this number of requests, the chance is not applied: that is wrong
+    // once in 10^17 runs.
     const REQUESTS: usize = 2000;
     let cluster = cluster().flag("--controllers", "").flag("--goaway-chance", "0.02").start().await?;
     let endpoint = cluster.endpoint().await?;
@@ -189,13 +190,14 @@ async fn connections_end_by_chance_but_no_request_does() -> Result<()> {
                 assert_eq!((response.status().as_u16(), to_end(response).await.is_ok()), (200, true));
                 ensure!(!has_ended, "a request was served after the GOAWAY");
             }
-            // It came too late to be served, so the connection takes no other either. The client learns of that with its next request.
+            // It arrived too late to be served, so the connection accepts no other either. The
+            // client detects that at its next request.
             Err(_) => has_ended = true,
         }
         served += 1;
     }
     println!("a GOAWAY after {served} requests");
-    // HTTP/1.1 knows no GOAWAY.
+    // HTTP/1.1 has no GOAWAY.
     assert_eq!(create(&endpoint, LAST).await?, 201);
     let mut text = Vec::new();
     while !String::from_utf8_lossy(&text).contains(r#""name":"last""#) {
@@ -215,7 +217,8 @@ struct Acknowledged {
     at: Instant,
 }
 
-/// Creates objects one after the other until it shall stop. A create whose outcome is unknown is repeated.
+/// Creates objects one after the other until it is stopped. A create with an unknown outcome is
+/// repeated.
 async fn write(
     writer: usize,
     endpoint: Endpoint,
@@ -260,14 +263,15 @@ enum Protocol {
     Http2,
 }
 
-/// What watches have shown: the name of each object that was created, and how often a watch ended.
+/// The observations of watches: the name of each object that was created, and the number of ends of
+/// a watch.
 #[derive(Debug, Default)]
 struct Seen {
     names: Vec<String>,
     ends: usize,
 }
 
-/// Begins a watch, as soon as there is a server that does not shut down.
+/// Opens a watch, as soon as there is a server that is not shutting down.
 async fn open(endpoint: &Endpoint, protocol: Protocol, path: &str) -> Result<Response<Incoming>> {
     let began = Instant::now();
     loop {
@@ -285,7 +289,8 @@ async fn open(endpoint: &Endpoint, protocol: Protocol, path: &str) -> Result<Res
     }
 }
 
-/// Watches from a revision on until the last object is created; a watch that ends is continued after the last event.
+/// Watches from a revision on until the last object is created; a watch that ends is continued
+/// after the last event.
 ///
 /// # Errors
 /// A watch does not end as it should, or revisions do not increase.
@@ -336,7 +341,7 @@ async fn follow_as_operator(client: kube::Client) -> Result<Seen> {
                 }
             }
             Ok(event) => bail!("{event:?}"),
-            // There is no server for a moment.
+            // The server is not available for a moment.
             Err(watcher::Error::WatchStartFailed(_)) => seen.ends += 1,
             Err(error) => bail!("{error}"),
         }
@@ -414,7 +419,7 @@ async fn a_restart_loses_nothing_and_repeats_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Asserts that each object was seen once, over watches of which at least one ended.
+/// Asserts that each object was observed once, over several watches, at least one of which ended.
 fn assert_seen(seen: Seen, written: &BTreeSet<String>, what: &str) {
     let names: BTreeSet<String> = seen.names.iter().cloned().collect();
     assert_eq!(&names, written, "{what}");

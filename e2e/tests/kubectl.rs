@@ -1,4 +1,4 @@
-//! kubectl against Coracle, as on a command line.
+//! kubectl with Coracle, as on a command line.
 
 use std::process::Stdio;
 
@@ -10,7 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
 async fn run(scenario: &Scenario) -> Result<()> {
-    // The only controller is the one that creates service accounts, which pods need; there are no nodes.
+    // The only controller is the one that creates service accounts, which pods need; there are no
+    // nodes.
     run_scenario(
         cluster()
             .with_service_account()
@@ -220,7 +221,7 @@ async fn cluster_information_is_shown() -> Result<()> {
     .await
 }
 
-/// Server-side apply, the way there from client-side apply, and replacing by force.
+/// Server-side apply, the migration from client-side apply, and replacing by force.
 #[tokio::test]
 async fn objects_are_applied_by_the_server() -> Result<()> {
     const MANAGERS: &str =
@@ -277,7 +278,8 @@ async fn objects_are_applied_by_the_server() -> Result<()> {
     .await
 }
 
-/// What the design promises to a user who looks at a claim in use: its state, the pods that use it, and how to proceed.
+/// The information that the design promises about a claim in use: its state, the pods that use it,
+/// and how to proceed.
 #[tokio::test]
 async fn a_claim_in_use_is_shown_as_terminating() -> Result<()> {
     run_scenario(
@@ -378,7 +380,7 @@ async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
                 "! rollout status statefulset/db",
                 &["rollout status is only available for RollingUpdate strategy type"],
             ),
-            // By hand, and as autoscalers do it.
+            // By hand, and as autoscalers do.
             (SCALE, &["3/3/app=db"]),
             ("! scale statefulset db --replicas=5 --current-replicas=4", &["Expected replicas to be 4, was 3"]),
             ("scale statefulset db --replicas=2 --current-replicas=3", &["statefulset.apps/db scaled"]),
@@ -558,7 +560,7 @@ async fn load_balancers_have_addresses() -> Result<()> {
             ("create ingress web --rule=example.com/=one:80", &["created"]),
             (lines[2], &["condition met"]),
             ("get services one", &["LoadBalancer", "203.0.113.1"]),
-            // The block is used up, until a Service goes, or is of another type.
+            // The block is exhausted, until a Service is deleted or changes its type.
             ("create service loadbalancer three --tcp=80", &["created"]),
             ("wait --for=create event --field-selector=reason=SyncLoadBalancerFailed --timeout=30s", &[]),
             ("get service three", &["<pending>"]),
@@ -599,7 +601,7 @@ async fn jobs_run_to_their_end() -> Result<()> {
             ("wait --for=jsonpath={.status.ready}=1 job/now --timeout=30s", &["condition met"]),
             ("delete cronjob nightly", &["cronjob.batch \"nightly\" deleted"]),
             ("wait --for=delete job/now --timeout=30s", &[]),
-            // One that is suspended and resumed, and goes with its pods.
+            // A Job that is suspended and resumed, and deleted with its pods.
             ("create job once --image=registry.example/job:1", &["job.batch/once created"]),
             ("wait --for=jsonpath={.status.ready}=1 job/once --timeout=30s", &["condition met"]),
             ("patch job once -p {\"spec\":{\"suspend\":true}}", &["job.batch/once patched"]),
@@ -608,7 +610,7 @@ async fn jobs_run_to_their_end() -> Result<()> {
             ("wait --for=jsonpath={.status.ready}=1 job/once --timeout=30s", &["condition met"]),
             ("delete job once", &["job.batch \"once\" deleted"]),
             ("wait --for=delete pod -l job-name=once --timeout=30s", &[]),
-            // A command that says what it does is followed, others are refused with what would help.
+            // A command that declares its behavior is simulated; others are refused with a hint.
             ("run idle --image=registry.example/idle:1", &["pod/idle created"]),
             ("wait --for=condition=Ready pod/idle --timeout=30s", &["condition met"]),
             ("debug idle --image=busybox --container=look -- echo looked", &[]),

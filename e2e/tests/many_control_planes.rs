@@ -1,4 +1,4 @@
-//! Many control planes in one process: each is a world of its own, and takes little.
+//! Many control planes in one process: each is isolated, and needs few resources.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 
-/// How many run at once; `examples/many.rs` measures more.
+/// The number of control planes that run at once; `examples/many.rs` measures more.
 const COUNT: usize = 16;
 
-/// The most memory that each may take, with all controllers and a node, unoptimised and with glibc's allocator.
+/// The most memory that each may take, with all controllers and a node, unoptimised and with
+/// glibc's allocator.
 const MEMORY_EACH: usize = 24 << 20;
 
-/// The resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

@@ -1,5 +1,5 @@
-//! Workloads that get in each other's way or ask for what cannot be: they say so in conditions and events, cost nothing while
-//! nothing changes, and continue when the cause is gone.
+//! Workloads that conflict with each other or request the impossible: they report it in conditions
+//! and events, cost nothing while nothing changes, and continue when the cause is removed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
 
 const DEFAULT: &str = "default";
-/// How long no request may be sent at rest.
+/// The period at rest in which no request may be sent.
 const REST: Duration = Duration::from_secs(3);
 const WORKLOADS: [&str; 8] = [
     "deployments",
@@ -51,7 +51,7 @@ async fn until_events(client: &mut JsonClient, reason: &str) -> Result<Vec<Value
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
-/// Of pods that have a controller nobody takes any; a pod without one gets exactly one.
+/// Pods that have a controller are not adopted by another one; a pod without one gets exactly one.
 #[tokio::test]
 async fn controllers_with_one_selector_keep_to_their_own_pods() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -78,7 +78,7 @@ async fn controllers_with_one_selector_keep_to_their_own_pods() -> Result<()> {
     assert_eq!(counts, [2, 2, 1, 1, 0, 0, 1], "the Deployments' pods belong to ReplicaSets");
     client.until_at_rest(&WORKLOADS, REST).await?;
 
-    // One of them adopts it, and has one too many then.
+    // One of them adopts it, and then has one too many.
     let mut orphan = template("shared", json!({}));
     orphan["metadata"]["name"] = json!("orphan");
     orphan["spec"]["automountServiceAccountToken"] = json!(false);
@@ -109,7 +109,7 @@ async fn a_selector_that_matches_pods_of_others_takes_none_of_them() -> Result<(
     client.patch(&format!("{sets}/wide"), json!({"spec": {"replicas": 1}})).await?;
     let left = client.until_items(&pods(DEFAULT), 4).await?;
     assert_eq!((count_of(&left, &narrow), count_of(&left, &wide)), (3, 1));
-    // The pods of a deleted owner that stay are the other's, as far as it has room for them.
+    // The remaining pods of a deleted owner are adopted by the other one, as far as it needs them.
     client.delete(&format!("{sets}/narrow?propagationPolicy=Orphan")).await?;
     let left = client.until_items(&pods(DEFAULT), 1).await?;
     assert_eq!(count_of(&left, &wide), 1);
@@ -209,7 +209,7 @@ async fn a_rollout_that_a_quota_stops_continues_when_the_quota_is_lifted() -> Re
         event["message"].as_str().is_some_and(|message| message.contains("exceeded quota: few"))
     };
     ensure!(events.iter().all(is_of_quota), "{events:?}");
-    // What fails is repeated ever more slowly.
+    // A failed request is repeated with a growing delay.
     let before = client.requests_of(&["pods"], &["POST"]).await?;
     tokio::time::sleep(REST).await;
     let sent = client.requests_of(&["pods"], &["POST"]).await? - before;
@@ -223,7 +223,7 @@ async fn a_rollout_that_a_quota_stops_continues_when_the_quota_is_lifted() -> Re
     client.until_at_rest(&WORKLOADS, REST).await
 }
 
-/// A DaemonSet and a Job whose pods the quota forbids.
+/// A DaemonSet and a Job whose pods exceed the quota.
 #[tokio::test]
 async fn what_a_quota_forbids_is_created_when_it_is_lifted() -> Result<()> {
     let (_cluster, mut client) = start().await?;

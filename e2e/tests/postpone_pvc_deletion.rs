@@ -1,8 +1,8 @@
-//! Postpone deletion of a claim in use: the scenarios of the design, each uninterrupted and with restarts of the server, and its
-//! parts one by one.
+//! Postponed deletion of a claim in use: the scenarios of the design, each uninterrupted and with
+//! restarts of the server, and its parts one by one.
 //!
-//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does: a pod that has finished keeps its claims
-//! until it is deleted.
+//! If Kubernetes 1.36 differs from the design, the tests expect the behavior of Kubernetes: a pod
+//! that has finished keeps its claims until it is deleted.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::cluster::Termination;
@@ -23,7 +23,8 @@ scenario! {
     a_running_pod_keeps_its_claim_and_data,
     a_static_volume_in_use_is_kept_for_its_pod,
     a_retained_volume_keeps_its_data,
-    // Which pods keep a claim: "if all pods referencing the claim are not yet bound to a node or are terminated".
+    // Which pods keep a claim: "if all pods referencing the claim are not yet bound to a node or
+    // are terminated".
     a_claim_is_kept_until_the_last_of_two_pods_is_deleted,
     all_claims_of_a_pod_are_deleted_after_it,
     a_terminating_pod_keeps_its_claim,
@@ -238,7 +239,8 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
     scenario.until_event("lost", "FailedMount", r#"persistentvolumeclaims "nowhere" not found"#).await?;
     scenario.delete::<Pod>("user").await?;
     scenario.until_gone::<Pod>("user").await?;
-    // The pod has a node, so it keeps the claim, and it cannot start with the terminating claim: a user has to delete the pod.
+    // The pod has a node, so it keeps the claim, and it cannot start with the terminating claim: a
+    // user has to delete the pod.
     scenario.assert_postponed(&bound_claim).await?;
     for name in ["late", "lost"] {
         ensure!(pod_phase(&scenario.get::<Pod>(name).await?) == "Pending", "{name}");
@@ -249,7 +251,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
     scenario.assert_remaining(&[]).await
 }
 
-/// A running pod with an ephemeral volume, and its claim.
+/// Returns a running pod with an ephemeral volume, and its claim.
 async fn with_ephemeral_volume(scenario: &mut Scenario) -> Result<BoundClaim> {
     let mut user = pod("user", &[]);
     let template = json!({"spec": claim("", "delete")["spec"]});
@@ -316,7 +318,7 @@ async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) ->
     let take = json!({"metadata": {"finalizers": null}});
     scenario.patch::<PersistentVolumeClaim>("data", take.clone()).await?;
     scenario.until("data", protected).await?;
-    // Also a claim that lost the finalizer, or never had it, while no controller ran.
+    // Also a claim that lost the finalizer, or never had it, while no controller was running.
     scenario.restart_with_controllers("*,-persistentvolumeclaim-protection-controller").await?;
     scenario.patch::<PersistentVolumeClaim>("data", take).await?;
     scenario.until_settled_without_protection().await?;
@@ -326,7 +328,8 @@ async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// Claim events: `deletionTimestamp` is set and the finalizer is present, since before the controller started.
+/// Claim events: `deletionTimestamp` is set and the finalizer is present, since before the
+/// controller started.
 async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario: &mut Scenario,
 ) -> Result<()> {
@@ -351,8 +354,8 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario.assert_remaining(&[]).await
 }
 
-/// "In case the removal of the finalizer fails the claim is queued again": other clients write all the time, so that updates of an
-/// old version conflict.
+/// "In case the removal of the finalizer fails the claim is queued again": other clients write all
+/// the time, so that updates of an old version conflict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
     run_scenario(Driver::HostPath, None, async |scenario| {
@@ -423,7 +426,8 @@ async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     .await
 }
 
-/// Whatever the options of a deletion are, it is postponed, and not rejected as in the alternative that the design dismisses.
+/// With any options a deletion is postponed, and not rejected as in the alternative that the design
+/// dismisses.
 async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
@@ -451,7 +455,8 @@ async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// Pods of other namespaces do not count; in a deleted namespace pods are deleted first, then claims, then their volumes.
+/// Pods of other namespaces do not count; in a deleted namespace pods are deleted first, then
+/// claims, then their volumes.
 async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Result<()> {
     let metadata = json!({"metadata": {"name": "elsewhere"}});
     let namespaces = Api::<Namespace>::all(scenario.client());
@@ -481,7 +486,8 @@ async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Res
     scenario.assert_remaining(&[]).await
 }
 
-/// "kubectl get pvc will display that the claim is in terminating state": the server renders that table.
+/// "kubectl get pvc will display that the claim is in terminating state": the server renders that
+/// table.
 async fn tables_show_that_a_claim_is_terminating(scenario: &mut Scenario) -> Result<()> {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let bound_claim = scenario.create_bound("data", "delete").await?;

@@ -1,6 +1,6 @@
-//! The recorded conversations, one test for each area: each response must equal that of a real control plane, unless
-//! `recordings/gaps.md` lists the step with a reason. `recordings/floors.txt` has the minimum number of equal steps. The binary
-//! `replay` prints every difference.
+//! The recorded conversations, one test for each area: each response must equal that of a real
+//! control plane, unless `recordings/gaps.md` lists the step with a reason. `recordings/floors.txt`
+//! has the minimum number of equal steps. The binary `replay` prints every difference.
 
 use anyhow::Result;
 use coracle_e2e::cluster;
@@ -10,11 +10,11 @@ use coracle_e2e::recordings::score::{Gaps, Score, floor};
 use coracle_e2e::recordings::{self, Recording};
 use tokio::sync::Mutex;
 
-/// How many recordings are played at the same time.
+/// The number of recordings that are played at the same time.
 const JOBS: usize = 8;
 
-/// One area at a time: in some recordings a client has to see a state that a controller is about to change, and gets no time for that
-/// where two servers share the processors.
+/// One area at a time: in some recordings a client has to observe a state that a controller is
+/// about to change, which fails if two servers share the processors.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn area(name: &str) -> Result<()> {

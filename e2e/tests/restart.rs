@@ -40,7 +40,8 @@ fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// Creates, updates and deletes objects. Returns a revision in the middle of these changes, and the number of changes after it.
+/// Creates, updates and deletes objects. Returns a revision in the middle of these changes, and the
+/// number of changes after it.
 async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     for name in ["kept", "changed", "deleted"] {
         send(to, "POST", CONFIG_MAPS, Some(config_map(name, "old"))).await?;
@@ -52,7 +53,7 @@ async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     Ok((middle, 3))
 }
 
-/// What a client can observe of these changes.
+/// The observations of a client after these changes.
 #[derive(Debug, PartialEq)]
 struct Observation {
     objects: BTreeMap<String, Value>,
@@ -74,7 +75,7 @@ async fn observe(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Obs
     Ok(Observation { objects, at_the_revision, since_the_revision })
 }
 
-/// The next events after a revision.
+/// Returns the next events after a revision.
 async fn watch(mut connection: Connection, after: u64, count: usize) -> Result<Vec<String>> {
     let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={after}");
     let mut body = connection.open("GET", &path, &[], None).await?.into_body();

@@ -1,4 +1,5 @@
-//! What is simulated beyond running pods: usage, logs that are followed, claims of devices; and the controllers that are off by default.
+//! The simulation beyond running pods: usage, logs that are followed, claims of devices; and the
+//! controllers that are off by default.
 
 use std::process::Stdio;
 
@@ -77,7 +78,7 @@ async fn deployments_are_scaled_by_the_usage_of_their_pods() -> Result<()> {
                 ],
             ),
             ("wait --for=jsonpath={.status.readyReplicas}=3 deployment/web --timeout=30s", &["condition met"]),
-            // Less usage, and down again.
+            // The usage decreases, and so does the number of replicas.
             (
                 r#"patch hpa web -p {"spec":{"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}"#,
                 &["patched"],
@@ -214,7 +215,7 @@ async fn logs_are_followed_until_the_pod_is_deleted() -> Result<()> {
     expect(None).await?;
     ensure!(timeout(DEADLINE, following.wait()).await??.success());
 
-    // A container that ends, and begins anew, has a log of its own each time.
+    // A container that ends and is restarted has a log of its own each time.
     let restarting =
         idle_pod("job", json!({"sim.coracle.dev/exit-after": "1s", "sim.coracle.dev/log": "done"}));
     create(&pods, restarting).await?;
@@ -349,7 +350,8 @@ async fn a_request_for_a_certificate_is_approved_on_the_command_line() -> Result
     Ok(())
 }
 
-/// A class that is created just before its Ingress is not in the cache yet: its controller would find our address there.
+/// A class that is created just before its Ingress is not in the cache yet: its controller would
+/// find our address there.
 #[tokio::test]
 async fn an_ingress_of_a_new_class_gets_no_address() -> Result<()> {
     const GROUP: &str = "/apis/networking.k8s.io/v1";
@@ -367,7 +369,7 @@ async fn an_ingress_of_a_new_class_gets_no_address() -> Result<()> {
         client.create(&format!("{GROUP}/ingressclasses"), class).await?;
         client.create(&ingresses, ingress(&name, &name)).await?;
     }
-    // The last one has no controller. Once it has an address, the others were looked at.
+    // The last one has no controller. Once it has an address, the others have been processed.
     client.create(&ingresses, ingress("last", "missing")).await?;
     let address = |ingress: &Value| ingress["status"]["loadBalancer"]["ingress"][0]["ip"].clone();
     client.until(&format!("{ingresses}/last"), |ingress| address(ingress).is_string()).await?;

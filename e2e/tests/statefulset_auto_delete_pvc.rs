@@ -1,13 +1,16 @@
-//! KEP-1847, automatic deletion of claims with their set or pod: each line of its test plan, for sets of all four policies side by
-//! side with data on their volumes, uninterrupted and with restarts of the server; and the ways of deletion, changes of policy,
-//! claims of other origins and owners, and the feature gate.
+//! KEP-1847, automatic deletion of claims with their set or pod: each line of its test plan, for
+//! sets of all four policies at the same time with data on their volumes, uninterrupted and with
+//! restarts of the server; and the ways of deletion, changes of policy, claims of other origins and
+//! owners, and the feature gate.
 //!
-//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does:
-//! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description says; line 3 of its test plan does not.
-//! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion waits for the claims, too.
+//! If Kubernetes 1.36 differs from the design, the tests expect the behavior of Kubernetes:
+//! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description states; line
+//!   3 of its test plan does not.
+//! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion
+//!   waits for the claims, too.
 //! - A claim that outlives its pod is not collected when its set is scaled down afterwards.
-//! - Turning the gate off keeps existing references and their effects. The gate is the controller's: the API has the field anyway,
-//!   as with a controller of an earlier version.
+//! - Turning the gate off keeps existing references and their effects. The gate is the
+//!   controller's: the API has the field anyway, as with a controller of an earlier version.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::scenario;
@@ -142,7 +145,8 @@ async fn a_pod_deleted_and_the_set_scaled_down_and_up_at_once(scenario: &mut Sce
     sets.until_observed(scenario).await?;
     sets.scale(scenario, 2).await?;
     sets.until_observed(scenario).await?;
-    // Ordered sets do not touch terminating pods, so the claim is deleted with the pod that was condemned.
+    // Ordered sets do not touch terminating pods, so the claim is deleted with the pod that was
+    // condemned.
     sets.until_owned(scenario, 1, true).await?;
     sets.remove_hold_finalizer(scenario, 1).await?;
     sets.until_ready(scenario, 0..2).await?;
@@ -274,7 +278,8 @@ async fn deleted_while_pods_are_condemned(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-/// From each policy to each other, with a claim in use, a condemned claim, and an ordinal without a claim.
+/// Changes each policy to each other one, with a claim in use, a condemned claim, and an ordinal
+/// without a claim.
 async fn policies_changed(scenario: &mut Scenario) -> Result<()> {
     /// Each of the twelve steps once; the last leads back to the first.
     const ROUND: [usize; 12] = [0, 1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3];
@@ -314,8 +319,8 @@ fn of_the_policy(set: &TestSet) -> Value {
     json!({"spec": {"persistentVolumeClaimRetentionPolicy": set.policy.field()}})
 }
 
-/// "May result in claims not being deleted as expected when the policy is being changed from Retain, and claims being deleted
-/// unexpectedly when the policy is being changed to Retain."
+/// "May result in claims not being deleted as expected when the policy is being changed from
+/// Retain, and claims being deleted unexpectedly when the policy is being changed to Retain."
 async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 2).await?;
     sets.add_hold_finalizer(scenario, 1).await?;
@@ -334,7 +339,8 @@ async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) 
     scenario.assert_remaining(&[]).await
 }
 
-/// The claims of all condemned pods get their owner references before the first of the pods is deleted.
+/// The claims of all condemned pods get their owner references before the first of the pods is
+/// deleted.
 async fn condemned_pods_that_wait(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 3).await?;
     sets.add_hold_finalizer(scenario, 2).await?;
@@ -387,7 +393,8 @@ async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Resul
     scenario.assert_remaining(&[]).await
 }
 
-/// A parallel set removes the owner reference from the claim of a pod that it wants again, also while that pod is terminating.
+/// A parallel set removes the owner reference from the claim of a pod that is desired again, also
+/// while that pod is terminating.
 async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<()> {
     let slow = |set: &mut Value| {
         set["spec"]["podManagementPolicy"] = json!("Parallel");
@@ -413,7 +420,8 @@ async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<
     scenario.assert_remaining(&[]).await
 }
 
-/// "If a user pre-provisions a claim matching those of a template it will be deleted according to the policy."
+/// "If a user pre-provisions a claim matching those of a template it will be deleted according to
+/// the policy."
 async fn claims_created_by_users(scenario: &mut Scenario) -> Result<()> {
     let provision = async |scenario: &mut Scenario| {
         let mut bound_claims = Vec::new();
@@ -557,7 +565,8 @@ async fn terminating_claims_when_their_pods_come_back(scenario: &mut Scenario) -
     scenario.assert_remaining(&[]).await
 }
 
-/// Waits until sets report why they do not create the pods of an ordinal, and then lets the deletion of their claims proceed.
+/// Waits until sets report why they do not create the pods of an ordinal, and then lets the
+/// deletion of their claims proceed.
 async fn until_refused(
     scenario: &mut Scenario,
     sets: &TestSets,
@@ -591,8 +600,8 @@ async fn terminating_claims_when_their_sets_come_back(scenario: &mut Scenario) -
     scenario.assert_remaining(&[]).await
 }
 
-/// "Create a set in the previous version and upgrade: the claims should remain intact. Downgrade: the others get deleted based on
-/// if the references were already set."
+/// "Create a set in the previous version and upgrade: the claims should remain intact. Downgrade:
+/// the others get deleted based on if the references were already set."
 async fn gate_turned_on_and_off(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let sets = TestSets::running(scenario, 3).await?;
@@ -634,7 +643,7 @@ async fn gate_turned_off_while_a_pod_is_condemned(scenario: &mut Scenario) -> Re
     sets.scale(scenario, 2).await?;
     sets.until_ready(scenario, 0..2).await?;
     sets.assert_claims_recreated(scenario, &[NONE, WHEN_SCALED]).await?;
-    // From now on no claim is deleted that had no owner before.
+    // After this no claim is deleted that had no owner before.
     sets.scale(scenario, 1).await?;
     sets.until_ready(scenario, 0..1).await?;
     sets.assert_claims_deleted(scenario, &[NONE, NONE]).await?;

@@ -1,9 +1,10 @@
-//! KEP-3335, StatefulSet slice: sets that are scaled and moved, their claims and data, the user scenarios of the design and its feature
-//! gate, each uninterrupted and with restarts of the server. The first two scenarios move a set, slice by slice and with its data,
-//! to another namespace and to another cluster; `e2e/examples` describes the first one.
+//! KEP-3335, StatefulSet slice: sets that are scaled and migrated, their claims and data, the user
+//! scenarios of the design and its feature gate, each uninterrupted and with restarts of the
+//! server. The first two scenarios migrate a set, slice by slice and with its data, to another
+//! namespace and to another cluster; `e2e/examples` describes the first one.
 //!
-//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does: the partition of a rolling update counts
-//! from the first ordinal, and is not an ordinal itself.
+//! If Kubernetes 1.36 differs from the design, the tests expect the behavior of Kubernetes: the
+//! partition of a rolling update counts from the first ordinal, and is not an ordinal itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +33,8 @@ scenario! {
     // User scenarios.
     slices_move_to_another_namespace,
     slices_move_to_another_cluster,
-    // "Control Loop Changes"; TestStatefulSetStartOrdinal. User scenario 3 among them: from zero to one.
+    // "Control Loop Changes"; TestStatefulSetStartOrdinal. User scenario 3 among them: from zero to
+    // one.
     sets_start_at_any_ordinal,
     sets_are_scaled_and_moved,
     partitions_count_from_the_start,
@@ -51,7 +53,7 @@ fn ordinals(start: impl Into<Option<u32>>, replicas: u32) -> Value {
     json!({"spec": {"replicas": replicas, "ordinals": ordinals}})
 }
 
-/// The manifest of a set with this first ordinal.
+/// Returns the manifest of a set with this first ordinal.
 fn starting(name: &str, start: u32, replicas: u32) -> Value {
     let mut set = stateful_set(name, replicas);
     set["spec"]["ordinals"] = json!({"start": start});
@@ -60,8 +62,9 @@ fn starting(name: &str, start: u32, replicas: u32) -> Value {
 
 const APP: &str = "my-app";
 
-/// "Migrating across namespaces", as the summary of the design has it, step by step. The source would delete its claims, so
-/// that comes first: "`whenDeleted` and `whenScaled` should be set to Retain prior to migration".
+/// "Migrating across namespaces", as the summary of the design has it, step by step. The source
+/// would delete its claims, so that comes first: "`whenDeleted` and `whenScaled` should be set to
+/// Retain prior to migration".
 async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()> {
     const REPLICAS: u32 = 5;
     for name in ["shared", "app-team"] {
@@ -127,7 +130,7 @@ async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-/// A patch that keeps a volume after its claim.
+/// Returns a patch that keeps a volume after its claim is deleted.
 fn kept() -> Value {
     json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
 }
@@ -210,8 +213,8 @@ async fn sets_start_at_any_ordinal(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// New ordinals are created one after the other before old ones are deleted, and these from the highest down. Pods in both ranges
-/// remain, and recreated ones find their data.
+/// New ordinals are created one after the other before old ones are deleted, and these from the
+/// highest down. Pods in both ranges remain, and recreated ones find their data.
 async fn sets_are_scaled_and_moved(scenario: &mut Scenario) -> Result<()> {
     const STEPS: [(Option<u32>, u32, &str); 11] = [
         (Some(7), 2, "+7 +8"),
@@ -314,8 +317,9 @@ async fn claims_follow_the_range_of_ordinals(scenario: &mut Scenario) -> Result<
     scenario.assert_remaining(&[]).await
 }
 
-/// "Versions not implementing this will attempt to re-create all replicas from 0, and terminate any pods of ordinal N or greater";
-/// "if reenabled, the set will scale pods to start from this ordinal". Their claims are deleted or kept, by the policy.
+/// "Versions not implementing this will attempt to re-create all replicas from 0, and terminate any
+/// pods of ordinal N or greater"; "if reenabled, the set will scale pods to start from this
+/// ordinal". Their claims are deleted or kept, by the policy.
 async fn gate_turned_off_and_on(scenario: &mut Scenario) -> Result<()> {
     let begin = History::begin(scenario).await?;
     let mut sets = TestSets::create(scenario, 2, |set| set["spec"]["ordinals"] = json!({"start": 2})).await?;
@@ -338,7 +342,8 @@ async fn gate_turned_off_and_on(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "Pods can be orphaned to prevent the set from deleting them until the operator has a chance to react."
+/// "Pods can be orphaned to prevent the set from deleting them until the operator has a chance to
+/// react."
 async fn pods_are_orphaned_before_the_gate_is_turned_off(scenario: &mut Scenario) -> Result<()> {
     let from_two = |set: &mut Value| set["spec"]["ordinals"] = json!({"start": 2});
     let mut sets = TestSets::create(scenario, 2, from_two).await?;

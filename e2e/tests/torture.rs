@@ -1,8 +1,10 @@
-//! The process is killed at random moments, again and again, while clients write, controllers work and watches follow.
+//! The process is killed repeatedly at random times, while clients write, controllers work and
+//! watches follow.
 //!
-//! The observations of clients must be explained by one order of their operations over all crashes, with each durability that promises to
-//! survive the process. `CORACLE_TORTURE_ROUNDS=300 cargo test -p coracle-e2e --test torture -- --nocapture` for
-//! longer than the few rounds of a plain run; `CORACLE_TORTURE_SEED` repeats the choices of a run, though not its timing.
+//! The observations of clients must be explained by one order of their operations over all crashes,
+//! with each durability that promises to survive the process. `CORACLE_TORTURE_ROUNDS=300 cargo
+//! test -p coracle-e2e --test torture -- --nocapture` runs longer than the few rounds of a plain
+//! run; `CORACLE_TORTURE_SEED` repeats the choices of a run, though not its timing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use tokio::time::sleep;
 const CLIENTS: u64 = 4;
 const KEYS: usize = 6;
 
-/// The crashes over which a history goes on.
+/// The number of crashes over which a history continues.
 const LIVES: usize = 4;
 
 const STATEFUL_SET: &str = "/apis/apps/v1/namespaces/default/statefulsets/web";
@@ -36,7 +38,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// One run: the same data through many lives of the process.
+/// One run: the same data over many starts of the process.
 struct Run {
     /// The value of `--durability`.
     durability: &'static str,
@@ -46,9 +48,9 @@ struct Run {
     history: History,
     /// The state before the history.
     initial: Objects,
-    /// What follows the store over its crashes. None before the first list of a history.
+    /// The watch that follows the store over its crashes; None before the first list of a history.
     watch: Option<Watch>,
-    /// No revision up to this is given again.
+    /// The newest observed revision: none up to this may be assigned again.
     newest: u64,
     /// Namespaces whose deletion was acknowledged.
     deleted: BTreeSet<String>,
@@ -96,7 +98,7 @@ impl Run {
         self.builder().start().await
     }
 
-    /// One life of the process: what is there is checked, then there is load until it is killed.
+    /// Runs the process once: checks its state, then generates load until it is killed.
     async fn live(&mut self, round: usize, is_new_history: bool) -> Result<()> {
         let cluster = self.start().await?;
         let endpoint = cluster.endpoint().await?;
@@ -159,7 +161,7 @@ impl Run {
             stream::check_stream(&watch.stream, &writes, mark)?;
             for (key, mut operations) in self.history.operations() {
                 let initial = self.initial.get(&key).copied();
-                // The first thing that the next history sees.
+                // The first observation of the next history.
                 let output = Output::Read(found.objects.get(&key).copied());
                 let now = self.history.now();
                 operations.push(register::Operation {
@@ -180,7 +182,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that the controllers complete what they had begun.
+    /// Checks that the controllers complete the work they had begun.
     async fn check_controllers(&mut self) -> Result<()> {
         let cluster = self.builder().start().await?;
         let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
@@ -199,8 +201,8 @@ impl Run {
     }
 }
 
-/// Gives the controllers something to do that takes a while: a rollout, and namespaces with objects that are deleted. Returns
-/// the namespaces whose deletion was acknowledged before the server was gone.
+/// Causes work for the controllers that takes a while: a rollout, and namespaces with objects that
+/// are deleted. Returns the namespaces whose deletion was acknowledged before the server ended.
 async fn disturb_controllers(endpoint: Endpoint, round: usize) -> Result<Vec<String>> {
     let mut deleted = Vec::new();
     let Ok(mut client) = JsonClient::new(&endpoint).await else { return Ok(deleted) };

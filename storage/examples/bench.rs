@@ -1,6 +1,8 @@
-//! What the store can do on this machine: `cargo run --release -p coracle-storage --example bench [SECTION...]`.
+//! Benchmarks of the store on this machine: `cargo run --release -p coracle-storage --example bench
+//! [SECTION...]`.
 //!
-//! Each section runs in a process of its own, so that memory is not counted twice. Disk sections use the current directory.
+//! Each section runs in a process of its own, so that memory is not counted twice. Disk sections
+//! use the current directory.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 
 use std::{
@@ -21,12 +23,13 @@ const SECTIONS: [&str; 9] =
 const WRITERS: usize = 32;
 const SIZE: usize = 1100;
 
-/// Reads nothing but where the revision goes.
+/// An index that reads only the offset of the revision.
 struct Plain;
 
 impl Index for Plain {
     type Meta = ();
     type Frame = bytes::Bytes;
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<()>, Unreadable> {
         let mark = b"\"resourceVersion\":\"";

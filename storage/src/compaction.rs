@@ -1,20 +1,21 @@
-//! What the log may delete: superseded versions, and deletions, once history no longer has their events.
+//! The queue of entries that the log may delete: superseded versions and deletions, once history no
+//! longer contains their events.
 
 use std::collections::VecDeque;
 
 use crate::EntryId;
 
-/// Entries that the log is asked to forget at once.
+/// The number of entries in one deletion from the log.
 const BATCH: usize = 256;
 
-/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large
-/// entries.
+/// The size of a batch, in bytes, from which it takes no further entries, so that no writer waits
+/// long for the deletion of large entries.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// What is superseded is deleted before it takes more bytes than this.
+/// The size of superseded entries, in bytes, from which they are deleted.
 const DUE_BYTES: usize = 1 << 20;
 
-/// The entries of the log that are superseded, in the order in which they must be deleted.
+/// The superseded entries of the log, in the order in which they must be deleted.
 #[derive(Default)]
 pub(crate) struct CompactionQueue {
     entries: VecDeque<(EntryId, usize)>,
@@ -31,12 +32,12 @@ impl CompactionQueue {
         self.entries.is_empty()
     }
 
-    /// Is there enough to be worth a batch?
+    /// Returns whether there are enough entries or bytes for a batch.
     pub fn is_due(&self) -> bool {
         self.entries.len() >= BATCH || self.bytes >= DUE_BYTES
     }
 
-    /// What is to be deleted next.
+    /// Returns the next entries to delete.
     pub fn batch(&self) -> Vec<EntryId> {
         let mut bytes = 0;
         let fits = |(_, size): &&(EntryId, usize)| {
@@ -47,7 +48,7 @@ impl CompactionQueue {
         self.entries.iter().take(BATCH).take_while(fits).map(|(id, _)| *id).collect()
     }
 
-    /// Forgets a batch that was deleted.
+    /// Removes a batch that was deleted from the log.
     pub fn remove_batch(&mut self, length: usize) {
         self.bytes -= self.entries.drain(..length).map(|(_, size)| size).sum::<usize>();
     }

@@ -1,4 +1,5 @@
-//! Why a call failed. Nothing here names an HTTP code. Losing a compare-and-swap is not among them: it is a value.
+//! The errors of calls to a store. They do not refer to HTTP status codes. A lost compare-and-swap
+//! is a value and not an error.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub struct Future {
     pub newest: Revision,
 }
 
-/// Why the state at a revision cannot be shown.
+/// The reasons for which the state at a revision cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
     /// It is below the compact revision.
@@ -28,13 +29,13 @@ pub enum RevisionError {
     Future(#[from] Future),
 }
 
-/// Why a read cannot be made linearizable.
+/// The reasons for which a read cannot be linearizable.
 #[derive(Debug, thiserror::Error)]
 pub enum LinearizeError {
-    /// The log does not say what was committed.
+    /// The log cannot report the revision that was committed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The store does not show what was committed.
+    /// The store does not show the revision that was committed.
     #[error(transparent)]
     Future(#[from] Future),
     /// The log did not respond in time.
@@ -42,16 +43,16 @@ pub enum LinearizeError {
     Timeout,
 }
 
-/// Why a write is neither done nor in conflict. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by
-/// trying again, when there is space.
+/// The reasons for which a write is neither committed nor in conflict. A retry can succeed only
+/// after [`StoreError::Full`] and [`StoreError::NoSpace`], once there is space.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The index cannot read what was to be written.
+    /// The index cannot read the value that was to be written.
     #[error("{key}: unreadable value: {reason}")]
     Unreadable {
         /// The key of the write.
         key: Key,
-        /// What the index reports.
+        /// The reason that the index reported.
         reason: Unreadable,
     },
     /// The write stores more than [`Limits::request_bytes`](crate::Limits).
@@ -67,7 +68,7 @@ pub enum StoreError {
     /// The write would grow the store beyond [`Limits::store_bytes`](crate::Limits).
     #[error("the store is full: its objects take {bytes} bytes of {quota}")]
     Full {
-        /// The bytes that the live objects take.
+        /// The size of the live objects, in bytes.
         bytes: u64,
         /// The bytes that they may take.
         quota: u64,
@@ -75,26 +76,28 @@ pub enum StoreError {
     /// The disk is full, and the write would not free space.
     #[error("no space is left on the disk")]
     NoSpace,
-    /// One atomic write names the same key twice.
+    /// An atomic write contains the same key twice.
     #[error("{key} is named twice in one write")]
     Twice {
         /// The key.
         key: Key,
     },
-    /// Another writer stored a version of the key that cannot be read here, and that must not be overwritten.
+    /// Another writer stored a version of the key that cannot be read here, and must not be
+    /// overwritten.
     #[error("{key} has an unreadable version at revision {revision}: {reason}", key = .0.key, revision = .0.id.revision, reason = .0.reason)]
     Quarantined(Arc<UnreadableEntry>),
     /// The log cannot take this transaction.
     #[error("the log rejects the transaction: {0}")]
     Rejected(Rejected),
-    /// The log did not respond in time: the transaction is committed as a whole, or it is not, or it will be.
+    /// The log did not respond in time: the transaction is committed as a whole, or it is not, or
+    /// it will be.
     #[error("it is unknown whether the transaction is committed: {0}")]
     Unknown(Unknown),
     /// The log cannot be reached, which may pass.
     #[error("the log cannot be reached: {0}")]
     Unavailable(String),
-    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the
-    /// failing batch itself is on disk shows only when the store is opened again.
+    /// The log has failed, now or before: the store accepts no more writes. If this write was part
+    /// of the failing batch, only a restart of the store shows whether it is on disk.
     #[error("the log failed")]
     Failed(#[source] Arc<LogError>),
     /// The store was closed before.

@@ -19,6 +19,9 @@ pub struct Event<I: Index> {
     pub before: Option<Arc<Object<I>>>,
     /// The version that was stored.
     pub after: Option<Arc<Object<I>>>,
+    /// The author that [`Store::commit_by`](crate::Store::commit_by) was called with. None if there was none, if another
+    /// process wrote it, and if the log was read since.
+    pub author: Option<I::Author>,
     /// Which change of its transaction this is.
     index: u32,
     frame: Mutex<FrameCache<I::Frame>>,
@@ -36,8 +39,9 @@ impl<I: Index> Event<I> {
         EntryId { revision, index }: EntryId,
         before: Option<Arc<Object<I>>>,
         after: Option<Arc<Object<I>>>,
+        author: Option<I::Author>,
     ) -> Event<I> {
-        Event { key, revision, before, after, index, frame: Mutex::new(FrameCache::Enabled(None)) }
+        Event { key, revision, before, after, author, index, frame: Mutex::new(FrameCache::Enabled(None)) }
     }
 
     /// The entry of the log that holds this change.

@@ -1,4 +1,4 @@
-//! How much of the past is kept, and what is to be forgotten next.
+//! The timeline of past events: limits how much is kept and selects the next event to drop.
 
 use std::{
     collections::VecDeque,
@@ -8,29 +8,32 @@ use std::{
 
 use crate::{Event, Index, Revision};
 
-/// The limits of history: an event is forgotten as soon as any of them is passed.
+/// The limits of history. Events are dropped while any of them is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
-    /// How long an event is kept. Counted from its loading after a restart.
+    /// The time for which an event is kept (default: 5 minutes). After a restart it is counted from
+    /// when the event was loaded.
     pub age: Duration,
-    /// How many events are kept.
+    /// The number of events that are kept (default: 100,000).
     pub events: usize,
-    /// How many bytes may be held by nothing but history.
+    /// The number of bytes that only history may hold (default: 16 MiB).
     pub bytes: usize,
 }
 
 impl Default for History {
-    /// Five minutes or 100,000 events, as etcd and the API server's watch cache have it; and 16 MiB, so that a process
-    /// under constant load stays small.
+    /// Returns five minutes and 100,000 events, the defaults of etcd and of the API server's watch
+    /// cache, and 16 MiB, so that a process under constant load stays small.
     fn default() -> History {
         History { age: Duration::from_secs(5 * 60), events: 100_000, bytes: 16 << 20 }
     }
 }
 
-/// What an event costs besides the body it supersedes: itself, its places in the lists, that version's other parts.
+/// The cost of an event in bytes, in addition to the body that it supersedes: the event itself, its
+/// entries in the lists and the other parts of that version.
 const EVENT_OVERHEAD: usize = 512;
 
-/// Frames are kept for the newest events only, up to these limits: that is what watchers who keep up read.
+/// The limits of cached frames. Only the newest events have one, since watchers that keep up read
+/// those.
 pub(crate) const CACHED_FRAMES: usize = 1024;
 const CACHED_FRAME_BYTES: usize = 4 << 20;
 
@@ -39,12 +42,12 @@ pub(crate) struct Timeline<I: Index> {
     limits: History,
     events: VecDeque<Arc<Event<I>>>,
     bytes: usize,
-    /// The last so many events may hold frames.
+    /// The number of newest events that may have cached frames.
     cached_frames: usize,
     cached_frame_bytes: usize,
     /// Everything up to the revision had happened by the time.
     marks: VecDeque<(Instant, Revision)>,
-    /// Events up to here are to be forgotten.
+    /// The revision up to which events are to be dropped.
     aged: Revision,
 }
 
@@ -61,13 +64,14 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// Takes events of another timeline, oldest first, before any of its own. Their frames are the other one's to drop.
+    /// Inserts events of another timeline, oldest first, before any of its own. The other timeline
+    /// drops their frames.
     pub fn inherit(&mut self, events: Vec<Arc<Event<I>>>) {
         self.bytes += events.iter().map(|event| cost(event)).sum::<usize>();
         self.events.extend(events);
     }
 
-    /// Forgets all events at once.
+    /// Drops all events at once.
     pub fn clear(&mut self) {
         *self = Timeline::new(self.limits);
     }
@@ -85,7 +89,7 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// Remembers when it is, to know later how old events are.
+    /// Records that the newest event exists at `now`, to determine the age of events later.
     pub fn mark(&mut self, now: Instant) {
         let Some(newest) = self.events.back() else { return };
         let due = self.marks.back().is_none_or(|(last, _)| now.duration_since(*last) >= self.interval());
@@ -100,7 +104,7 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// How long one may wait before looking here again; for ever if there is nothing to forget.
+    /// Returns the time after which to call `pop_excess` again; None if there are no events.
     pub fn wait(&self) -> Option<Duration> {
         match self.events.front() {
             None => None,
@@ -109,8 +113,8 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// Takes the oldest event, if it is to be forgotten. The other events of its transaction are then to be forgotten,
-    /// too.
+    /// Removes and returns the oldest event if it exceeds a limit. The other events of its
+    /// transaction then become eligible to be dropped as well.
     pub fn pop_excess(&mut self) -> Option<Arc<Event<I>>> {
         let event = if self.has_excess() { self.pop() } else { None }?;
         self.expire(event.revision);
@@ -123,17 +127,17 @@ impl<I: Index> Timeline<I> {
             || self.has_excess_bytes()
     }
 
-    /// Is the oldest event one of the transaction at a revision?
+    /// Returns whether the oldest event belongs to the transaction at a revision.
     pub fn begins_with(&self, revision: Revision) -> bool {
         self.events.front().is_some_and(|oldest| oldest.revision == revision)
     }
 
-    /// Is more held for history than it may hold?
+    /// Returns whether history holds more bytes than its limit.
     pub fn has_excess_bytes(&self) -> bool {
         self.bytes > self.limits.bytes
     }
 
-    /// Makes everything up to a revision due to be forgotten.
+    /// Makes everything up to a revision eligible to be dropped.
     pub fn expire(&mut self, up_to: Revision) {
         self.aged = self.aged.max(up_to);
     }
@@ -148,13 +152,14 @@ impl<I: Index> Timeline<I> {
         Some(event)
     }
 
-    /// Ages are kept a little longer than asked, by this at most.
+    /// Returns the interval between two marks. Events are kept longer than the limit by at most
+    /// this.
     fn interval(&self) -> Duration {
         self.limits.age / 64
     }
 }
 
-/// The bytes that are held for this event's sake: those of the version it superseded.
+/// Returns the bytes that are held for this event's sake: those of the version it superseded.
 fn cost<I: Index>(event: &Event<I>) -> usize {
     EVENT_OVERHEAD + event.before.as_ref().map_or(0, |object| object.bytes.len())
 }
@@ -176,7 +181,7 @@ mod tests {
         let indexed = index::read(&Marked, &key("a"), stored.as_bytes()).unwrap();
         let id = EntryId::first(Revision(revision));
         let object = Object::new(key("a"), Revision(1), id, stored.as_bytes(), indexed);
-        Arc::new(Event::new(key("a"), id, Some(Arc::new(object)), None))
+        Arc::new(Event::new(key("a"), id, Some(Arc::new(object)), None, None))
     }
 
     fn excess(timeline: &mut Timeline<Marked>) -> Vec<u64> {

@@ -1,8 +1,9 @@
-//! What an object is found by.
+//! The keys of objects.
 
 use std::{fmt, sync::Arc};
 
-/// A bucket (one resource's keyspace, such as `apps/deployments`) and a name in it (`ns/name` or `name`).
+/// A bucket (one resource's keyspace, such as `apps/deployments`) and a name in it (`ns/name` or
+/// `name`).
 ///
 /// Keys are cheap to clone. Within a bucket they are ordered by the bytes of the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,17 +13,17 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key, of the names as they are: neither is checked or normalised.
+    /// Returns a key, of the names as they are: neither is checked or normalised.
     pub fn new(bucket: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Key {
         Key { bucket: bucket.into(), name: name.into() }
     }
 
-    /// The bucket: one resource's keyspace.
+    /// Returns the bucket: one resource's keyspace.
     pub fn bucket(&self) -> &Arc<str> {
         &self.bucket
     }
 
-    /// The name within the bucket.
+    /// Returns the name within the bucket.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }

@@ -95,6 +95,7 @@ pub use limits::Limits;
 pub use object::Object;
 pub use options::Options;
 pub use revision::{CompactRevision, Compacted, EntryId, Revision};
+pub use sequencer::Observer;
 pub use store::Store;
 pub use transaction::{CommitOutcome, DeleteOutcome, Expect, PutOutcome, Write};
 pub use view::{BucketSnapshot, Snapshot};

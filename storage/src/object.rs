@@ -1,4 +1,4 @@
-//! One version of an object, as readers share it.
+//! One version of an object, shared by its readers.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::{EntryId, Index, Indexed, Key, Revision};
 
 /// One version of an object. Never changes; shared as `Arc<Object<I>>`.
 pub struct Object<I: Index> {
-    /// What the object is stored under.
+    /// The key of the object.
     pub key: Key,
     /// The revision of the change that created the object.
     pub created: Revision,
@@ -14,23 +14,24 @@ pub struct Object<I: Index> {
     pub revision: Revision,
     /// The exact bytes to serve: the stored bytes with `revision` stamped in.
     pub bytes: Bytes,
-    /// What the [`Index`] read in the stored bytes.
+    /// The metadata that the [`Index`] read from the stored bytes.
     pub meta: I::Meta,
-    /// Which change of its transaction made this version.
+    /// The index of the change within its transaction that made this version.
     index: u32,
     stamp: u32,
 }
 
-/// What an object takes besides its bytes and its name.
+/// The memory of an object in bytes, in addition to its stored bytes and its name.
 const OVERHEAD: u64 = 256;
 
-/// What an object of so many bytes takes in the store.
+/// Returns the memory that an object of `bytes` stored bytes takes in the store.
 pub(crate) fn cost(key: &Key, bytes: usize) -> u64 {
     u64::try_from(bytes + key.name().len()).unwrap_or(u64::MAX).saturating_add(OVERHEAD)
 }
 
 impl<I: Index> Object<I> {
-    /// `indexed.stamp` is within `stored`, and fits in four bytes: see [`crate::index::read`].
+    /// Creates an object. `indexed.stamp` is within `stored`, and fits in four bytes: see
+    /// [`crate::index::read`].
     pub(crate) fn new(
         key: Key,
         created: Revision,
@@ -43,28 +44,38 @@ impl<I: Index> Object<I> {
         Object { key, created, revision, bytes, meta, index, stamp: u32::try_from(stamp).unwrap_or(u32::MAX) }
     }
 
-    /// The entry of the log that holds this version.
+    /// Returns the id of the log entry with this version.
     pub(crate) fn entry_id(&self) -> EntryId {
         EntryId { revision: self.revision, index: self.index }
     }
 
-    /// The bytes to serve where this version is shown at another revision, such as that of its deletion.
+    /// Returns the bytes to serve where this version is shown at another revision, such as that of
+    /// its deletion.
     pub fn restamped(&self, revision: Revision) -> Bytes {
         stamped(self.stored(), revision)
     }
 
-    /// The bytes that the object takes in the store: its own, its name's, and those of its places in the lists.
+    /// Returns the bytes that the object takes in the store: its own, its name's, and those of its
+    /// places in the lists.
     pub fn cost(&self) -> u64 {
         cost(&self.key, self.bytes.len())
     }
 
-    /// Are these the bytes this version is stored as? (Writing them again would change nothing.)
+    /// Returns whether these bytes equal the stored ones, so that writing them again would change
+    /// nothing.
     pub fn is_stored_as(&self, stored: &[u8]) -> bool {
         let (head, tail) = self.stored();
         stored.len() == head.len() + tail.len() && stored.starts_with(head) && stored.ends_with(tail)
     }
 
-    /// The stored bytes, which need no copy of their own: what stands before the stamped revision, and what stands after.
+    /// Returns a copy of the stored bytes, which have no revision.
+    pub fn to_stored(&self) -> Bytes {
+        let (head, tail) = self.stored();
+        [head, tail].concat().into()
+    }
+
+    /// Returns the stored bytes without copying them: the parts before and after the stamped
+    /// revision.
     pub(crate) fn stored(&self) -> (&[u8], &[u8]) {
         let (head, rest) = self.bytes.split_at(self.stamp as usize);
         (head, &rest[digits(self.revision)..])
@@ -103,6 +114,7 @@ mod tests {
             assert_eq!(object.bytes, served, "{case}");
             assert_eq!(object.restamped(Revision(1000)), again, "{case}");
             assert!(object.is_stored_as(stored.as_bytes()), "{case}");
+            assert_eq!(object.to_stored(), stored, "{case}");
             for other in [served, "", "a@@b", "ab"] {
                 assert!(!object.is_stored_as(other.as_bytes()), "{case}: {other}");
             }

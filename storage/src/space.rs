@@ -1,20 +1,21 @@
-//! Which writes there is space for.
+//! Admission of writes by the space that is left.
 //!
-//! As etcd above its quota, a full store still takes what frees space: deletions, and updates that shrink an object.
-//! Other than etcd it also takes small updates, as long as a reserve lasts: a deletion may need some before it can finish
-//! (a deletion timestamp, a finalizer's controller that writes a status).
+//! Like etcd above its quota, a full store accepts writes that free space: deletions, and updates
+//! that shrink an object. Unlike etcd it also accepts small updates, as long as a reserve lasts: a
+//! deletion may need some before it can finish (a deletion timestamp, a finalizer's controller that
+//! writes a status).
 
 use std::sync::Arc;
 
 use crate::{Index, Limits, Object, StoreError};
 
-/// An update that grows an object by no more than this is small.
+/// The growth of an object, in bytes, up to which an update is small.
 const SMALL: u64 = 1 << 10;
 
 /// The part of the quota that may be exceeded by small updates.
 const RESERVE: u64 = 64;
 
-/// What a transaction does to the bytes of live objects.
+/// The effect of a transaction on the bytes of live objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     before: u64,
@@ -24,7 +25,8 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Adds one write: what is there now, and what it costs afterwards (none if it deletes).
+    /// Adds one write: the current object, and the cost in bytes after the write (None for a
+    /// deletion).
     pub fn add<I: Index>(&mut self, current: Option<&Arc<Object<I>>>, after: Option<u64>) {
         self.before += current.map_or(0, |object| object.cost());
         self.after += after.unwrap_or(0);
@@ -32,7 +34,7 @@ impl Growth {
         self.writes += 1;
     }
 
-    /// The bytes of all live objects afterwards.
+    /// Returns the size of all live objects after the transaction.
     pub fn applied_to(self, used: u64) -> u64 {
         used.saturating_sub(self.before).saturating_add(self.after)
     }
@@ -46,10 +48,10 @@ impl Growth {
     }
 }
 
-/// What the store has space for.
+/// The space of a store and its log.
 pub(crate) struct Space {
     quota: u64,
-    /// Does the log lack space?
+    /// Whether the log lacks disk space.
     pub disk_is_full: bool,
     /// Set while writes are refused, so that it is logged once.
     is_full: bool,
@@ -60,7 +62,7 @@ impl Space {
         Space { quota: limits.store_bytes, disk_is_full: false, is_full: false }
     }
 
-    /// May a transaction be done when live objects take so many bytes?
+    /// Checks that a transaction is admitted while live objects occupy `used` bytes.
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::NoSpace`].

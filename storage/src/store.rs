@@ -20,7 +20,7 @@ use crate::{
     index::read,
     limits::MAX_STORED_BYTES,
     log::{Linearizer, Location, Log, LogError, Notifier},
-    sequencer::{Message, PendingTransaction, PendingWrite, Sequencer, SharedThread, Wake},
+    sequencer::{Message, Observer, PendingTransaction, PendingWrite, Sequencer, SharedThread, Wake},
     shared::Shared,
     view::State,
 };
@@ -54,6 +54,21 @@ impl<I: Index> Store<I> {
     /// # Errors
     /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what else the log ran into.
     pub fn open(log: Box<dyn Log>, index: I, options: Options) -> Result<Store<I>, LogError> {
+        Store::open_with_authors(log, index, options, &|_| None)
+    }
+
+    /// Opens a log of which the authors of changes are known.
+    ///
+    /// - `authors`: returns the author of the changes at a revision
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_with_authors(
+        log: Box<dyn Log>,
+        index: I,
+        options: Options,
+        authors: &dyn Fn(Revision) -> Option<I::Author>,
+    ) -> Result<Store<I>, LogError> {
         let (mailbox, receiver) = mpsc::channel();
         let notifications = mailbox.clone();
         // Nobody listens any more only when the store is closed.
@@ -61,7 +76,7 @@ impl<I: Index> Store<I> {
             Notifier::new(move |notification| drop(notifications.send(Message::Notification(notification))));
         let limits = options.limits;
         let (linearizer, location) = (log.linearizer(), log.location());
-        let sequencer = Sequencer::open(log, notifier, index, options, receiver)?;
+        let sequencer = Sequencer::open(log, notifier, index, options, authors, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
             |e| LogError::Failed { action: "cannot start the store's thread", location, cause: e.into() },
@@ -252,6 +267,18 @@ impl<I: Index> Store<I> {
     /// See [`StoreError`]. An expectation that does not hold is not an error but
     /// [`CommitOutcome::Conflict`].
     pub async fn commit(&self, writes: Vec<Write>) -> Result<CommitOutcome<I>, StoreError> {
+        self.commit_by(writes, None).await
+    }
+
+    /// The same, with an author, whom the events name.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn commit_by(
+        &self,
+        writes: Vec<Write>,
+        author: Option<I::Author>,
+    ) -> Result<CommitOutcome<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let writes = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
         let mut keys = HashSet::with_capacity(writes.len());
@@ -259,7 +286,7 @@ impl<I: Index> Store<I> {
             return Err(StoreError::Twice { key: twice.key.clone() });
         }
         let permit = self.0.wait_in_queue(&writes).await?;
-        self.0.send(Message::Commit(PendingTransaction { writes, reply, permit }))?;
+        self.0.send(Message::Commit(PendingTransaction { writes, author, reply, permit }))?;
         answer.await.map_err(|_| self.0.closed_error())?
     }
 
@@ -294,6 +321,16 @@ impl<I: Index> Store<I> {
             },
             Err(current) => DeleteOutcome::Conflict { current },
         })
+    }
+
+    /// Has all further events observed. Returns the state that they begin with.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`], or [`StoreError::Failed`] once the log failed.
+    pub async fn observe(&self, observer: Observer<I>) -> Result<Snapshot<I>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Message::Observe { observer, reply })?;
+        answer.await.map_err(|_| self.0.closed_error())
     }
 
     /// Forgets history up to a revision (or the newest, if that is less) before its time, in memory and in the log.

@@ -1,4 +1,5 @@
-//! What the tests share: an owner of stores, places to open stores in, and short words for what they do.
+//! Shared parts of the tests: an owner of stores, logs to open stores in, and short functions for
+//! common operations.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -19,7 +20,7 @@ use crate::{
     },
 };
 
-/// An owner whose values are text with an `@`, after which the revision is stamped.
+/// An owner whose values are text with an `@`, after which the revision is inserted.
 #[derive(Debug)]
 pub struct Marked;
 
@@ -27,6 +28,7 @@ impl Index for Marked {
     /// The text before the mark.
     type Meta = String;
     type Frame = String;
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<String>, Unreadable> {
         let text = std::str::from_utf8(stored).map_err(|e| Unreadable(e.to_string()))?;
@@ -35,7 +37,7 @@ impl Index for Marked {
     }
 }
 
-/// Where a store can be opened, and opened again.
+/// A log in which a store can be opened, and opened again.
 pub trait TestLog {
     fn log(&self) -> impl Log;
 
@@ -54,7 +56,7 @@ impl TestLog for MemoryLog {
     }
 }
 
-/// Remembers nothing, so it is for promises that need no second opening.
+/// A log that stores nothing, for tests without a second opening.
 pub struct Ephemeral;
 
 impl TestLog for Ephemeral {
@@ -63,7 +65,7 @@ impl TestLog for Ephemeral {
     }
 }
 
-/// Each store is a fork of another one, which is gone.
+/// Opens each store as a fork of another one, which is then dropped.
 pub struct Forked;
 
 impl TestLog for Forked {
@@ -98,8 +100,9 @@ impl TestLog for Disk {
     }
 }
 
-/// A log in memory to which a foreign writer appends around the appends of the stores opened here. What that writer
-/// stores under names that start with `undecodable` cannot be decoded.
+/// A log in memory to which a foreign writer appends around the appends of the stores opened here.
+/// Values that the foreign writer stores under names that start with `undecodable` cannot be
+/// decoded.
 pub struct Contested {
     log: MemoryLog,
     before_append: Arc<Mutex<BeforeAppend>>,
@@ -110,8 +113,8 @@ type BeforeAppend = Box<dyn FnMut(&mut MemoryLog, &[Transaction]) + Send>;
 type AfterAppend = Box<dyn FnMut(&mut MemoryLog) + Send>;
 
 impl Contested {
-    /// `before_append` plays the foreign writer before each append; it is given a handle of its own, and what will be
-    /// appended.
+    /// Creates a log with a foreign writer. `before_append` is called before each append with a
+    /// handle of its own and the transactions that will be appended.
     pub fn new(
         log: &MemoryLog,
         before_append: impl FnMut(&mut MemoryLog, &[Transaction]) + Send + 'static,
@@ -123,7 +126,8 @@ impl Contested {
         }
     }
 
-    /// Plays the foreign writer once after an append in which a transaction was in conflict, before the tail is read.
+    /// Adds a foreign writer that runs once after an append with a conflict, before the tail is
+    /// read.
     pub fn after_append(self, after_append: impl FnMut(&mut MemoryLog) + Send + 'static) -> Contested {
         Contested { after_append: Arc::new(Mutex::new(Box::new(after_append))), ..self }
     }
@@ -188,7 +192,7 @@ fn decoded(record: Record) -> Record {
     }
 }
 
-/// Commits a transaction whatever is there now, as another writer would.
+/// Commits a transaction regardless of the current state, as another writer would.
 pub fn overwrite(log: &mut MemoryLog, mut transaction: Transaction) -> Revision {
     loop {
         match log.append(std::slice::from_ref(&transaction)).unwrap().remove(0) {
@@ -231,7 +235,7 @@ pub fn render_events(events: &[Arc<Event<Marked>>]) -> String {
     events.iter().map(render).collect::<Vec<_>>().join(" ")
 }
 
-/// A bucket as text: `name=bytes`.
+/// Returns a bucket as text: `name=bytes`.
 pub fn render_bucket(bucket: &BucketSnapshot<Marked>) -> String {
     let show = |object: &Arc<crate::Object<Marked>>| {
         format!("{}={}", object.key.name(), String::from_utf8_lossy(&object.bytes))

@@ -1,8 +1,8 @@
-//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision
-//! published.
+//! The view: every live object and the recent events, in persistent maps, with one immutable state
+//! for each published revision.
 //!
-//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An
-//! exact older state is not kept but rebuilt, by undoing the events after it.
+//! The sequencer owns the newest [`State`] and changes it; readers hold published states for as
+//! long as they like. An exact older state is not kept but rebuilt, by undoing the events after it.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -18,7 +18,7 @@ type Objects<I> = OrdMap<Arc<str>, Arc<Object<I>>>;
 /// All buckets at one revision. Costs a pointer.
 pub struct Snapshot<I: Index>(pub(crate) Arc<State<I>>);
 
-/// One bucket at one revision, in the order of names. Costs two pointers.
+/// One bucket at one revision, in the order of names. Its size is two pointers.
 pub struct BucketSnapshot<I: Index> {
     revision: Revision,
     objects: Objects<I>,
@@ -26,10 +26,10 @@ pub struct BucketSnapshot<I: Index> {
 
 pub(crate) struct State<I: Index> {
     revision: Revision,
-    /// The compact revision of buckets of which nothing was forgotten since the store was opened.
+    /// The compact revision of buckets without dropped events since the store was opened.
     compact_revision: CompactRevision,
     buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
-    /// What all live objects take.
+    /// The memory of all live objects, in bytes.
     bytes: u64,
     quarantine: Quarantine,
 }
@@ -37,9 +37,9 @@ pub(crate) struct State<I: Index> {
 /// The unreadable entries of other writers, which are kept out of the buckets.
 #[derive(Clone, Default)]
 struct Quarantine {
-    /// The newest entry of each key, as long as it is an unreadable one.
+    /// The newest entry of each key, if it is unreadable.
     entries: OrdMap<Key, Arc<UnreadableEntry>>,
-    /// All that were found since the store was opened.
+    /// The number of entries found since the store was opened.
     total: u64,
 }
 
@@ -51,93 +51,97 @@ pub(crate) struct Bucket<I: Index> {
 }
 
 impl<I: Index> Snapshot<I> {
-    /// The revision of the state that this is.
+    /// Returns the revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
-    /// The live object under a key.
+    /// Returns the live object of a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
         self.0.get(key)
     }
 
-    /// One bucket of this snapshot; an empty one if nothing was ever in it.
+    /// Returns one bucket of this snapshot; an empty one if it was never used.
     pub fn bucket(&self, bucket: &str) -> BucketSnapshot<I> {
         let objects = self.0.buckets.get(bucket).map(|b| b.objects.clone()).unwrap_or_default();
         BucketSnapshot { revision: self.0.revision, objects }
     }
 
-    /// The buckets that were ever in use, in order, each with the number of its live objects.
+    /// Iterates over all buckets ever used, in order, each with the number of its live objects.
     pub fn buckets(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
         self.0.buckets.iter().map(|(name, bucket)| (name, bucket.objects.len()))
     }
 
-    /// The number of live objects in a bucket.
+    /// Returns the number of live objects in a bucket.
     pub fn len(&self, bucket: &str) -> usize {
         self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
     }
 
-    /// The bytes that all live objects take, as [`Object::cost`] counts them.
+    /// Returns the total size of all live objects in bytes, as computed by [`Object::cost`].
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// The oldest revision one may watch the bucket from, or see it at.
+    /// Returns the oldest revision from which the bucket can be watched, and at which it can be
+    /// read.
     pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
         self.0.compact_revision(bucket)
     }
 
-    /// The keys of which another writer stored an unreadable version, in order, each with that entry. Of such a key this
-    /// snapshot has the last version that was readable, if there was one, and the store refuses to write it.
+    /// Iterates over the keys with an unreadable version by another writer, in order, each with
+    /// that entry. This snapshot has the last readable version of such a key, if there was one, and
+    /// the store refuses to write it.
     pub fn quarantined(&self) -> impl Iterator<Item = &UnreadableEntry> {
         self.0.quarantine.entries.values().map(|entry| &**entry)
     }
 
-    /// How many unreadable entries were found since the store was opened.
+    /// Returns the number of unreadable entries found since the store was opened.
     pub fn quarantined_total(&self) -> u64 {
         self.0.quarantine.total
     }
 }
 
 impl<I: Index> BucketSnapshot<I> {
-    /// The revision of the state that this is.
+    /// Returns the revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The live object under a name.
+    /// Returns the live object of a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
         self.objects.get(name)
     }
 
-    /// The number of live objects.
+    /// Returns the number of live objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Has the bucket no live objects?
+    /// Returns whether the bucket has no live objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The live objects, in the order of the bytes of their names.
+    /// Iterates over the live objects, in the byte order of their names.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.values()
     }
 
-    /// The objects from a name on: `Included` starts a prefix such as `ns/`, `Excluded` the page after a name.
+    /// Iterates over the objects from a name on: `Included` starts a prefix such as `ns/`,
+    /// `Excluded` the page after a name.
     pub fn range(&self, from: Bound<&str>) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches
-    /// `ab/`.
+    /// Iterates over the objects with names that start with `prefix`. Close a namespace with its
+    /// slash, so that `a/` never matches `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.prefix_from(Bound::Included(prefix), prefix)
     }
 
-    /// Those of them from a name on that starts with the prefix. No object is looked at to find the last, unless the prefix ends
-    /// with something else than ASCII.
+    /// Iterates over the objects whose names start with the prefix, from a name on that starts with
+    /// it as well. The end is found without reading objects, unless the prefix ends with a
+    /// non-ASCII character.
     pub fn prefix_from<'a>(
         &'a self,
         from: Bound<&str>,
@@ -150,13 +154,15 @@ impl<I: Index> BucketSnapshot<I> {
         objects.take_while(move |object| is_bounded || object.key.name().starts_with(prefix))
     }
 
-    /// The number of objects after a name whose names start with `prefix`, as that name does.
+    /// Returns the number of objects after `name` whose names start with `prefix`. `name` must
+    /// start with `prefix`.
     pub fn count_after(&self, name: &str, prefix: &str) -> usize {
         self.prefix_from(Bound::Excluded(name), prefix).count()
     }
 }
 
-/// What comes after all that starts with a prefix.
+/// Returns the first name after all names that start with a prefix; None if the prefix does not end
+/// with an ASCII character that has a successor.
 fn prefix_end(prefix: &str) -> Option<String> {
     let (last, rest) = prefix.as_bytes().split_last()?;
     let next = last.checked_add(1).filter(u8::is_ascii)?;
@@ -175,21 +181,21 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// An empty state in the place of another one, of which all objects are listed again.
+    /// Creates an empty state that replaces another one, for a list of all objects.
     pub fn following(other: &State<I>) -> State<I> {
         let quarantine = Quarantine { entries: OrdMap::new(), total: other.quarantine.total };
         State { quarantine, ..State::new(CompactRevision::default()) }
     }
 
-    /// The buckets that were ever in use.
+    /// Iterates over the buckets that were ever in use.
     pub fn bucket_names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.buckets.keys()
     }
 
-    /// All changes that history has, oldest first.
+    /// Returns all changes that history has, oldest first.
     pub fn events(&self) -> Vec<Arc<Event<I>>> {
         let events = self.buckets.values().flat_map(|bucket| bucket.events.values());
-        // Beside what they are sorted by, since they are all over the memory.
+        // The sort keys are copied next to each other, since the events are spread over memory.
         let mut events: Vec<_> = events.map(|event| (event.entry_id(), event.clone())).collect();
         events.sort_unstable_by_key(|(id, _)| *id);
         events.into_iter().map(|(_, event)| event).collect()
@@ -223,12 +229,12 @@ impl<I: Index> State<I> {
         newest.unwrap_or_default().max(bucket.compact_revision.revision())
     }
 
-    /// The unreadable entry that is the newest one of a key.
+    /// Returns the unreadable entry that is the newest one of a key.
     pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
         self.quarantine.entries.get(key)
     }
 
-    /// The changes of a bucket after a revision, oldest first; none is missing.
+    /// Returns the changes of a bucket after a revision, oldest first; none is missing.
     pub fn events_after(
         &self,
         bucket: &str,
@@ -236,26 +242,27 @@ impl<I: Index> State<I> {
     ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
         let bucket = self.buckets.get(bucket);
         bucket.map_or(self.compact_revision, |b| b.compact_revision).admit(after)?;
-        // Mostly there are none: to look at the newest costs less than to begin a range.
+        // Most buckets have no later event: reading the newest event costs less than starting a
+        // range.
         let is_later = |b: &&Arc<Bucket<I>>| b.events.get_max().is_some_and(|(id, _)| id.revision > after);
         let later = (Bound::Excluded(EntryId::end(after)), Bound::Unbounded);
         let events = bucket.filter(is_later).into_iter().flat_map(move |b| b.events.range(later));
         Ok(events.map(|(_, event)| event))
     }
 
-    /// Whether history has events of a bucket after a revision.
+    /// Returns whether history has events of a bucket after a revision.
     pub fn has_events_after(&self, bucket: &str, after: Revision) -> bool {
         let bucket = self.buckets.get(bucket);
         bucket.and_then(|bucket| bucket.events.get_max()).is_some_and(|(id, _)| id.revision > after)
     }
 
-    /// Whether history has events after a revision of any bucket but one.
+    /// Returns whether history has events after a revision of any bucket but one.
     pub fn has_events_outside(&self, bucket: &str, after: Revision) -> bool {
         let others = self.buckets.keys().filter(|name| ***name != *bucket);
         others.into_iter().any(|name| self.has_events_after(name, after))
     }
 
-    /// The bucket as it was at a revision, and how many events had to be undone for it.
+    /// Returns the bucket as it was at a revision, and how many events had to be undone for it.
     pub fn bucket_at(&self, bucket: &str, at: Revision) -> Result<(BucketSnapshot<I>, usize), RevisionError> {
         if at > self.revision {
             return Err(Future { asked: at, newest: self.revision }.into());
@@ -276,7 +283,7 @@ impl<I: Index> State<I> {
         Ok((BucketSnapshot { revision: at, objects }, undone))
     }
 
-    /// The same key in the memory that objects share already.
+    /// Returns the same key in the memory that objects share already.
     pub fn intern(&self, key: Key) -> Key {
         let Some((name, bucket)) = self.buckets.get_key_value(&**key.bucket()) else { return key };
         match bucket.objects.get(&**key.name()) {
@@ -285,9 +292,16 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// Takes one change from the log, which is newer than all before it, or of the same transaction. While the log is loaded
-    /// the live objects at the compact revision come first, in any order.
-    pub fn apply(&mut self, key: Key, id: EntryId, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
+    /// Applies one change from the log, which is newer than all before it, or of the same
+    /// transaction. While the log is loaded the live objects at the compact revision come first, in
+    /// any order.
+    pub fn apply(
+        &mut self,
+        key: Key,
+        id: EntryId,
+        after: Option<Arc<Object<I>>>,
+        author: Option<I::Author>,
+    ) -> Arc<Event<I>> {
         self.quarantine.entries.remove(&key);
         let bucket = self.bucket_mut(key.bucket());
         let before = match &after {
@@ -296,14 +310,14 @@ impl<I: Index> State<I> {
         };
         let cost = |object: &Option<Arc<Object<I>>>| object.as_ref().map_or(0, |object| object.cost());
         let (freed, taken) = (cost(&before), cost(&after));
-        let event = Arc::new(Event::new(key, id, before, after));
+        let event = Arc::new(Event::new(key, id, before, after, author));
         bucket.events.insert(id, event.clone());
         self.bytes = (self.bytes + taken).saturating_sub(freed);
         self.advance(id.revision);
         event
     }
 
-    /// Takes an unreadable entry from the log. The last readable version of its key stays.
+    /// Adds an unreadable entry from the log. The last readable version of its key stays.
     pub fn quarantine(&mut self, entry: UnreadableEntry) {
         self.advance(entry.id.revision);
         self.quarantine.entries.insert(entry.key.clone(), Arc::new(entry));
@@ -316,14 +330,15 @@ impl<I: Index> State<I> {
         self.quarantine.entries.remove(key);
     }
 
-    /// Forgets the oldest event of its bucket, and so every state before it.
+    /// Drops the oldest event of its bucket, and so every state before it.
     pub fn forget(&mut self, event: &Event<I>) {
         let bucket = self.bucket_mut(event.key.bucket());
         bucket.events.remove(&event.entry_id());
         bucket.compact_revision.raise(event.revision);
     }
 
-    /// Closes the past of every bucket up to a revision at which all events were forgotten.
+    /// Raises the compact revision of every bucket to a revision up to which all events were
+    /// dropped.
     pub fn raise_compact_revision(&mut self, to: Revision) {
         self.compact_revision.raise(to);
         let raised = |(name, bucket): (&Arc<str>, &Arc<Bucket<I>>)| {

@@ -1,6 +1,7 @@
-//! A writing process is killed, again and again, and must have kept its word.
+//! A writing process is killed repeatedly; no acknowledged write is lost.
 //!
-//! This test runs its own binary as the process to be killed. `CORACLE_CRASHES` says how many times.
+//! This test runs its own binary as the process to be killed. `CORACLE_CRASHES` is the number of
+//! kills.
 
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
@@ -28,6 +29,7 @@ impl Index for Suffixed {
     /// The number of the step that wrote the value.
     type Meta = u64;
     type Frame = ();
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<u64>, Unreadable> {
         let step = stored.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -43,12 +45,12 @@ fn open(dir: &Path, durability: &str) -> Store<Suffixed> {
     Store::open(Box::new(log), Suffixed, Options { history, ..Options::default() }).unwrap()
 }
 
-/// The two keys of a writer: they are always written together.
+/// Returns the two keys of a writer: they are always written together.
 fn keys(writer: usize) -> [Key; 2] {
     ["left", "right"].map(|bucket| Key::new(bucket, format!("writer-{writer}")))
 }
 
-/// A writer's step. Each fifth deletes; some values are larger than a row of the log.
+/// Returns a writer's step. Each fifth deletes; some values are larger than a row of the log.
 fn step(writer: usize, step: u64) -> Vec<Write> {
     let size = if step.is_multiple_of(13) { 30_000 } else { 500 };
     let write = |key| match step % 5 {
@@ -58,19 +60,20 @@ fn step(writer: usize, step: u64) -> Vec<Write> {
     keys(writer).map(write).into()
 }
 
-/// The step that the two keys show; a deletion by what it deleted.
+/// Returns the step that the two keys show; None after a step that deletes them.
 fn shown_step(store: &Store<Suffixed>, writer: usize) -> Option<u64> {
     let [left, right] = keys(writer).map(|key| store.get(&key).map(|object| object.meta));
     assert_eq!(left, right, "both keys or none");
     left
 }
 
-/// What they show after a step.
+/// Returns the step that the keys show after `step`; None if that step deletes them.
 fn after(step: u64) -> Option<u64> {
     (step % 5 != 4).then_some(step)
 }
 
-/// Not a test: the process that is killed. Says `writer step revision` for each step that was acknowledged.
+/// Not a test: the process that is killed. Prints `writer step revision` for each step that was
+/// acknowledged.
 #[test]
 #[ignore = "run by the tests below"]
 fn write_until_killed() {
@@ -97,12 +100,14 @@ fn write_until_killed() {
     });
 }
 
-/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will do.
+/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will
+/// do.
 fn next_step(store: &Store<Suffixed>, writer: usize) -> u64 {
     shown_step(store, writer).map_or(0, |step| step + 1)
 }
 
-/// One life of the process: what it acknowledged, by writer, until it was killed after so many acknowledgements.
+/// Runs the process until it is killed after a number of acknowledgements. Returns the last
+/// acknowledged step and revision of each writer.
 fn live(dir: &Path, durability: &str, acknowledgements: usize) -> HashMap<usize, (u64, Revision)> {
     let mut process = Command::new(std::env::current_exe().unwrap())
         .args(["write_until_killed", "--exact", "--ignored", "--nocapture"])
@@ -116,7 +121,7 @@ fn live(dir: &Path, durability: &str, acknowledgements: usize) -> HashMap<usize,
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         let words: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-        // The test harness says something of its own, and the last line may be cut short.
+        // The test harness prints lines of its own, and the last line may be cut short.
         let [writer, step, revision] = words[..] else { continue };
         acknowledged.insert(writer as usize, (step, Revision(revision)));
         revisions.push(revision);
@@ -137,7 +142,8 @@ fn crashes() -> usize {
     std::env::var("CORACLE_CRASHES").ok().and_then(|crashes| crashes.parse().ok()).unwrap_or(3)
 }
 
-/// Every second time it is killed twice in a row, with nobody to close the store in between.
+/// Runs and kills the process repeatedly. Every second time it is killed twice in a row, without
+/// the store being closed in between.
 fn live_and_die(
     dir: &Path,
     durability: &str,
@@ -157,19 +163,20 @@ fn close(store: Store<Suffixed>) -> Revision {
     newest
 }
 
-/// No acknowledged write is lost over any number of kills, and no revision is given twice.
+/// No acknowledged write is lost over any number of kills, and no revision is assigned twice.
 fn nothing_is_lost(durability: &str, acknowledgements: impl Fn(usize) -> usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut newest = Revision::ZERO;
     for crash in 0..crashes() {
         let acknowledged = live_and_die(dir.path(), durability, crash, acknowledgements(crash));
-        // What is there is a whole prefix: a hole would not open, half a step would show.
+        // The recovered state is a whole prefix: a gap would not open, and half a step would be
+        // visible.
         let store = open(dir.path(), durability);
         for (writer, (step, revision)) in acknowledged {
             assert!(revision > newest, "revisions go on: {revision} after {newest}");
             assert!(store.revision() >= revision);
             let shown_step = shown_step(&store, writer);
-            // One more step may have been written, but not acknowledged.
+            // One further step may have been written, but not acknowledged.
             assert!(
                 shown_step == after(step) || shown_step == after(step + 1),
                 "crash {crash}: {step}, but it shows {shown_step:?}"

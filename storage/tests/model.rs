@@ -1,7 +1,7 @@
 //! Random histories, compared step by step with a plain map and a plain list of events.
 //!
-//! Writes of every kind, conflicts, compaction, reopening, exact older states and watches, over each log.
-//! `PROPTEST_CASES` says how many histories to try.
+//! They contain writes of every kind, conflicts, compaction, reopening, exact older states and
+//! watches, over each log. `PROPTEST_CASES` is the number of histories.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
@@ -29,17 +29,18 @@ struct Prefixed;
 impl Index for Prefixed {
     type Meta = usize;
     type Frame = ();
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<usize>, Unreadable> {
         Ok(Indexed { meta: stored.len(), stamp: 0 })
     }
 }
 
-/// What is done next. Numbers are taken modulo what there is.
+/// The next step of a history. Its numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<(usize, usize, Expected, Option<u16>)>),
-    /// Forgets up to so many revisions before the newest.
+    /// Compacts up to this number of revisions before the newest.
     Compact(u64),
     Reopen,
     Watch(usize, u64),
@@ -90,7 +91,8 @@ struct Version {
     bytes: String,
 }
 
-/// What must be: the state after each revision, all events with their revisions, and nothing clever.
+/// The expected result: the state after each revision and all events with their revisions, in the
+/// simplest form.
 struct Model {
     states: Vec<Live>,
     events: Vec<(u64, Change)>,
@@ -128,7 +130,7 @@ impl Model {
         self.states.push(live);
     }
 
-    /// The events of a bucket after a revision.
+    /// Iterates over the events of a bucket after a revision.
     fn after(&self, bucket: usize, seen: u64) -> impl Iterator<Item = &(u64, Change)> {
         let is_later = move |(revision, (key, ..)): &&(u64, Change)| {
             *revision > seen && **key.bucket() == *BUCKETS[bucket]
@@ -150,7 +152,7 @@ impl Model {
         }
     }
 
-    /// The next events of a watch, which moves on.
+    /// Returns the next events of a watch, which moves on.
     fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
         let (bucket, seen) = self.watches[watch];
         self.admit(seen)?;

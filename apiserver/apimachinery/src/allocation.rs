@@ -1,10 +1,10 @@
-//! The allocators of cluster IPs and node ports, and what a kind does with them.
+//! The allocators of cluster IPs and node ports, and the interface through which a kind uses them.
 //!
-//! Pure: the caller passes the addresses and ports that are in use and a source of randomness; it prevents concurrent
-//! allocations until the result is stored.
+//! Pure: the caller passes the addresses and ports in use and a source of randomness, and prevents
+//! concurrent allocations until the result is stored.
 //!
-//! The cluster has one IP family. Dynamic allocations start in the upper part of a range, so that static ones collide
-//! less (KEP-3070, KEP-3668).
+//! The cluster has one IP family. Dynamic allocations start in the upper part of a range, so that
+//! they collide less with static ones (KEP-3070, KEP-3668).
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -16,13 +16,14 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::validation::ip::Cidr;
 
-/// How objects of a kind, which is Services, get addresses and node ports.
+/// The allocation of addresses and node ports for objects of a kind (Services).
 pub trait Allocate: Send + Sync {
-    /// Allocates what a new or changed object needs, and writes it into the object. Called before the strategy's
-    /// `prepare_*` hooks and the rules, which require the allocated fields; its errors replace those of the rules.
+    /// Allocates the addresses and ports that a new or changed object needs, and writes them into
+    /// the object. Called before the strategy's `prepare_*` hooks and the rules, which require the
+    /// allocated fields; its errors replace those of the rules.
     ///
     /// # Errors
-    /// 422 for requested values that cannot be allocated, 500 where the real server returns it.
+    /// 422 for requested values that cannot be allocated, 500 where kube-apiserver returns it.
     fn allocate(
         &self,
         object: &mut Value,
@@ -31,10 +32,10 @@ pub trait Allocate: Send + Sync {
         random: Random<'_>,
     ) -> Result<()>;
 
-    /// The cluster IPs of an object.
+    /// Returns the cluster IPs of an object.
     fn addresses(&self, object: &Value) -> Vec<IpAddr>;
 
-    /// The node ports of an object.
+    /// Returns the node ports of an object.
     fn node_ports(&self, object: &Value) -> Vec<i64>;
 }
 
@@ -43,7 +44,7 @@ pub const SERVICE_CIDR: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0
 
 /// The node ports (`--service-node-port-range`).
 pub const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
-/// The first port of dry runs, as in the real server.
+/// The first port of dry runs, as in kube-apiserver.
 const DRY_PORTS: i64 = 32769;
 
 /// A source of randomness: returns a number below the given one.
@@ -59,12 +60,13 @@ pub struct Allocators<'a> {
     node_ports: Lazy<'a, i64>,
     allocated_addresses: BTreeSet<IpAddr>,
     allocated_ports: BTreeSet<i64>,
-    /// Nothing is allocated: addresses stay empty, and ports are beyond the range.
+    /// Whether nothing is allocated: addresses stay empty, and ports are beyond the range.
     dry_run: bool,
 }
 
 impl<'a> Allocators<'a> {
-    /// Allocators for a range of cluster IPs and the node ports; the lists are those that are in use already.
+    /// Creates allocators for a range of cluster IPs and the node ports; the lists are those in use
+    /// already.
     pub fn new(
         range: Cidr,
         addresses: impl FnOnce() -> BTreeSet<IpAddr> + 'a,
@@ -81,24 +83,25 @@ impl<'a> Allocators<'a> {
         }
     }
 
-    /// The newly allocated addresses and node ports.
+    /// Returns the newly allocated addresses and node ports.
     pub fn into_allocated(self) -> (BTreeSet<IpAddr>, BTreeSet<i64>) {
         (self.allocated_addresses, self.allocated_ports)
     }
 
-    /// The cluster's IP family.
+    /// Returns the cluster's IP family.
     pub fn family(&self) -> &'static str {
         family_of(self.range.address)
     }
 
-    /// The number of usable addresses, without the network's own and (in IPv4) the broadcast address.
+    /// Returns the number of usable addresses, without the network's own and (in IPv4) the
+    /// broadcast address.
     fn size(&self) -> u64 {
         let host_bits = if self.range.address.is_ipv4() { 32 } else { 128 } - u32::from(self.range.prefix);
         let reserved = if self.range.address.is_ipv4() { 2 } else { 1 };
         1u64.checked_shl(host_bits).unwrap_or(u64::MAX).saturating_sub(reserved)
     }
 
-    /// The `n`th usable address.
+    /// Returns the `n`th usable address.
     fn nth(&self, n: u64) -> IpAddr {
         match self.range.address {
             IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4).wrapping_add(n as u32 + 1)).into(),
@@ -182,12 +185,12 @@ impl<'a> Allocators<'a> {
     }
 }
 
-/// The size of the part of a range that is preferred for static allocations.
+/// Returns the size of the part of a range that is preferred for static allocations.
 fn band(size: u64, min: u64, step: u64, max: u64) -> u64 {
     if size <= min { 0 } else { (size / step).clamp(min, max) }
 }
 
-/// A free number, preferably at or above `offset`, with a random start.
+/// Returns a free number, preferably at or above `offset`, with a random start.
 fn pick(size: u64, offset: u64, random: Random<'_>, free: impl Fn(&u64) -> bool) -> Option<u64> {
     let mut any_of = |from: u64, to: u64| {
         let start = if to > from { from + random(to - from) } else { from };
@@ -196,7 +199,7 @@ fn pick(size: u64, offset: u64, random: Random<'_>, free: impl Fn(&u64) -> bool)
     any_of(offset, size).or_else(|| any_of(0, offset))
 }
 
-/// The IP family of an address, as Services name it.
+/// Returns the IP family of an address, as Services name it.
 pub fn family_of(address: IpAddr) -> &'static str {
     if address.to_canonical().is_ipv4() { "IPv4" } else { "IPv6" }
 }

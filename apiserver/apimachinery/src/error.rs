@@ -1,7 +1,8 @@
-//! Why a request failed, and the `metav1.Status` that says so to the client.
+//! The errors of requests, and the `metav1.Status` that the client gets for them.
 //!
-//! One enum for the crate. Clients and people match on the texts, so each variant has the real server's; causes that only
-//! the operator may know (a broken disk, a bug) are logged, and the response is a plain internal error.
+//! One enum for the crate. Clients and people match on the texts, so each variant has
+//! kube-apiserver's; causes that only the operator may see (a broken disk, a bug) are logged, and
+//! the response is a plain internal error.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,8 @@ use crate::names::{GroupKind, GroupResource};
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A request that failed. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by a retry.
+/// A request that failed. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by a
+/// retry.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.message())]
 pub enum Error {
@@ -21,7 +23,7 @@ pub enum Error {
     NotFound {
         /// The plural, with its group.
         resource: GroupResource,
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The path names no resource or version that is served.
@@ -49,13 +51,14 @@ pub enum Error {
         /// The last name that was tried.
         name: String,
     },
-    /// Optimistic concurrency or a precondition failed. `what` is the plural resource, or for deletes the Kind.
+    /// Optimistic concurrency or a precondition failed. `what` is the plural resource, or for
+    /// deletes the Kind.
     Conflict {
         /// The plural with its group, or for deletes the kind as printed.
         what: GroupResource,
         /// The object's name.
         name: String,
-        /// Which expectation failed, as a sentence without a full stop.
+        /// The failed expectation, as a sentence without a full stop.
         detail: String,
     },
     /// The object violates the validation rules of its kind.
@@ -64,18 +67,20 @@ pub enum Error {
         kind: GroupKind,
         /// The object's name; empty if it has none.
         name: String,
-        /// Every violation, in the order in which they are reported.
+        /// The violations, in the order in which they are reported.
         errors: Errors,
     },
-    /// The operations of a patch cannot be applied; as in the real server the response has no details.
+    /// The operations of a patch cannot be applied; as in kube-apiserver the response has no
+    /// details.
     Unprocessable,
-    /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`, else `forbidden: DETAIL`.
+    /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`,
+    /// else `forbidden: DETAIL`.
     Forbidden {
         /// The plural with its group, or None for a path that is no resource.
         resource: Option<GroupResource>,
         /// The object's name; empty for a request about none.
         name: String,
-        /// Why, without the prefix.
+        /// The reason, without the prefix.
         detail: String,
         /// The entries of `details.causes`.
         causes: Vec<Cause>,
@@ -86,7 +91,8 @@ pub enum Error {
     Unauthorized,
     /// 405 for a method that the path does not have.
     MethodNotAllowed,
-    /// A verb that the resource does not support (`create is not supported on resources of kind "x"`).
+    /// A verb that the resource does not support (`create is not supported on resources of kind
+    /// "x"`).
     MethodNotSupported {
         /// The plural, with its group.
         resource: GroupResource,
@@ -97,10 +103,10 @@ pub enum Error {
     NotAcceptable(String),
     /// 415 with this message: a body in an unknown format.
     UnsupportedMediaType(String),
-    /// 413; the text says what is too large, without the prefix.
+    /// 413; the text names the part that is too large, without the prefix.
     TooLarge(String),
-    /// A revision or continue token older than the compact revision. With `fresh_continue` a client may continue the list at a
-    /// newer revision, which makes it inconsistent.
+    /// A revision or continue token older than the compact revision. With `fresh_continue` a client
+    /// may continue the list at a newer revision, which makes it inconsistent.
     Expired {
         /// The message as a whole.
         message: String,
@@ -123,11 +129,11 @@ pub enum Error {
         /// The store's newest revision.
         current: u64,
     },
-    /// 504; the text says what took too long, without the prefix.
+    /// 504; the text names the operation that took too long, without the prefix.
     Timeout(String),
     /// 503 with this message.
     ServiceUnavailable(String),
-    /// An error of the client that the real server reports as 500 without a reason.
+    /// An error of the client that kube-apiserver reports as 500 without a reason.
     Unclassified(String),
     /// An error of the server; it is logged where it occurs.
     Internal(String),
@@ -155,14 +161,14 @@ pub struct Status {
     pub reason: Cow<'static, str>,
     /// The text for people; clients print it.
     pub message: String,
-    /// None leaves out the member `details`; an empty object keeps it.
+    /// None omits the member `details`; an empty object keeps it.
     pub details: Option<Value>,
     /// `metadata.continue`, for expired lists.
     pub continue_token: Option<String>,
 }
 
 impl Status {
-    /// The JSON document.
+    /// Returns the JSON document.
     pub fn to_value(&self) -> Value {
         let mut status = Map::new();
         status.insert("kind".into(), "Status".into());
@@ -185,12 +191,12 @@ impl Status {
 }
 
 impl Error {
-    /// A 400 with this message.
+    /// Returns a 400 with this message.
     pub fn bad_request(message: impl Into<String>) -> Error {
         Error::BadRequest(message.into())
     }
 
-    /// An error with this code, reason and message, and no details.
+    /// Returns an error with this code, reason and message, and no details.
     pub fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Error {
         Error::Status(Box::new(Status {
             code,
@@ -201,7 +207,7 @@ impl Error {
         }))
     }
 
-    /// A 429: the limits of the client or of the server are reached for the moment.
+    /// Returns a 429: the limits of the client or of the server are reached for the moment.
     pub fn too_many_requests() -> Error {
         Error::TooManyRequests {
             message: "Too many requests, please try again later.".to_owned(),
@@ -210,17 +216,18 @@ impl Error {
         }
     }
 
-    /// A 404 for an object.
+    /// Returns a 404 for an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Error {
         Error::NotFound { resource: resource.clone(), name: name.to_owned() }
     }
 
-    /// A 422 for an object that breaks the rules of its kind.
+    /// Returns a 422 for an object that breaks the rules of its kind.
     pub fn invalid(kind: &GroupKind, name: &str, errors: Errors) -> Error {
         Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors }
     }
 
-    /// A 403 for an object; `name` may be empty. The message is `RES "NAME" is forbidden: DETAIL`.
+    /// Returns a 403 for an object; `name` may be empty. The message is `RES "NAME" is forbidden:
+    /// DETAIL`.
     pub fn forbidden(resource: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Forbidden {
             resource: Some(resource.clone()),
@@ -230,12 +237,13 @@ impl Error {
         }
     }
 
-    /// A 409 for an object. The message is `Operation cannot be fulfilled on WHAT "NAME": DETAIL`.
+    /// Returns a 409 for an object. The message is `Operation cannot be fulfilled on WHAT "NAME":
+    /// DETAIL`.
     pub fn conflict(what: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Conflict { what: what.clone(), name: name.to_owned(), detail: detail.into() }
     }
 
-    /// A 409 for an object that has changed since the client read it.
+    /// Returns a 409 for an object that has changed since the client read it.
     pub fn modified(what: &GroupResource, name: &str) -> Error {
         Error::conflict(
             what,
@@ -244,7 +252,7 @@ impl Error {
         )
     }
 
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(&self) -> u16 {
         match self {
             Error::NotFound { .. } | Error::UnknownResource | Error::PageNotFound => 404,
@@ -417,7 +425,7 @@ impl Error {
         }
     }
 
-    /// The failure as the client receives it.
+    /// Returns the failure as the client receives it.
     pub fn status(&self) -> Status {
         let continue_token = match self {
             Error::Expired { fresh_continue, .. } => fresh_continue.clone(),
@@ -434,7 +442,7 @@ impl Error {
     }
 }
 
-/// `details` with its empty members left out.
+/// Returns `details` without its empty members.
 fn details(name: &str, group: &str, kind: &str, causes: Vec<Cause>) -> Value {
     let mut details = Map::new();
     for (key, value) in [("name", name), ("group", group), ("kind", kind)] {

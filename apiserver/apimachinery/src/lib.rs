@@ -1,8 +1,9 @@
-//! What the API server and the built-in kinds share: types and their schema table, codecs, conversion, fields, selectors,
-//! validation and patches, and what a resource is. The counterpart of k8s.io/apimachinery. Knows no kind, no store and no
-//! server.
+//! The shared foundation of the API server and the built-in kinds: types and their schema table,
+//! codecs, conversion, fields, selectors, validation and patches, and the definition of a resource.
+//! The counterpart of k8s.io/apimachinery. It does not depend on kinds, stores or servers.
 //!
-//! Start at [`resource_info`], everything about a resource, and [`strategy`], the rules of a kind.
+//! Start at [`resource_info`], the description of a resource, and [`strategy`], the rules of a
+//! kind.
 
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]

@@ -1,8 +1,10 @@
-//! Generates `apiserver/apimachinery/src/schema/descriptions.json`, the descriptions of types and fields for the OpenAPI documents, from
-//! the sources of the `k8s-openapi` crate, in the version that the workspace is locked to.
+//! Generates `apiserver/apimachinery/src/schema/descriptions.json`, the descriptions of types and
+//! fields for the OpenAPI documents, from the sources of the `k8s-openapi` crate, in the version
+//! that the workspace is locked to.
 //!
-//! The crate's `schemars` feature would give them too, but triples the size of the program and doubles the time to compile
-//! that crate; its sources hold the same texts in generated, regular code.
+//! The crate's `schemars` feature would provide them too, but triples the size of the program and
+//! doubles the time to compile that crate; its sources contain the same texts in generated, regular
+//! code.
 //!
 //! `REGENERATE=1 cargo test -p coracle-apimachinery --test descriptions` writes the file anew.
 
@@ -18,7 +20,7 @@ const VERSION: &str = "v1_36";
 /// Type name, then JSON name of a field ("" for the type itself), then text.
 type Descriptions = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The file is what the crate's sources say. Skipped where they are not at hand.
+/// Compares the file with the crate's sources. Skipped if they are not available.
 #[test]
 fn the_descriptions_are_fresh() -> Result<(), Box<dyn Error>> {
     let sources = match k8s_openapi() {
@@ -41,7 +43,7 @@ fn the_descriptions_are_fresh() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where cargo keeps the sources of the crate: in its registry, vendored, or patched.
+/// Returns the directory of the crate's sources: in cargo's registry, vendored, or patched.
 fn k8s_openapi() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version=1", "--offline", "--filter-platform", "host-tuple"])
@@ -63,7 +65,7 @@ fn collect(dir: &Path, descriptions: &mut Descriptions) -> Result<(), Box<dyn Er
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
-            // Only stable versions are served.
+            // Only stable versions are used.
             if !name.contains("alpha") && !name.contains("beta") {
                 collect(&path, descriptions)?;
             }
@@ -74,7 +76,8 @@ fn collect(dir: &Path, descriptions: &mut Descriptions) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Reads the schema out of a type's source: its name, and the descriptions, distinguished by their indentation.
+/// Reads the schema out of a type's source: its name, and the descriptions, distinguished by their
+/// indentation.
 fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     let (_, schema) = source.split_once("fn schema_name()")?;
     let name = literal(&schema[schema.find('"')?..])?;
@@ -97,7 +100,7 @@ fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     Some((name, fields))
 }
 
-/// The value of the string literal that the code begins with.
+/// Returns the value of the string literal that the code begins with.
 fn literal(code: &str) -> Option<String> {
     let mut chars = code.strip_prefix('"')?.chars();
     let mut text = String::new();

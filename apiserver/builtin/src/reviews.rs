@@ -232,7 +232,7 @@ fn subject(spec: &Value) -> UserInfo {
 }
 
 fn into_result(errors: Errors) -> Result<()> {
-    // The real server leaves out the kind here.
+    // kube-apiserver leaves out the kind here.
     if errors.is_empty() { Ok(()) } else { Err(Error::invalid(&GroupKind::new(GROUP, ""), "", errors)) }
 }
 

@@ -1,5 +1,6 @@
-//! The spec of claims: of PersistentVolumeClaims, of a StatefulSet's templates, and of a pod's ephemeral volumes. A Pod's
-//! ephemeral claim template and the claim that is created from it have the same rules.
+//! The spec of claims: of PersistentVolumeClaims, of a StatefulSet's templates, and of a pod's
+//! ephemeral volumes. A Pod's ephemeral claim template has the same rules as the claim created from
+//! it.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::labels::{self, SelectorOptions};
@@ -21,7 +22,7 @@ pub fn default_claim_spec(spec: &mut Value) {
     }
 }
 
-/// What an existing claim may keep.
+/// The invalid values that an existing claim may keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimOptions {
     /// The options for the label selector.
@@ -31,7 +32,7 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// The options for an update of the old spec.
+    /// Returns the options for an update of the old spec.
     pub fn after(old: &Field<'_>) -> ClaimOptions {
         let mut found = Errors::new();
         labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut found);
@@ -46,7 +47,7 @@ impl ClaimOptions {
     }
 }
 
-/// Validates a claim template inside a pod: labels, annotations and spec, and nothing else.
+/// Validates a claim template inside a pod, which may only have labels, annotations and a spec.
 pub fn validate_claim_template(template: &Field<'_>, errors: &mut Errors) {
     metadata::validate_template(&template.get("metadata"), errors);
     validate_claim_spec(&template.get("spec"), ClaimOptions::default(), errors);
@@ -99,7 +100,8 @@ fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut E
     if !source.exists() || !reference.exists() {
         return;
     }
-    // The real server prints the path of the member in place of the value, which results in an empty object.
+    // kube-apiserver prints the path of the member in place of the value, which results in an empty
+    // object.
     let error = |detail| spec.invalid_value(json!({}), detail);
     if !reference.get("namespace").is_empty() {
         errors.push(error("may not be specified when dataSourceRef.namespace is specified"));
@@ -124,7 +126,7 @@ fn validate_data_source(source: &Field<'_>, options: ClaimOptions, errors: &mut 
     member::if_any(&source.get_if_declared("namespace"), content::dns1123_label, errors);
 }
 
-/// Warnings about a claim's spec, including those of ephemeral volumes.
+/// Returns warnings about a claim's spec, including those of ephemeral volumes.
 pub fn claim_spec_warnings(spec: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for list in ["requests", "limits"] {

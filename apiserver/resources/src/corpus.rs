@@ -1,8 +1,9 @@
-//! Compares the strategies with recorded responses of the real server.
+//! Compares the strategies with recorded responses of kube-apiserver.
 //!
-//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch
-//! on it, and either the causes of the rejection or the accepted object, itself a patch on the base's `want`. Uids are
-//! `UID`, names `n`. Empty objects and lists are not compared: whether they are written is decided by the codec.
+//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case
+//! is a merge patch on it, and either the causes of the rejection or the accepted object, itself a
+//! patch on the base's `want`. Uids are `UID`, names `n`. Empty objects and lists are not compared:
+//! whether they are written is decided by the codec.
 
 use coracle_apimachinery::codec;
 use coracle_apimachinery::features::FeatureGates;

@@ -145,7 +145,7 @@ impl Authorizer {
     }
 
     /// # Errors
-    /// [`Error::Forbidden`] with the real server's message, if the user is not allowed.
+    /// [`Error::Forbidden`] with kube-apiserver's message, if the user is not allowed.
     pub fn check(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Result<(), Error> {
         match self.authorize(user, request, false) {
             Decision { allowed: true, .. } => Ok(()),

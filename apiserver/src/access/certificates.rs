@@ -1,10 +1,11 @@
-//! Certificates: those of the cluster's certificate authority (`authority.rs`), the serving certificate and the
-//! administrator's client certificate.
+//! Certificates: those of the cluster's certificate authority (`authority.rs`), the serving
+//! certificate and the administrator's client certificate.
 //!
-//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an ephemeral server. The
-//! serving and the administrator's certificate are issued again at start whenever they are missing, unreadable, about
-//! to expire, not valid yet or do not match the configuration; the serving certificate is also renewed while the
-//! server runs ([`super::serving`]).
+//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an
+//! ephemeral server. The serving and the administrator's certificate are issued again at start
+//! whenever they are missing, unreadable, about to expire, not valid yet or do not match the
+//! configuration; the serving certificate is also renewed while the server runs
+//! ([`super::serving`]).
 //!
 //! Start at [`Certificates::in_folder`].
 
@@ -37,14 +38,15 @@ pub struct Certificates {
     issued: Pair,
     /// Our authority's certificate.
     authority_pem: String,
-    /// Authorities of client certificates that are trusted besides our own.
+    /// The certificate authorities of client certificates that are trusted besides our own.
     client_cas: Vec<CertificateDer<'static>>,
     admin: Pair,
     authority: Arc<CertificateAuthority>,
 }
 
 impl Certificates {
-    /// A new authority and its certificates, in memory only. `names` are additional names and addresses of the server.
+    /// Returns a new authority and its certificates, in memory only. `names` are additional names
+    /// and addresses of the server.
     pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
         let now = SystemTime::from(clock.now());
         let authority = CertificateAuthority::new(now)?;
@@ -54,11 +56,11 @@ impl Certificates {
         Certificates::with(authority, &server, leaf, admin, None, clock)
     }
 
-    /// Those of a fork: it presents the same serving certificate and trusts the same clients, but signs by an authority of its own, which
-    /// the original does not trust.
+    /// Creates the certificates of a fork: it presents the same serving certificate and trusts the
+    /// same clients, but signs with an authority of its own, which the original does not trust.
     ///
     /// # Errors
-    /// The authority cannot be made.
+    /// The authority cannot be created.
     pub fn fork(&self, clock: &Clock) -> Result<Certificates, CertificateError> {
         let authority = CertificateAuthority::new(SystemTime::from(clock.now()))?;
         Ok(Certificates {
@@ -114,10 +116,10 @@ impl Certificates {
         Ok(Certificates { ca_pem, server, own_server, issued, authority_pem, client_cas, admin, authority })
     }
 
-    /// Presents the certificate chain in a PEM file, with the key in another one, instead of a certificate of our own
-    /// authority. Clients trust the certificates of this chain, and nothing else of the file: it may hold the key
-    /// too. If both files are missing, the certificate of our authority is
-    /// written there first.
+    /// Presents the certificate chain in a PEM file, with the key in another one, instead of a
+    /// certificate of our own authority. Clients trust only the certificates of this chain; the
+    /// file may also contain the key. If both files are missing, the certificate of our authority
+    /// is written there first.
     ///
     /// # Errors
     /// A file cannot be read or written, or the certificate and the key do not belong together.
@@ -152,21 +154,22 @@ impl Certificates {
         Ok(self)
     }
 
-    /// Trusts client certificates of the authorities in a PEM file too (`--client-ca-file`).
+    /// Also trusts client certificates of the authorities in a PEM file (`--client-ca-file`).
     ///
     /// # Errors
-    /// The file cannot be read, or holds no certificate.
+    /// The file cannot be read, or contains no certificate.
     pub fn with_client_ca_file(mut self, path: &Path) -> Result<Certificates, CertificateError> {
         self.client_cas = certificates_of(path, &read(path)?)?;
         Ok(self)
     }
 
-    /// The authority's certificate, which clients trust.
+    /// Returns the authority's certificate, which clients trust.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The certificates of all authorities by which clients are authenticated: our own, and those of `--client-ca-file`.
+    /// Returns the certificates of all authorities that authenticate clients: our own, and those of
+    /// `--client-ca-file`.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] for an authority that cannot be parsed.
@@ -179,25 +182,28 @@ impl Certificates {
         Ok(std::iter::once(own).chain(self.client_cas.iter().cloned()).collect())
     }
 
-    /// The credentials of user `coracle-admin` in group `system:masters`.
+    /// Returns the credentials of user `coracle-admin` in group `system:masters`.
     pub fn admin(&self) -> &Pair {
         &self.admin
     }
 
-    /// The private key of [`admin`](Self::admin) in the encoding that all clients support, SEC 1; some support no other.
+    /// Returns the private key of [`admin`](Self::admin) in the encoding that all clients support,
+    /// SEC 1; some support no other.
     pub fn admin_key_pem(&self) -> String {
         sec1_pem(&self.admin.key_pem).unwrap_or_else(|| self.admin.key_pem.clone())
     }
 
-    /// Issues certificates for the requests of others; clients that present one are authenticated by it.
+    /// Issues certificates for the requests of others; clients that present one are authenticated
+    /// by it.
     pub fn signer(&self) -> CertificateSigner {
         CertificateSigner::new(self.authority.clone())
     }
 
-    /// The TLS configuration of the listener with these certificates.
+    /// Returns the TLS configuration of the listener with these certificates.
     ///
     /// # Errors
-    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be parsed.
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be
+    /// parsed.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
         let serving: Arc<dyn ResolvesServerCert> = match &self.own_server {
             Some(own) => own.clone(),
@@ -211,7 +217,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|source| CertificateError::Io { path: path.to_owned(), source })
 }
 
-/// The certificates in the PEM text of a file; at least one.
+/// Returns the certificates in the PEM text of a file; at least one.
 fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let unusable = |why: String| CertificateError::Unusable { path: path.to_owned(), why };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
@@ -221,7 +227,7 @@ fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static
     }
 }
 
-/// Certificates as PEM text, and nothing else.
+/// Encodes certificates as PEM.
 fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
     certificates.iter().map(|certificate| coracle_pki::pem::encode("CERTIFICATE", certificate)).collect()
 }
@@ -249,7 +255,7 @@ mod tests {
         Certificates::in_folder(folder, &names, &at(now))
     }
 
-    /// Which of authority, server and administrator are the same in both.
+    /// Returns whether authority, server and administrator are the same in both.
     fn same(a: &Certificates, b: &Certificates) -> (bool, bool, bool) {
         let admin = a.admin.certificate_pem == b.admin.certificate_pem;
         (a.ca_pem == b.ca_pem, a.server.certificate() == b.server.certificate(), admin)

@@ -51,7 +51,7 @@ const MODES: [Mode; 5] =
 pub struct Impersonated {
     /// The user.
     pub user: Arc<UserInfo>,
-    /// The verb by which a constrained impersonation was authorized, such as `impersonate:user-info`.
+    /// The verb that authorized a constrained impersonation, such as `impersonate:user-info`.
     pub constraint: Option<String>,
 }
 
@@ -153,7 +153,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The real server prints the requested user as a Go value.
+/// kube-apiserver prints the requested user as a Go value.
 fn go_syntax(user: &UserInfo) -> String {
     let list = |items: &[String]| {
         if items.is_empty() {

@@ -1,8 +1,9 @@
 //! TLS: the listener's certificate, and the identification of clients by their certificates.
 //!
-//! A client certificate is requested and never required: an untrusted one must not reject a client with a valid token,
-//! so the handshake only proves that the client has the certificate's key. Whether the certificate is trusted is
-//! decided afterwards, in [`Tls::peer`]; an untrusted one counts as invalid credentials.
+//! A client certificate is requested and never required: an untrusted one must not reject a client
+//! with a valid token, so the handshake only proves that the client has the certificate's key.
+//! Whether the certificate is trusted is decided afterwards, in [`Tls::peer`]; an untrusted one
+//! counts as invalid credentials.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -30,7 +31,8 @@ pub enum Peer {
     Unidentified,
     /// A client in this process.
     Known(Arc<UserInfo>),
-    /// A certificate that our CA signed. Its validity is checked with each request, since a connection may outlive it.
+    /// A certificate that our CA signed. Its validity is checked with each request, since a
+    /// connection may outlive it.
     Certified(Arc<ClientCertificate>),
     /// A certificate that is not trusted.
     Rejected,
@@ -44,7 +46,7 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// The user, if the certificate is valid at this time, in seconds since 1970.
+    /// Returns the user, if the certificate is valid at this time, in seconds since 1970.
     pub fn user_at(&self, now: i64) -> Option<&Arc<UserInfo>> {
         self.validity.includes(now).then_some(&self.user)
     }
@@ -59,7 +61,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Presents the current certificate of `serving`; identifies clients by certificates that one of `cas` signed.
+    /// Presents the current certificate of `serving`; identifies clients by certificates that one
+    /// of `cas` signed.
     ///
     /// # Errors
     /// An authority's certificate cannot be parsed.
@@ -87,8 +90,8 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), clients })
     }
 
-    /// Identifies a connection's client by the certificates of its handshake (the first is its own). The validity of
-    /// its own certificate is checked with each request.
+    /// Identifies a connection's client by the certificates of its handshake (the first is its
+    /// own). The validity of its own certificate is checked with each request.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>, now: SystemTime) -> Peer {
         let Some([own, intermediates @ ..]) = certificates else { return Peer::Unidentified };
         let Ok((_, parsed)) = X509Certificate::from_der(own) else { return Peer::Rejected };
@@ -105,7 +108,7 @@ impl Tls {
     }
 }
 
-/// The user of a trusted certificate: the common name, with the organizations as groups.
+/// Returns the user of a trusted certificate: the common name, with the organizations as groups.
 fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, validity: Validity) -> Peer {
     let Ok(subject) = Subject::read(parsed.subject()) else { return Peer::Rejected };
     let name = subject.common_name();
@@ -195,7 +198,7 @@ mod tests {
     use crate::access::certificates::{Certificates, Pair};
     use crate::access::ec_key::sec1_pem;
 
-    /// How the server identifies a client after a handshake.
+    /// Returns the identity of a client that the server determines after a handshake.
     fn identify_after_handshake(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
         let tls = server.tls().expect("TLS");
         let (_, shown) = handshake(&tls, server.ca_pem(), client);
@@ -204,7 +207,7 @@ mod tests {
 
     type Chain = Vec<CertificateDer<'static>>;
 
-    /// Accepts any server certificate that its authority signed, whatever its validity.
+    /// Accepts any server certificate that its authority signed, regardless of its validity period.
     #[derive(Debug)]
     struct AnyTime(Arc<rustls::client::WebPkiServerVerifier>);
 
@@ -246,7 +249,8 @@ mod tests {
         }
     }
 
-    /// A complete handshake in memory: the server's certificates, and the client's as the server received them.
+    /// Performs a complete handshake in memory. Returns the server's certificates, and the client's
+    /// as the server receives them.
     fn handshake(tls: &Tls, ca_pem: &str, client: Option<&Pair>) -> (Chain, Option<Chain>) {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");

@@ -14,7 +14,7 @@ use crate::object_meta::ObjectMeta;
 use crate::request::Warnings;
 use crate::request::options::{DeleteOptions, WriteOptions};
 
-/// What a request does to an object, as plugins and webhook rules distinguish it.
+/// The operation of a request, as distinguished by plugins and webhook rules.
 ///
 /// Source: `k8s.io/apiserver/pkg/admission`, `Operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum OperationOptions<'a> {
 }
 
 impl OperationOptions<'_> {
-    /// Whether nothing is to be stored: `dryRun=All`.
+    /// Returns whether nothing is to be stored: `dryRun=All`.
     pub fn dry_run(self) -> bool {
         match self {
             OperationOptions::Write(options) => options.dry_run,
@@ -51,9 +51,9 @@ impl OperationOptions<'_> {
     }
 }
 
-/// One request as admission sees it.
+/// The attributes of one request for admission.
 pub struct AdmissionAttributes<'a> {
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
     /// The resource of the request, without the subresource.
     pub resource: &'a GroupResource,
@@ -65,7 +65,8 @@ pub struct AdmissionAttributes<'a> {
     pub subresource: &'a str,
     /// The namespace of the path; empty for a resource of the cluster.
     pub namespace: &'a str,
-    /// The name; empty for a create with generateName, even after the object's name has been generated.
+    /// The name; empty for a create with generateName, even after the object's name has been
+    /// generated.
     pub name: &'a str,
     /// The new object, in the storage version; null on delete.
     pub object: &'a mut Value,
@@ -73,7 +74,7 @@ pub struct AdmissionAttributes<'a> {
     pub old_object: Option<&'a Value>,
     /// The options of the request.
     pub options: OperationOptions<'a>,
-    /// Who sent the request; after impersonation the impersonated user.
+    /// The user who sent the request; after impersonation the impersonated user.
     pub user: &'a UserInfo,
     /// Texts for `Warning` headers.
     pub warnings: &'a Warnings,
@@ -95,24 +96,24 @@ pub struct GroupVersionKind<'a> {
 }
 
 impl GroupVersionKind<'_> {
-    /// Without the version.
+    /// Returns the kind without its version.
     pub fn group_kind(self) -> GroupKind {
         GroupKind::new(self.group, self.kind)
     }
 }
 
 impl AdmissionAttributes<'_> {
-    /// Whether the request is for this resource, and not for one of its subresources.
+    /// Returns whether the request is for this resource, and not for one of its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_any(group, resource)
     }
 
-    /// Whether the request is for this resource or for one of its subresources.
+    /// Returns whether the request is for this resource or for one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// The namespace of the request: a request about a Namespace is one in it.
+    /// Returns the namespace of the request: a request about a Namespace is one in it.
     pub fn request_namespace(&self) -> &str {
         match self.namespace {
             "" if self.is_any("", "namespaces") => self.name,
@@ -120,7 +121,8 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// The name in messages: for a create with generateName the generated name, or before that the prefix.
+    /// Returns the name in messages: for a create with generateName the generated name, or before
+    /// that the prefix.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
@@ -130,13 +132,13 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// The 403 by which a plugin rejects the request, about the resource and the shown name.
+    /// Returns a plugin's 403 error for the request, about the resource and the shown name.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(self.resource, self.shown_name(), detail)
     }
 
-    /// Takes over what a webhook or a policy has made of the object. Managed fields that nobody can read remain as they were,
-    /// with a warning.
+    /// Replaces the object by the result of a webhook or a policy. Managed fields that cannot be
+    /// decoded remain unchanged, with a warning.
     pub fn replace_object(&mut self, mut object: Value) {
         let managed_fields = object.meta("managedFields").unwrap_or(&Value::Null);
         if let Err(error) = entry::parse(managed_fields) {

@@ -13,19 +13,19 @@ use crate::telemetry::metrics::{counters, histograms};
 const WEBHOOK_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 const CONDITION_SECONDS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 const POLICY_SECONDS: &[f64] = &[0.0000005, 0.001, 0.01, 0.1, 1.0];
-/// What a larger status code is counted as.
+/// The value that larger status codes are counted as.
 const MAX_CODE: u16 = 600;
 
-/// How the call of a webhook ended.
+/// The outcome of a webhook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookOutcome {
-    /// It allowed the request.
+    /// The request was allowed.
     Allowed,
-    /// It denied the request, with this code.
+    /// The request was denied, with this code.
     Denied(u16),
-    /// It could not be called, and the failure policy rejects the request.
+    /// The call failed, and the failure policy rejects the request.
     CallFailed(u16),
-    /// It could not be called, and the failure policy ignores that.
+    /// The call failed, and the failure policy ignores that.
     FailedOpen(u16),
     /// The server itself failed.
     InternalError,
@@ -38,7 +38,7 @@ pub struct WebhookLabels<'a> {
     pub name: &'a str,
     /// `admit` for mutating webhooks, `validating` for the others.
     pub step: &'static str,
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
 }
 
@@ -49,11 +49,11 @@ pub struct PolicyLabels<'a> {
     pub policy: &'a str,
     /// The binding.
     pub binding: &'a str,
-    /// Why it could not be evaluated: `compile_error`, `out_of_budget`, `invalid_error`, or `no_error`.
+    /// The kind of error: `compile_error`, `out_of_budget`, `invalid_error`, or `no_error`.
     pub error_type: &'static str,
 }
 
-/// What is counted and measured of webhooks and policies.
+/// The metrics of admission webhooks and policies.
 pub struct AdmissionMetrics {
     webhook_seconds: HistogramVec,
     webhook_requests: IntCounterVec,
@@ -69,14 +69,14 @@ pub struct AdmissionMetrics {
 }
 
 impl Default for AdmissionMetrics {
-    /// Metrics that nobody reads.
+    /// Creates metrics in a registry that is not exported.
     fn default() -> AdmissionMetrics {
         AdmissionMetrics::new(&Registry::new())
     }
 }
 
 impl AdmissionMetrics {
-    /// The metrics, registered.
+    /// Returns the metrics, registered.
     pub fn new(registry: &Registry) -> AdmissionMetrics {
         const CONDITION: &[&str] = &["name", "kind", "type", "operation"];
         const VALIDATING: &[&str] = &["policy", "policy_binding", "error_type", "enforcement_action"];
@@ -188,7 +188,7 @@ impl AdmissionMetrics {
 
     /// Records a check by a ValidatingAdmissionPolicy.
     ///
-    /// - `action`: what was done about it: `allow`, `deny`, `audit` or `warn`.
+    /// - `action`: the resulting action: `allow`, `deny`, `audit` or `warn`.
     pub fn validating_policy(&self, labels: PolicyLabels<'_>, took: Duration, action: &str) {
         let labels = [labels.policy, labels.binding, labels.error_type, action];
         self.validating_checks.with_label_values(&labels).inc();
@@ -203,7 +203,7 @@ impl AdmissionMetrics {
     }
 }
 
-/// The type of an error in an expression, by its text.
+/// Returns the type of an error in an expression, by its text.
 pub fn error_type(message: &str) -> &'static str {
     if message.contains("compilation failed") {
         "compile_error"

@@ -22,7 +22,7 @@ pub struct RemoteApi {
     pub version: String,
     /// The service of the server.
     pub service: ServiceReference,
-    /// How TLS is spoken with it.
+    /// The TLS configuration for its connections.
     pub tls: TlsConfig,
     /// Whether its condition `Available` is true.
     pub is_available: bool,
@@ -61,14 +61,14 @@ impl RemoteApi {
         })
     }
 
-    /// The path of its discovery, below which all of its paths are.
+    /// Returns the path of its discovery, below which all of its paths are.
     pub fn path(&self) -> String {
         format!("/apis/{}/{}", self.group, self.version)
     }
 }
 
 impl RemoteApis {
-    /// All of them.
+    /// Returns all of them.
     ///
     /// # Errors
     /// An APIService that cannot be decoded.
@@ -76,7 +76,8 @@ impl RemoteApis {
         self.0.load(cluster)
     }
 
-    /// That which a path belongs to, by its place in the list. What this server serves itself is not looked for.
+    /// Returns the APIService that a path belongs to, by its index in the list. Paths that this
+    /// server serves itself are not looked up.
     ///
     /// # Errors
     /// As of [`RemoteApis::load`].

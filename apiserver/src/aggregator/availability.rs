@@ -23,17 +23,17 @@ use crate::timers::{API_SERVICE_CHECK, API_SERVICE_RETRY};
 use crate::webhook::{HttpClient, ServiceReference, TransportError};
 use crate::{Error, Result, conditions};
 
-/// How often all are checked while all are available, and while one is not.
+/// The intervals of the checks: while all are available, and while one is not.
 const INTERVAL: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a check may take.
+/// Timeout of a check.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many are checked at once.
+/// The number of concurrent checks.
 const AT_ONCE: usize = 8;
-/// How many bytes an APIResourceList may have.
+/// The largest size of an APIResourceList, in bytes.
 const MAX_DOCUMENT: usize = 3 << 20;
 
-/// Keeps the conditions, and what discovery knows of the other servers.
+/// Maintains the conditions, and the discovery of the aggregated servers.
 pub struct AvailabilityController {
     registry: Arc<Registry>,
     apis: RemoteApis,
@@ -61,7 +61,9 @@ impl Reconcile for AvailabilityController {
 }
 
 impl AvailabilityController {
-    /// - `groups`: gets what the other servers serve.
+    /// Creates the controller.
+    ///
+    /// - `groups`: receives the groups that the aggregated servers serve.
     pub fn new(registry: Arc<Registry>, groups: Arc<RemoteGroups>) -> AvailabilityController {
         AvailabilityController { registry, apis: RemoteApis::default(), groups }
     }
@@ -156,7 +158,7 @@ impl AvailabilityController {
     }
 }
 
-/// The outcome for a service that leads to no server.
+/// Returns the outcome for a service that leads to no server.
 fn unresolved(service: &ServiceReference, error: &TransportError) -> Availability {
     let what = format!("service/{} in {}", service.name, quote(&service.namespace));
     match error {
@@ -179,13 +181,13 @@ fn unresolved(service: &ServiceReference, error: &TransportError) -> Availabilit
     }
 }
 
-/// The resources of a server, or why it is not available.
+/// Returns the resources of a server, or why it is not available.
 async fn discover(client: &HttpClient, url: &str) -> Result<Arc<[RemoteResource]>, String> {
     let found = download(client, url, None, MAX_DOCUMENT).await?;
     if !found.status.is_success() {
         return Err(format!("bad status from {url}: {}", found.status.as_u16()));
     }
-    // A server without a document there is available all the same.
+    // A server without a document there is available nevertheless.
     Ok(RemoteResource::read_list(&found.body?).unwrap_or_else(|error| {
         tracing::debug!(url, %error, "the APIResourceList of an APIService cannot be read");
         Arc::default()

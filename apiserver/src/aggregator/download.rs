@@ -1,4 +1,4 @@
-//! Documents of other servers, fetched for this one.
+//! Downloads of documents from aggregated servers.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, header};
@@ -7,21 +7,21 @@ use http_body_util::{BodyExt, Full, Limited};
 use crate::field::quote;
 use crate::webhook::{HttpClient, client_error};
 
-/// Who asks.
+/// The user of the requests.
 const USER: &str = "system:kube-aggregator";
 
-/// A response, whatever its status.
+/// A response with any status.
 pub(super) struct Downloaded {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Why it is not there, if it could not be read.
+    /// The body, or the reason why it could not be read.
     pub body: Result<Bytes, String>,
 }
 
-/// Fetches a document as JSON. Whoever calls it bounds the time that it takes.
+/// Fetches a document as JSON. The caller bounds the time.
 ///
-/// - `known`: the ETag of what is known already;
-/// - `limit`: how many bytes the document may have.
+/// - `known`: the ETag of the cached document;
+/// - `limit`: the largest size of the document, in bytes.
 ///
 /// # Errors
 /// The text of Go's client, if there is no response.

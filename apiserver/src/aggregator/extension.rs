@@ -1,7 +1,8 @@
-//! Groups of this server that a cluster only has once something provides them: served, with a local APIService, from the first object
-//! on that does.
+//! Extension groups of this server: served, with a local APIService, from the first object on that
+//! provides them.
 //!
-//! The stored APIService keeps that across restarts. Where a client has stored one that names a service, the group is that server's.
+//! The stored APIService preserves that across restarts. If a client has stored one that refers to
+//! a service, the group is served by that service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::registry::deletion::rfc3339;
 use crate::resource_info::ExtensionGroup;
 use crate::timers::API_GROUP_RETRY;
 
-/// How long what failed waits for its next try.
+/// The delay before a failed registration is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Waits until a group is provided, and serves it then.
@@ -53,7 +54,7 @@ pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -
                 }
             }
             drop(work.take());
-            // Where history does not reach back so far, everything is read anyway.
+            // If history has been compacted since, everything is read again anyway.
             let Ok(mut changes) = registry.store.watch(&bucket, revision) else { continue };
             while let Ok(events) = changes.next().await {
                 let mut after = events.iter().filter_map(|event| event.after.as_ref());
@@ -66,7 +67,7 @@ pub fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) -
     })
 }
 
-/// Who serves a group.
+/// The server of a group: none, this one, or the service of an APIService.
 enum Registration {
     None,
     Local,

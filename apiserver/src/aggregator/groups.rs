@@ -1,4 +1,4 @@
-//! What other servers serve, for the documents of discovery.
+//! The groups and resources of aggregated servers, for the documents of discovery.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub struct RemoteVersion {
     pub group: String,
     /// The version.
     pub version: String,
-    /// `groupPriorityMinimum` and `versionPriority`, by which they are ordered.
+    /// `groupPriorityMinimum` and `versionPriority`, which determine the order.
     pub priorities: (i64, i64),
     /// The resources in its APIResourceList; None while it is not available.
     pub resources: Option<Arc<[RemoteResource]>>,
 }
 
-/// A resource of another server: what discovery shows of it.
+/// A resource of an aggregated server, as shown by discovery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteResource {
     /// The plural, and behind a slash the subresource.
@@ -35,7 +35,7 @@ pub struct RemoteResource {
     pub group: String,
     /// The version of its kind; the list's if it is empty.
     pub version: String,
-    /// Its kind.
+    /// The kind of its objects.
     pub kind: String,
     /// Its verbs.
     pub verbs: Vec<String>,
@@ -87,7 +87,7 @@ impl RemoteResource {
 pub struct RemoteGroups(ArcSwap<Vec<RemoteVersion>>);
 
 impl RemoteGroups {
-    /// Those of now.
+    /// Returns the current versions.
     pub fn load(&self) -> Arc<Vec<RemoteVersion>> {
         self.0.load_full()
     }

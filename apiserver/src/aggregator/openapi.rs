@@ -1,7 +1,9 @@
-//! The OpenAPI documents of other servers: where version 3 is, and version 2 as a whole.
+//! The OpenAPI documents of aggregated servers: the location of version 3, and version 2 as a
+//! whole.
 //!
-//! They are fetched when an APIService changes, and every minute. What fails is tried again with the next round and keeps what
-//! was known. Nothing waits for them: discovery merges what is there.
+//! They are fetched when an APIService changes, and every minute. A failed fetch is retried in the
+//! next round, and the previous documents stay. No request waits for them: discovery merges the
+//! documents that have been fetched.
 //!
 //! Source: kube-aggregator's `openapiv3/aggregator` and `openapi/aggregator`.
 #![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
@@ -27,15 +29,15 @@ use crate::registry::{ObjectIndex, Registry};
 use crate::timers::{OPENAPI_BATCH, OPENAPI_REFRESH};
 use crate::webhook::HttpClient;
 
-/// How long documents are believed.
+/// The interval at which documents are fetched again.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How long a change of an APIService is awaited for others that follow it.
+/// The time during which further changes of APIServices are batched with the first one.
 const SETTLE: Duration = Duration::from_millis(200);
-/// How long a document may take.
+/// Timeout for fetching a document.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How many servers are asked at once.
+/// The number of servers that are queried concurrently.
 const AT_ONCE: usize = 4;
-/// How many bytes the index of version 3, and the document of version 2 may have.
+/// The largest sizes of the index of version 3 and of the document of version 2, in bytes.
 const MAX_INDEX: usize = 1 << 20;
 const MAX_SWAGGER: usize = 8 << 20;
 
@@ -55,7 +57,7 @@ pub struct RemoteDocument {
 pub struct RemoteDocuments(ArcSwap<Vec<Arc<RemoteDocument>>>);
 
 impl RemoteDocuments {
-    /// Those of now.
+    /// Returns the current documents.
     pub fn load(&self) -> Arc<Vec<Arc<RemoteDocument>>> {
         self.0.load_full()
     }
@@ -67,14 +69,14 @@ impl RemoteDocuments {
     }
 }
 
-/// Keeps the documents.
+/// Maintains the documents.
 pub struct OpenApiController {
     registry: Arc<Registry>,
     apis: RemoteApis,
     documents: Arc<RemoteDocuments>,
-    /// The servers that were asked last.
+    /// The servers of the last round.
     asked: Arc<[RemoteApi]>,
-    /// What was fetched last, by the name of the APIService.
+    /// The last fetched documents, by the name of the APIService.
     known: HashMap<String, Known>,
 }
 
@@ -86,7 +88,9 @@ struct Known {
 }
 
 impl OpenApiController {
-    /// - `documents`: gets what the other servers publish.
+    /// Creates the controller.
+    ///
+    /// - `documents`: receives the documents of the aggregated servers.
     pub fn new(registry: Arc<Registry>, documents: Arc<RemoteDocuments>) -> OpenApiController {
         let (asked, known) = (Arc::new([]), HashMap::new());
         OpenApiController { registry, apis: RemoteApis::default(), documents, asked, known }
@@ -102,7 +106,7 @@ impl OpenApiController {
                 drop(work.take());
                 let clock = self.registry.clock();
                 let changed = clock.timeout(OPENAPI_REFRESH.after(INTERVAL), self.changed(revision)).await;
-                // The work goes on from the change to the end of the next fetch.
+                // The work of a change continues until the end of the next fetch.
                 let pause = changed.is_ok().then(|| clock.sleep(OPENAPI_BATCH.after(SETTLE)));
                 drop(changed);
                 if let Some(pause) = pause {
@@ -112,12 +116,13 @@ impl OpenApiController {
         })
     }
 
-    /// Waits until the servers to ask differ from those at a revision. Most APIServices have no server of their own.
+    /// Waits until the servers to ask differ from those at a revision. Most APIServices have no
+    /// server of their own.
     ///
     /// Returns the watch that has read the change: until it is dropped, the change is followed.
     async fn changed(&self, revision: Revision) -> Option<Watcher<ObjectIndex>> {
         let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
-        // Where history does not reach back so far, something changed.
+        // If history has been compacted since, there was a change.
         let mut changes = self.registry.store.watch(&bucket, revision).ok()?;
         while changes.next().await.is_ok() {
             match self.apis.load(&*self.registry) {
@@ -151,7 +156,8 @@ impl OpenApiController {
     }
 }
 
-/// The documents of a server; those that are known where it does not respond, or has no others.
+/// Fetches the documents of a server; returns the known ones if it does not respond or they have
+/// not changed.
 async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Known {
     let path = api.path().trim_start_matches('/').to_owned();
     let known = known.filter(|known| known.document.path == path).unwrap_or_else(|| Known {
@@ -186,12 +192,13 @@ async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Kn
         _ => (known.etag, known.document.swagger.clone()),
     };
     let document = RemoteDocument { path, url, swagger };
-    // What is the same stays the same value, so that nothing is generated anew.
+    // An unchanged document keeps its identity, so that nothing is generated again.
     let document = if document == *known.document { known.document } else { Arc::new(document) };
     Known { etag, document }
 }
 
-/// The URL of the document of version 3: None if the server does not respond, `Some(None)` if it has none.
+/// Returns the URL of the document of version 3: None if the server does not respond, `Some(None)`
+/// if it has none.
 async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Option<String>> {
     let found = download(client, &format!("{base}/openapi/v3"), None, MAX_INDEX).await.ok()?;
     if found.status == StatusCode::NOT_FOUND {
@@ -203,7 +210,7 @@ async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Op
     Some(url.filter(is_own))
 }
 
-/// The URL of a document in an index, of which nothing else is decoded.
+/// Returns the URL of a document in an index, without decoding the rest.
 fn find_url(index: &[u8], path: &str) -> Result<Option<String>, DecodeError> {
     let member = |text, wanted: &str| {
         let mut found: &[u8] = b"null";

@@ -1,6 +1,7 @@
-//! The plain form of a list: copies of stored bytes, made in chunks as the connection takes them.
+//! The plain form of a list: copies of stored bytes, made in chunks as the connection accepts them.
 //!
-//! A list of everything can be large, and several may be read at once, slowly: what is not yet read costs a pointer an object.
+//! A list of everything can be large, and several may be read at once, slowly: each object that is
+//! not sent yet costs one pointer.
 
 use std::sync::Arc;
 use std::vec;
@@ -12,8 +13,9 @@ use crate::registry::Stored;
 use crate::registry::read::Page;
 use crate::resource_info::ResourceInfo;
 
-/// What one chunk holds at least, but for the last. Small enough that the allocator keeps such chunks at hand, and that one with a
-/// common object more is no more than TLS takes at a time.
+/// The smallest size of a chunk, in bytes, except for the last one. It is small enough that the
+/// allocator keeps freed chunks, and that a chunk extended by a typical object does not exceed the
+/// amount that TLS accepts at a time.
 const CHUNK: usize = 60 * 1024;
 
 /// A list, chunk by chunk.
@@ -23,13 +25,13 @@ pub struct PlainList {
     items: vec::IntoIter<Arc<Stored>>,
     /// Kind and apiVersion, with which stored bytes begin, and items of lists do not.
     type_prefix: Option<String>,
-    /// What comes after the items.
+    /// The bytes after the items.
     tail: Vec<u8>,
     ended: bool,
 }
 
 impl PlainList {
-    /// The list of a page; `metadata` is its own.
+    /// Returns the list of a page; `metadata` is its own.
     pub fn new(info: &ResourceInfo, page: Page, metadata: &Value) -> PlainList {
         let (kind, api_version) = (&info.list_kind, &info.api_version);
         let (head, tail) = match info.is_custom() {
@@ -62,7 +64,7 @@ impl PlainList {
         }
     }
 
-    /// The bytes of all chunks together.
+    /// Returns the bytes of all chunks together.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -94,7 +96,7 @@ impl Iterator for PlainList {
     }
 }
 
-/// A stored object as an item, in two parts.
+/// Returns a stored object as an item, in two parts.
 fn shown<'a>(item: &'a Stored, type_prefix: Option<&str>) -> (&'static [u8], &'a [u8]) {
     match type_prefix.and_then(|prefix| item.bytes.strip_prefix(prefix.as_bytes())) {
         Some(rest) => (b"{", rest.trim_ascii_end()),

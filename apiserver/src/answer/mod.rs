@@ -1,7 +1,8 @@
-//! Answer: from objects to the bytes of a response, in the form the client asked for.
+//! Encoding of objects as the bytes of a response, in the requested form.
 //!
-//! The plain JSON form of a stored object is kept as bytes and copied, and so is its metadata. Every other form (another version,
-//! protobuf, YAML, Table) is made on demand, per object, by the codec and the renderers.
+//! The plain JSON form of a stored object is kept as bytes and copied, and so is its metadata.
+//! Every other form (another version, protobuf, YAML, Table) is made on demand, per object, by the
+//! codec and the renderers.
 
 mod list;
 mod partial;
@@ -28,7 +29,7 @@ use crate::resource_info::{Conversion, ResourceInfo, Shown};
 use crate::schema::{TypeRef, schema};
 use crate::{Error, Result};
 
-/// What a response is to hold.
+/// The content of a response.
 pub enum Content {
     /// All of it at once.
     Whole(Bytes),
@@ -38,16 +39,17 @@ pub enum Content {
     Rendered(RenderedList),
 }
 
-/// Lists of less bytes are made at once, with a Content-Length.
+/// The size of a list, in bytes, from which it is sent in chunks. Smaller lists have a
+/// Content-Length.
 pub const IN_CHUNKS_FROM: usize = 64 * 1024;
 
-/// How one request's objects are to be shown.
+/// The form of the objects in one response.
 #[derive(Clone, Copy)]
 pub struct Form {
-    /// What was negotiated.
+    /// The negotiated representation.
     pub accept: Accept,
     include: IncludeObject,
-    /// What ages in tables count from.
+    /// The time that ages in tables are relative to.
     now: Timestamp,
 }
 
@@ -62,7 +64,7 @@ impl Form {
         Ok(Form { accept, include, now })
     }
 
-    /// The form of a Status: never transformed.
+    /// Returns the form of a Status: never transformed.
     pub fn of_errors(accept: Accept) -> Form {
         let accept = Accept { transform: Transform::None, ..accept };
         Form { accept, include: IncludeObject::Metadata, now: Timestamp::UNIX_EPOCH }
@@ -72,10 +74,11 @@ impl Form {
         self.accept.format == Format::Json && self.accept.transform == Transform::None && !self.accept.pretty
     }
 
-    /// What a write or read answers with.
+    /// Encodes the result of a write or read.
     ///
     /// # Errors
-    /// Those of the conversion to the version of the request, and 406 for a form that it cannot have.
+    /// The errors of the conversion to the version of the request, and 406 if the form is not
+    /// available for it.
     pub async fn payload(&self, info: &Arc<ResourceInfo>, payload: Payload) -> Result<Content> {
         let whole = match payload {
             Payload::Stored(stored) => self.stored(info, &stored).await?,
@@ -101,7 +104,7 @@ impl Form {
         self.shaped(info, item(shown), &info.type_ref)
     }
 
-    /// An object in the form of its version.
+    /// Returns an object in the form of its version.
     pub fn object(&self, info: &ResourceInfo, object: Value, type_ref: &TypeRef) -> Result<Bytes> {
         self.shaped(info, Item::of(&object), type_ref)
     }
@@ -137,7 +140,7 @@ impl Form {
             return Ok(Content::List(PlainList::new(info, page, &list_metadata(info, metadata))));
         }
         let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();
-        // What others convert is converted as a whole.
+        // Objects that a webhook converts are converted as a whole list.
         if size >= IN_CHUNKS_FROM
             && (info.is_storage_version() || matches!(info.conversion, Conversion::Local(_)))
             && let Some(renderer) = rendered::renderer(*self, info, metadata.clone())
@@ -148,7 +151,7 @@ impl Form {
         self.list(info, stored, metadata).await.map(Content::Whole)
     }
 
-    /// A list of objects in the form that is stored.
+    /// Returns a list of objects in the form that is stored.
     async fn list(&self, info: &ResourceInfo, stored: Vec<Value>, metadata: Value) -> Result<Bytes> {
         let shown = info.show(stored).await?;
         match self.accept.transform {
@@ -186,7 +189,7 @@ impl Form {
         TableOptions { version, include_object: self.include, no_headers, now: self.now }
     }
 
-    /// A Status, or anything else of `v1` that is known by its kind.
+    /// Encodes a Status, or any other object of `v1`, by its kind.
     pub fn status(&self, status: &Value) -> Bytes {
         match schema().kind("", "v1", "Status") {
             Some(id) => self.encode(status, &id.into()),
@@ -198,7 +201,7 @@ impl Form {
         encode(object, type_ref, self.accept.format, self.accept.pretty)
     }
 
-    /// A document of group `meta.k8s.io`.
+    /// Returns a document of group `meta.k8s.io`.
     fn encode_meta(&self, kind: &str, document: &Value) -> Bytes {
         match schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
             Some(id) => self.encode(document, &id.into()),
@@ -226,7 +229,7 @@ pub fn encode(object: &Value, type_ref: &TypeRef, format: Format, indented: bool
     }
 }
 
-/// An object with the members that its type always prints.
+/// Returns an object with the members that its type always prints.
 fn completed(object: &Value, type_ref: &TypeRef) -> Value {
     let mut bytes = Vec::with_capacity(1024);
     codec::json::write(object, type_ref, &mut bytes);
@@ -239,12 +242,12 @@ fn pretty(object: &Value, type_ref: &TypeRef) -> Bytes {
     codec::json::indent(&plain).into()
 }
 
-/// An object of a table.
+/// Returns an object of a table.
 fn item(shown: &Shown) -> Item<'_> {
     Item { stored: shown.stored(), requested: shown.requested() }
 }
 
-/// The metadata of a list. That of custom resources always has a `continue`.
+/// Returns the metadata of a list. That of custom resources always has a `continue`.
 fn list_metadata(info: &ResourceInfo, mut metadata: Value) -> Value {
     if info.is_custom() && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
@@ -252,7 +255,7 @@ fn list_metadata(info: &ResourceInfo, mut metadata: Value) -> Value {
     metadata
 }
 
-/// An object as an item of a list: built-in ones without their type.
+/// Returns an object as an item of a list: built-in ones without their type.
 fn as_item(info: &ResourceInfo, mut item: Value) -> Value {
     if !info.is_custom()
         && let Some(members) = item.as_object_mut()

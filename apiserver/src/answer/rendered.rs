@@ -1,7 +1,8 @@
-//! A large list in any form but the plain one: rendered in chunks, as the connection takes them.
+//! A large list in any form except the plain one: rendered in chunks, as the connection accepts
+//! them.
 //!
-//! The document is made once with an empty list in it, and cut in two there; between the halves come the items, each rendered when its
-//! turn has come. What is not yet read costs a pointer an object.
+//! The document is made once with an empty list, and split there; the items between the halves are
+//! rendered one by one. Each object that is not sent yet costs one pointer.
 
 use std::sync::Arc;
 use std::vec;
@@ -19,7 +20,7 @@ use crate::resource_info::ResourceInfo;
 use crate::schema::{TypeRef, schema};
 use crate::{Error, Result};
 
-/// What one chunk holds at least, but for the last.
+/// The smallest size of a chunk, in bytes, except for the last one.
 const CHUNK: usize = 64 * 1024;
 
 /// A list, chunk by chunk. Making a chunk takes more than copying.
@@ -29,7 +30,7 @@ pub struct RenderedList {
 }
 
 enum State {
-    /// Nothing is rendered yet.
+    /// No item has been rendered yet.
     New(Renderer, Vec<Arc<Stored>>),
     Items {
         renderer: Renderer,
@@ -53,13 +54,13 @@ pub struct Renderer {
 }
 
 impl RenderedList {
-    /// A list of these objects, one at least.
+    /// Returns a list of these objects, one at least.
     pub fn new(renderer: Renderer, items: Vec<Arc<Stored>>) -> RenderedList {
         let size = items.iter().map(|item| item.bytes.len()).sum();
         RenderedList { size, state: State::New(renderer, items) }
     }
 
-    /// The bytes of the stored objects: about what is sent.
+    /// Returns the size of the stored objects in bytes, an estimate of the response's size.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -103,7 +104,7 @@ impl Renderer {
         State::Items { renderer: self, items: items.into_iter(), next, tail }
     }
 
-    /// What comes before the items, and what comes after.
+    /// Returns the bytes before and after the items.
     fn halves(&self, items: &[Arc<Stored>]) -> (Vec<u8>, Vec<u8>) {
         let member = self.member;
         let (format, pretty) = (self.form.accept.format, self.form.accept.pretty);
@@ -112,11 +113,12 @@ impl Renderer {
             Format::Json => (format!("\"{member}\":[]"), format!("\"{member}\":["), "]"),
             Format::Yaml => (format!("\n{member}: []\n"), format!("\n{member}:\n"), ""),
             Format::Protobuf => {
-                // A message begins with its length, so all of it must be known before any of it is sent.
+                // A message begins with its length, so all of it must be known before any of it is
+                // sent.
                 let mut scratch = Vec::new();
                 let length = |item: &Arc<Stored>| {
                     scratch.clear();
-                    // What cannot be read ends the list when it is sent.
+                    // An item that cannot be read ends the list when it is sent.
                     let _ = self.item(item, true, &mut scratch);
                     scratch.len()
                 };
@@ -133,7 +135,7 @@ impl Renderer {
         ([&document[..at], begin.as_bytes()].concat(), [end.as_bytes(), rest].concat())
     }
 
-    /// Appends an item, with what divides it from the next.
+    /// Appends an item with the separator to the next one.
     fn item(&self, stored: &Stored, last: bool, out: &mut Vec<u8>) -> Result<()> {
         let item = self.value(stored)?;
         let (format, pretty) = (self.form.accept.format, self.form.accept.pretty);
@@ -169,7 +171,7 @@ impl Renderer {
         Ok(())
     }
 
-    /// An object as the list shows it.
+    /// Returns an object as the list shows it.
     fn value(&self, stored: &Stored) -> Result<Value> {
         let Some(shown) = self.info.show_now(parse(stored)?) else {
             return Err(Error::Internal("a list is rendered before it is converted".to_owned()));
@@ -187,7 +189,7 @@ impl Renderer {
     }
 }
 
-/// The renderer of a list in a form, if the list has such a form at all.
+/// Returns the renderer of a list in a form, if the list has such a form at all.
 pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option<Renderer> {
     let meta_type = |name: &str| {
         schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")).map(TypeRef::Struct)
@@ -230,7 +232,7 @@ mod tests {
     use crate::request::options::Query;
     use crate::resource_info::SharedResourceTable;
 
-    /// Whatever the form, the chunks of a large list are the bytes of the list that is made at once.
+    /// In every form, the chunks of a large list are the bytes of the list that is encoded at once.
     #[tokio::test]
     async fn chunks_add_up_to_the_list_in_every_form() {
         let table = coracle_resources::built_in();

@@ -1,4 +1,4 @@
-//! The end of a definition: its objects are deleted first.
+//! The deletion of a definition: its objects are deleted first.
 
 use coracle_storage::{Expect, Key};
 use futures::{StreamExt, stream};
@@ -11,11 +11,12 @@ use crate::registry::deletion::rfc3339;
 use crate::registry::parse;
 use crate::{Error, Result, conditions};
 
-/// How many objects are deleted at once.
+/// The number of objects that are deleted concurrently.
 const AT_ONCE: usize = 64;
 
 impl CustomResources {
-    /// Deletes the objects of a definition, and the definition when none is left. Whether it is done.
+    /// Deletes the objects of a definition, and the definition when none is left. Whether it is
+    /// done.
     pub(super) async fn clean_up(&mut self, name: &str) -> Result<bool> {
         let Some(definition) = self.definitions.get(name) else { return Ok(true) };
         if definition.established {
@@ -38,7 +39,7 @@ impl CustomResources {
         self.registry.store.snapshot().bucket(bucket).len()
     }
 
-    /// Says how far it is.
+    /// Updates the condition `Terminating` with the progress.
     async fn terminating(&self, name: &str, is_true: bool, reason: &str, message: &str) -> Result<()> {
         let now = rfc3339(self.registry.now());
         self.change(name, |definition| {
@@ -71,18 +72,19 @@ impl CustomResources {
         outcomes.into_iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() != 404)).collect()
     }
 
-    /// Takes the finalizer from a definition, which goes if nothing else holds it.
+    /// Removes the finalizer of a definition, which is deleted if it has no others.
     async fn release(&mut self, name: &str) -> Result<()> {
         let key = Key::new(self.bucket.clone(), name.to_owned());
         let Some(stored) = self.registry.store.get(&key) else { return Ok(()) };
         let definition = parse(&stored)?;
         if definition.finalizers() == [CLEANUP] {
-            // Discovery has it no longer when watches report its deletion. Should that fail, it is read again.
+            // Discovery has it no longer when watches report its deletion. Should that fail, it is
+            // read again.
             let definition = self.definitions.remove(name);
             self.pending.extend(definition.map(|definition| definition.group));
             self.serve();
             let deleted = self.registry.store.delete(key, Expect::Revision(stored.revision)).await;
-            // Another write that came first is followed by another look.
+            // A conflicting write causes another reconciliation.
             return deleted.map(|_| ()).map_err(|error| Error::Internal(error.to_string()));
         }
         self.change(name, |definition: &mut Value| {

@@ -1,14 +1,15 @@
-//! CustomResourceDefinitions: what clients define is named, served and cleaned up.
+//! CustomResourceDefinitions: names, serves and cleans up the resources that clients define.
 //!
-//! One task works from the stored definitions. It decides which of them have their names and are established, puts their
-//! resources into the table from which everything is served, and deletes the objects of those that are being deleted. What
-//! is established is served before its status says so.
+//! One task processes the stored definitions. It decides which of them have their names accepted
+//! and are established, adds their resources to the table of served resources, and deletes the
+//! objects of terminating ones. A resource is served before the status of its definition reports it
+//! as established.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `definition.rs` | a stored definition: its names, and the resources that come of it |
-//! | `known.rs` | definitions that another control plane has read already |
-//! | `status.rs` | the conditions and names that a definition has beside others of its group |
+//! | `definition.rs` | a stored definition: its names, and its resources |
+//! | `known.rs` | definitions that another control plane has parsed already |
+//! | `status.rs` | the conditions and accepted names of a definition among others of its group |
 //! | `webhook_converter.rs` | conversion by a webhook |
 //! | `auto_registration.rs` | the APIServices of custom groups |
 //! | `cleanup.rs` | the deletion of a definition's objects |
@@ -51,7 +52,7 @@ use webhook_converter::WebhookConverter;
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 
-/// The manager of what the server itself writes.
+/// The field manager of the server's own writes.
 const MANAGER: &str = "kube-apiserver";
 
 /// The wait before the next try after a failure.
@@ -60,18 +61,18 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Serves custom resources.
 pub struct CustomResources {
     registry: Arc<Registry>,
-    /// Where definitions are stored.
+    /// The bucket of definitions in the store.
     bucket: Arc<str>,
-    /// The resources that nobody defined.
+    /// The built-in resources.
     built_in: Arc<ResourceTable>,
     known: KnownDefinitions,
-    /// By name.
+    /// The parsed definitions, by name.
     definitions: HashMap<String, Definition>,
-    /// What the table has beside the built-in resources.
+    /// The custom resources in the table.
     served: Vec<Arc<ResourceInfo>>,
     /// The groups and versions that have an APIService.
     registered: Option<BTreeSet<(String, String)>>,
-    /// The groups whose names and conditions have to be decided.
+    /// The groups with names and conditions to decide.
     pending: HashSet<String>,
 }
 
@@ -82,9 +83,9 @@ impl Reconcile for CustomResources {
 }
 
 impl CustomResources {
-    /// Serves what is established already, beside the resources that the registry begins with.
+    /// Serves the established definitions, in addition to the built-in resources of the registry.
     ///
-    /// - `known`: definitions that need not be read
+    /// - `known`: definitions that need not be parsed
     pub fn new(registry: Arc<Registry>, known: KnownDefinitions) -> CustomResources {
         let built_in = registry.resources.built_in().clone();
         let mut resources = CustomResources {
@@ -100,7 +101,7 @@ impl CustomResources {
         resources.read();
         resources.serve();
         if resources.served.is_empty() {
-            // The table of a fork may have what is defined no longer.
+            // The table of a fork may contain resources that are no longer defined.
             resources.registry.resources.replace(ResourceTable::clone(&resources.built_in));
         }
         resources
@@ -111,7 +112,8 @@ impl CustomResources {
         self.registry.clone().run_reconciler(self.bucket.clone(), self)
     }
 
-    /// Makes everything follow the definitions as they are now. Whether something is left to do without a change of theirs.
+    /// Updates everything from the current definitions. Returns whether a retry is needed without a
+    /// change of definitions.
     async fn reconcile_all(&mut self) -> bool {
         self.read();
         let pending = std::mem::take(&mut self.pending);
@@ -147,7 +149,7 @@ impl CustomResources {
         retry
     }
 
-    /// Reads what changed since the last time.
+    /// Reads the definitions that have changed since the last call.
     fn read(&mut self) {
         let stored = self.registry.store.snapshot().bucket(&self.bucket);
         let mut known = std::mem::take(&mut self.definitions);
@@ -181,7 +183,7 @@ impl CustomResources {
         Some(definition)
     }
 
-    /// Replaces the table of resources, if it changes: all that is made of it is made anew.
+    /// Replaces the table of resources, if it changes: everything derived from it is derived again.
     fn serve(&mut self) {
         let mut served: Vec<&Definition> =
             self.definitions.values().filter(|definition| definition.established).collect();
@@ -218,7 +220,7 @@ impl CustomResources {
     }
 }
 
-/// Logs what failed. What is gone needs no more.
+/// Logs a failure and returns whether to retry. A deleted definition needs no retry.
 fn failed(name: &str, outcome: Result<()>) -> bool {
     match outcome {
         Ok(()) => false,

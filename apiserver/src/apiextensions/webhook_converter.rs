@@ -1,9 +1,10 @@
 //! Conversion webhooks: the strategy `Webhook` of a definition.
 //!
-//! A list is converted in one call. The webhook may change everything but the metadata, of which only labels and annotations
-//! are taken over.
+//! A list is converted in one call. The webhook may change everything but the metadata; only labels
+//! and annotations are taken from its response.
 //!
-//! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, which has the texts.
+//! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, including the
+//! messages.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::sync::Weak;
@@ -21,19 +22,21 @@ use crate::schema::schema;
 use crate::webhook::{CallError, ClientConfig, ConversionFailure, Post, TransportError, excerpt};
 use crate::{Error, Result, codec};
 
-/// How long a conversion may take.
+/// Timeout of a conversion.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many bytes a response may have beyond four times those of the request.
+/// The largest size of a response, in bytes, beyond four times the size of the request.
 const MAX_GROWTH: usize = 8 << 20;
-/// The bytes of a text of the webhook, such as why it failed, that the client sees.
+/// The largest size of a message from the webhook, such as an error, that is sent to the client, in
+/// bytes.
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// Converts objects by a webhook.
 pub(super) struct WebhookConverter {
-    /// Where services are looked up. The registry owns the resources, and they this.
+    /// The registry through which services are resolved. Weak, since the registry owns the
+    /// resources and they own this.
     registry: Weak<Registry>,
     config: ClientConfig,
-    /// The version of ConversionReview; None if the definition lists none that the server knows.
+    /// The version of ConversionReview; None if the definition lists no supported one.
     review_version: Option<&'static str>,
 }
 
@@ -52,7 +55,7 @@ impl WebhookConverter {
         }
     }
 
-    /// The converted objects, as the webhook responds.
+    /// Returns the converted objects, as the webhook responds.
     async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, Failure> {
         let call = |text: String| Failure { kind: ConversionFailure::Call, text };
         let version =
@@ -82,14 +85,14 @@ impl WebhookConverter {
     }
 }
 
-/// Why there are no converted objects.
+/// The failure of a conversion.
 struct Failure {
-    /// As what it is counted.
+    /// The label of its counter.
     kind: ConversionFailure,
     text: String,
 }
 
-/// The document that is sent.
+/// Returns the document that is sent.
 fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     // The objects are written where they are: a copy would take as much memory as all of them.
     let objects = serde_json::to_string(objects).unwrap_or_default();
@@ -99,7 +102,7 @@ fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     )
 }
 
-/// The objects in a response. The request, which it may have too, is skipped.
+/// Returns the objects in a response. The request, which it may have too, is skipped.
 fn read(bytes: &[u8], version: &str, uid: &str, limits: Limits) -> Result<Vec<Value>, String> {
     let id = schema().kind("apiextensions.k8s.io", "v1", "ConversionReview");
     let id = id.ok_or_else(|| "ConversionReview has no type".to_owned())?;
@@ -190,7 +193,7 @@ impl Converter for WebhookConverter {
     }
 }
 
-/// What is wrong with a converted object.
+/// An error in a converted object.
 #[derive(Debug, PartialEq)]
 enum Mistake {
     Type(String),
@@ -198,7 +201,7 @@ enum Mistake {
     Metadata(String),
 }
 
-/// Checks a converted object, and gives it its metadata back.
+/// Checks a converted object, and restores its metadata.
 fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mistake> {
     let text =
         |value: &Value, name: &str| excerpt(value[name].as_str().unwrap_or_default(), MAX_MESSAGE).to_owned();
@@ -256,7 +259,7 @@ fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), Mistake> {
     }
 }
 
-/// The type that Go decodes a JSON value as.
+/// Returns the type that Go decodes a JSON value as.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -269,7 +272,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// As Go prints a group, version and kind.
+/// Formats a group, version and kind as Go does.
 fn printed(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{group}/{version}, Kind={kind}")

@@ -18,7 +18,7 @@ use super::policy::{Level, Policy, PolicyError, Stage};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
 
-/// How a server audits; nothing by default.
+/// The audit options of a server; no auditing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditOptions {
     /// The policy (`--audit-policy-file`). Without one, nothing is audited.
@@ -27,7 +27,7 @@ pub struct AuditOptions {
     pub log: Option<LogOptions>,
 }
 
-/// Why a server cannot audit: one line for the operator.
+/// The reasons for which a server cannot audit: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The policy cannot be used.
@@ -43,7 +43,8 @@ pub enum AuditError {
     },
 }
 
-/// So many bytes of responses that are made chunk by chunk are held at once, however slowly their clients read.
+/// The largest total size, in bytes, of chunked responses that are kept for their events, however
+/// slowly their clients read.
 const MAX_HELD: usize = 64 << 20;
 
 /// Audits requests.
@@ -57,10 +58,11 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// The auditor of a server; None if it has no policy or no log. The metrics are there in any case.
+    /// Creates the auditor of a server; None if it has no policy or no log. The metrics exist in
+    /// any case.
     ///
     /// # Errors
-    /// See [`AuditError`]. A policy that is wrong is refused even where there is no log.
+    /// See [`AuditError`]. An invalid policy is rejected even if there is no log.
     pub fn new(
         options: &AuditOptions,
         registry: &Registry,
@@ -81,8 +83,8 @@ impl Auditor {
 
     /// Begins the audit of a request, if the policy audits it.
     ///
-    /// - `user`: who authenticated; None if authentication failed.
-    /// - `event`: makes the event, without its level and user.
+    /// - `user`: the authenticated user; None if authentication failed.
+    /// - `event`: creates the event, without its level and user.
     pub fn begin(
         &self,
         audit: &AuditContext,
@@ -119,17 +121,19 @@ impl Auditor {
         Some(self.log.append(line))
     }
 
-    /// The permits for the bytes of responses that are held until they are recorded, one a byte.
+    /// Returns the permits for the bytes of responses that are held until they are recorded, one a
+    /// byte.
     pub fn held(&self) -> &Arc<Semaphore> {
         &self.held
     }
 
-    /// Whether a request is refused if its receipt cannot be recorded.
+    /// Returns whether a request is refused if its receipt cannot be recorded.
     pub fn is_strict(&self) -> bool {
         self.log.mode == Mode::BlockingStrict
     }
 
-    /// Whether the receipt of a request was recorded; if not, the request counts as refused.
+    /// Returns whether the receipt of a request was recorded; if not, the request counts as
+    /// refused.
     pub async fn accepts(&self, received: Option<Written>) -> bool {
         let Some(received) = received else { return true };
         let is_written = self.log.wait(received).await;
@@ -154,7 +158,8 @@ impl Auditor {
     }
 }
 
-/// The addresses of a client: those that proxies report, then the other end of the connection.
+/// Returns the addresses of a client: those reported by proxies, then the remote address of the
+/// connection.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/net`, `SourceIPs`.
 pub fn source_ips(headers: &HeaderMap, remote: Option<IpAddr>) -> Vec<String> {

@@ -14,14 +14,15 @@ use crate::codec::json;
 use crate::field::quote;
 use crate::schema::{TypeRef, schema};
 
-/// Of a longer User-Agent only the beginning is recorded.
+/// The largest size of a recorded User-Agent, in bytes; the rest is cut off.
 const MAX_USER_AGENT: usize = 1024;
-/// An event of more bytes is written without the objects. kube-apiserver's default for backends that truncate.
+/// An event of more bytes is written without the objects. kube-apiserver's default for backends
+/// that truncate.
 const MAX_EVENT: usize = 10 << 20;
-/// Says that objects are left out of an event.
+/// The annotation of an event from which objects were omitted.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// The object that a request is about, as far as it is known.
+/// The object that a request refers to, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference {
     /// The plural.
@@ -42,7 +43,7 @@ pub struct ObjectReference {
     pub subresource: String,
 }
 
-/// What is recorded about a request.
+/// The recorded properties of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Event {
     /// The level at which it is recorded.
@@ -53,11 +54,11 @@ pub struct Event {
     pub request_uri: String,
     /// The verb, as in RBAC rules.
     pub verb: String,
-    /// Who authenticated; none if authentication failed.
+    /// The authenticated user; empty if authentication failed.
     pub user: UserInfo,
-    /// Who is impersonated.
+    /// The impersonated user.
     pub impersonated_user: Option<UserInfo>,
-    /// The verb by which a constrained impersonation was authorized.
+    /// The verb that authorized a constrained impersonation.
     pub impersonation_constraint: Option<String>,
     /// The client, after the proxies before it.
     pub source_ips: Vec<String>,
@@ -71,13 +72,13 @@ pub struct Event {
     pub request_object: Option<Vec<u8>>,
     /// The response's object as JSON text.
     pub response_object: Option<Vec<u8>>,
-    /// When the request was received.
+    /// The time at which the request was received.
     pub received_at: Timestamp,
     /// Annotations of authorization, admission and others.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The User-Agent as it is recorded.
+/// Returns the User-Agent to record.
 pub fn user_agent(text: &str) -> String {
     let mut end = MAX_USER_AGENT;
     if text.len() <= end {
@@ -90,7 +91,7 @@ pub fn user_agent(text: &str) -> String {
 }
 
 impl Event {
-    /// The event of a stage as a line of JSON, without the line feed.
+    /// Returns the event of a stage as a line of JSON, without the line feed.
     pub fn to_json(&self, stage: Stage, at: Timestamp) -> Vec<u8> {
         let objects =
             [&self.request_object, &self.response_object].map(|object| object.as_ref().map_or(0, Vec::len));
@@ -141,7 +142,7 @@ impl Event {
         out.end()
     }
 
-    /// The event of a stage in the legacy format, without the line feed.
+    /// Returns the event of a stage in the legacy format, without the line feed.
     pub fn to_legacy(&self, stage: Stage) -> Vec<u8> {
         let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
         let list = |items: &[String]| items.iter().map(|item| quote(item)).collect::<Vec<_>>().join(",");

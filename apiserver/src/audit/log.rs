@@ -1,7 +1,7 @@
-//! The log: lines of events, written to a file or to standard output by a thread of its own.
+//! The audit log: lines of events, written to a file or to standard output by a thread of its own.
 //!
-//! What waits to be written is bounded: a disk that is full, or does not answer, costs events, which are counted, but stalls no
-//! request.
+//! The queue of lines is bounded: if a disk is full or does not respond, events are lost and
+//! counted, but no request is stalled.
 #![expect(clippy::disallowed_methods, reason = "a request waits for the log for a bounded time")]
 
 use std::io::{self, Write};
@@ -23,7 +23,8 @@ use super::rotation::{RotatingFile, Rotation};
 const MAX_EVENTS: usize = 10_000;
 /// The most bytes of events that wait to be written.
 const MAX_BYTES: usize = 64 << 20;
-/// How long a response waits for its event to be written. After that no response waits until writing goes on.
+/// The longest time a response waits for its event to be written. After a timeout no response waits
+/// until writing continues.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Failures to write are logged once in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -33,7 +34,8 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub enum Mode {
     /// `batch`: they do not.
     Batch,
-    /// `blocking`: the response waits until its events are written, for a second at most. The default.
+    /// `blocking`: the response waits until its events are written, for a second at most. The
+    /// default.
     #[default]
     Blocking,
     /// `blocking-strict`: also, a request is refused if the event of its receipt cannot be written.
@@ -41,7 +43,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a name.
+    /// Returns the mode of a name.
     ///
     /// # Errors
     /// The line with which kube-apiserver refuses another name.
@@ -68,7 +70,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a name.
+    /// Returns the format of a name.
     ///
     /// # Errors
     /// The line with which kube-apiserver refuses another name.
@@ -81,7 +83,7 @@ impl Format {
     }
 }
 
-/// Where events are written, and how.
+/// The destination and rotation of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// The file; `-` is standard output.
@@ -90,11 +92,11 @@ pub struct LogOptions {
     pub mode: Mode,
     /// The format of events.
     pub format: Format,
-    /// When the file is rotated, and which backups are kept.
+    /// The rotation of the file.
     pub rotation: Rotation,
 }
 
-/// The log. When it is dropped, what waits is still written, as long as the process lives.
+/// The audit log. When it is dropped, queued lines are still written, as long as the process lives.
 pub struct AuditLog {
     sender: SyncSender<Entry>,
     shared: Arc<Shared>,
@@ -107,7 +109,7 @@ pub struct AuditLog {
 struct Shared {
     metrics: AuditMetrics,
     waiting_bytes: AtomicUsize,
-    /// Whether a response has waited in vain, and nothing was written since.
+    /// Whether a response has timed out waiting, and nothing was written since.
     is_stalled: AtomicBool,
 }
 
@@ -116,7 +118,7 @@ enum Entry {
     Flush(oneshot::Sender<bool>),
 }
 
-/// Where the thread writes.
+/// The destination of the thread's output.
 enum Sink {
     File(RotatingFile),
     Stdout,
@@ -167,7 +169,8 @@ impl AuditLog {
         Ok(AuditLog { sender, shared, mode, format })
     }
 
-    /// Appends a line, without its line feed. Never waits: a line for which there is no place is lost and counted.
+    /// Appends a line, without its line feed. Never waits: a line that exceeds the queue is lost
+    /// and counted.
     pub fn append(&self, mut line: Vec<u8>) -> Written {
         line.push(b'\n');
         let size = line.len();
@@ -183,7 +186,8 @@ impl AuditLog {
         Written(Some(outcome))
     }
 
-    /// Waits until a line is written, but for a second at most. False if it is lost, or not written in time.
+    /// Waits until a line is written, at most a second. Returns false if it is lost, or not written
+    /// in time.
     pub async fn wait(&self, written: Written) -> bool {
         let Some(outcome) = written.0 else { return false };
         if self.shared.is_stalled.load(Ordering::Relaxed) {
@@ -198,7 +202,7 @@ impl AuditLog {
         }
     }
 
-    /// Waits until all that was appended so far is written, but for a second at most.
+    /// Waits until all lines appended so far are written, at most a second.
     pub async fn flush(&self) {
         let (flushed, outcome) = oneshot::channel();
         if self.sender.try_send(Entry::Flush(flushed)).is_ok() {
@@ -207,7 +211,7 @@ impl AuditLog {
     }
 }
 
-/// What the thread of the log has.
+/// The state of the log's thread.
 struct Writer {
     sink: Sink,
     shared: Arc<Shared>,
@@ -229,7 +233,7 @@ impl Writer {
             if let Err(error) = outcome {
                 self.failed(&error);
             }
-            // Whoever does not wait has dropped the other end.
+            // The receiver was dropped if no response waits.
             _ = done.send(is_written);
         }
     }
@@ -289,7 +293,7 @@ mod tests {
     async fn a_disk_that_does_not_answer_stalls_nobody_for_long() {
         let (release, released) = mpsc::channel::<()>();
         let (log, registry) = log(move |_| {
-            // Until the test lets it go.
+            // Blocks until the test continues it.
             _ = released.recv();
             Ok(())
         });

@@ -5,7 +5,7 @@ use prometheus::{IntCounter, IntCounterVec, Registry};
 use super::policy::Level;
 use crate::telemetry::metrics::counters;
 
-/// What is counted of audit events.
+/// The metrics of audit events.
 #[derive(Clone)]
 pub struct AuditMetrics {
     events: IntCounter,
@@ -15,7 +15,7 @@ pub struct AuditMetrics {
 }
 
 impl AuditMetrics {
-    /// The metrics, registered.
+    /// Returns the metrics, registered.
     pub fn new(registry: &Registry) -> AuditMetrics {
         let plain = |name, help| counters(registry, name, help, &[]).with_label_values::<&str>(&[]);
         AuditMetrics {

@@ -1,5 +1,6 @@
-//! The file of the audit log, rotated by its size. Backups have the names that lumberjack gives them, which kube-apiserver uses:
-//! `audit-2026-01-02T03-04-05.678.log`, with `.gz` if they are compressed.
+//! The file of the audit log, rotated by its size. Backups have the names that lumberjack gives
+//! them, which kube-apiserver uses: `audit-2026-01-02T03-04-05.678.log`, with `.gz` if they are
+//! compressed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,22 +14,22 @@ use jiff::{SignedDuration, Timestamp};
 
 /// A megabyte of `--audit-log-maxsize`.
 const MEGABYTE: u64 = 1 << 20;
-/// The size of a file if none is given, in megabytes.
+/// The default size of a file, in megabytes.
 const DEFAULT_SIZE: u64 = 100;
 /// The time in the name of a backup.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S.%3f";
-/// The same, as it is read.
+/// The format of the time in the name of a backup, for parsing.
 const READ_TIME: &str = "%Y-%m-%dT%H-%M-%S.%f";
 const COMPRESSED: &str = ".gz";
 
-/// When files are rotated, and which backups are kept.
+/// The rotation of files and the retention of backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// The size in megabytes from which on a new file is begun; 0 for 100.
+    /// The size in megabytes at which a new file is started; 0 for 100.
     pub max_size: u64,
-    /// How many backups are kept; 0 for all.
+    /// The number of backups that are kept; 0 for all.
     pub max_backups: usize,
-    /// How many days backups are kept; 0 for ever.
+    /// The number of days for which backups are kept; 0 for ever.
     pub max_age: u32,
     /// Whether backups are compressed.
     pub compress: bool,
@@ -39,7 +40,7 @@ pub struct RotatingFile {
     path: PathBuf,
     rotation: Rotation,
     clock: Clock,
-    /// None until the first write, and after a failed one.
+    /// The open file; None until the first write, and after a failed one.
     open: Option<Open>,
 }
 
@@ -70,10 +71,10 @@ impl RotatingFile {
         Ok(RotatingFile { path, rotation, clock, open })
     }
 
-    /// Appends a line, which ends with a line feed.
+    /// Appends a line, which must end with a line feed.
     ///
     /// # Errors
-    /// The line is not, or not completely, in the file. The next one is tried anew.
+    /// The line is not, or not completely, in the file. The next line can be appended nevertheless.
     pub fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let size = line.len() as u64;
         let max = MEGABYTE.saturating_mul(if self.rotation.max_size == 0 {
@@ -120,7 +121,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// What stands before and after the time in the name of a backup.
+    /// Returns the parts before and after the time in the name of a backup.
     fn affixes(&self) -> (String, String) {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (stem, extension) = name.split_at(name.rfind('.').unwrap_or(name.len()));
@@ -154,7 +155,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// The backups in the directory, with their times.
+    /// Returns the backups in the directory, with their times.
     fn backups(&self) -> io::Result<Vec<(Timestamp, PathBuf)>> {
         let (prefix, extension) = self.affixes();
         let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty());
@@ -208,7 +209,7 @@ mod tests {
         names
     }
 
-    /// Writes half a megabyte each day; returns the files that are there in the end.
+    /// Writes half a megabyte each day; returns the files that exist at the end.
     fn rotated(rotation: Rotation, days: i64) -> Vec<String> {
         let directory = tempfile::tempdir().expect("a directory");
         let (clock, mock) = Clock::mock("2026-01-01T00:00:00.5Z".parse().expect("a time"));

@@ -1,7 +1,7 @@
 //! Discovery: groups, versions and resources, OpenAPI documents, the server's version.
 //!
-//! All documents are generated from one [`ResourceTable`]: that of now. They are generated on the first request and
-//! cached until the table is replaced.
+//! All documents are generated from one [`ResourceTable`], the current one. They are generated on
+//! the first request and cached until the table is replaced.
 //!
 //! Start at [`Discovery::respond`].
 
@@ -34,7 +34,7 @@ pub struct Discovery {
     /// Paths of other handlers, for the index.
     other_paths: Vec<String>,
     resources: Arc<SharedResourceTable>,
-    /// What other servers serve.
+    /// The groups of aggregated servers.
     remote: Arc<RemoteGroups>,
     /// Their OpenAPI documents.
     remote_documents: Arc<RemoteDocuments>,
@@ -64,9 +64,11 @@ struct NegotiatedForm {
 }
 
 impl Discovery {
+    /// Creates the discovery of a server.
+    ///
     /// - `address`: `HOST:PORT`, as clients reach the server;
     /// - `other_paths`: paths of other handlers, such as health, for the index at `/`;
-    /// - `resources`: what the documents are of.
+    /// - `resources`: the resources that the documents describe.
     pub fn new(
         address: impl Into<String>,
         other_paths: impl IntoIterator<Item = String>,
@@ -83,19 +85,21 @@ impl Discovery {
         }
     }
 
-    /// With what other servers serve.
+    /// Adds the groups and documents of aggregated servers.
     #[must_use]
     pub fn with_remote(self, remote: Arc<RemoteGroups>, remote_documents: Arc<RemoteDocuments>) -> Discovery {
         Discovery { remote, remote_documents, ..self }
     }
 
-    /// Whether the response to a request is there already, or soon generated; an OpenAPI document takes long.
+    /// Returns whether the response to a request is already generated, or is fast to generate; an
+    /// OpenAPI document takes long.
     pub fn is_generated(&self, request: &Parts) -> bool {
         let path = request.uri.path();
         !path.starts_with("/openapi/") || self.state().openapi.is_generated(path, &request.headers)
     }
 
-    /// The documents of the resources of now. Where two requests make them at once, one makes them in vain.
+    /// Returns the documents of the current resources. If two requests generate them concurrently,
+    /// one result is discarded.
     fn state(&self) -> Arc<State> {
         let before = self.state.load_full();
         let table = self.resources.load();
@@ -113,8 +117,9 @@ impl Discovery {
         state
     }
 
-    /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of unknown paths are
-    /// left to the caller: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::has_built_in_group`].
+    /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of
+    /// unknown paths are left to the caller: see [`Error::UnknownResource`] and
+    /// [`Error::PageNotFound`], and [`Discovery::has_built_in_group`].
     pub fn respond(&self, request: &Parts, now: Timestamp) -> Option<Result<Response<Bytes>>> {
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let path = request.uri.path();
@@ -169,8 +174,8 @@ impl Discovery {
         }
     }
 
-    /// Whether any path of the group is served; below other groups, no page is found. A custom group does not know its
-    /// unknown versions and resources either.
+    /// Returns whether the group is built in, so that a path below it gets a 404 of its own. Below
+    /// custom groups, unknown versions and resources get the 404 of an unknown page.
     pub fn has_built_in_group(&self, group: &str) -> bool {
         self.resources.load().group(group).is_some_and(|group| !group.custom)
     }
@@ -186,7 +191,7 @@ impl Discovery {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Response<Bytes>> {
-        // The path with a slash belongs to another handler, which has the plain form only.
+        // The path with a slash belongs to another handler, which only has the plain form.
         let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
         let groups = &state.table.groups()[1..];
         if negotiated.aggregated {
@@ -286,7 +291,7 @@ impl NegotiatedForm {
             asks_for(clause, format, Some(("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")))
         };
         let pretty = negotiate::is_human(headers, query);
-        // Where any media range asks for the aggregated form, those that do not are not looked at.
+        // If any media range requests the aggregated form, the others are ignored.
         if aggregated && let Ok(Some((format, ()))) = negotiate::choose(&clauses, form) {
             return Ok(NegotiatedForm { format, aggregated: true, pretty });
         }
@@ -298,7 +303,7 @@ impl NegotiatedForm {
         Ok(self.written(documents::encode(document, self.format, self.pretty)?))
     }
 
-    /// A response with a document that is encoded.
+    /// Returns a response with a document that is encoded.
     fn written(&self, document: Bytes) -> Response<Bytes> {
         let mut response = Response::new(document);
         let media_type = self.format.media_type();

@@ -1,4 +1,5 @@
-//! What an applied configuration may not have where whole values would be lost: lists, maps and structs that are replaced as one.
+//! Validation that an applied configuration has no atomic lists, maps and structs, which would
+//! replace whole values.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch`, `smd.go`.
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::shape::{FieldType, Position, Shape};
 use crate::schema::TypeRef;
 
-/// The paths of the atomic lists, maps and structs in a configuration.
+/// Returns the paths of the atomic lists, maps and structs in a configuration.
 pub fn atomics(configuration: &Value, kind: &TypeRef) -> Vec<String> {
     let mut found = Vec::new();
     find(Position::whole(kind), configuration, &mut String::new(), &mut found);

@@ -1,10 +1,11 @@
 //! Sets of fields: a tree of path elements, each of which may itself be a member.
 //!
-//! A path element is stored as `FieldsV1` writes it: `f:name` a member, `k:{"name":"a"}` an item with keys, `v:"a"` an
-//! item of a set, `i:0` an item by its index. So equal elements are equal strings, and a set and its JSON are the same
-//! tree: `{}` is a member without children, `.` marks a node with children that is itself a member.
+//! A path element is stored as in `FieldsV1`: `f:name` is a member, `k:{"name":"a"}` an item with
+//! keys, `v:"a"` an item of a set, `i:0` an item by its index. So equal elements are equal strings,
+//! and a set and its JSON are the same tree: `{}` is a member without children, `.` marks a node
+//! with children that is itself a member.
 //!
-//! A node that is no member and has no children is never stored.
+//! A node that is neither a member nor has children is never stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub struct FieldPathSet {
 pub struct Malformed(String);
 
 impl FieldPathSet {
-    /// Whether the set has no members.
+    /// Returns whether the set has no members.
     pub fn is_empty(&self) -> bool {
         !self.owned && self.children.is_empty()
     }
@@ -47,14 +48,14 @@ impl FieldPathSet {
         }
     }
 
-    /// The set of one field.
+    /// Returns the set of one field.
     pub fn of(path: &[&str]) -> FieldPathSet {
         path.iter().rev().fold(FieldPathSet { owned: true, children: BTreeMap::new() }, |inner, element| {
             FieldPathSet { owned: false, children: BTreeMap::from([((*element).to_owned(), inner)]) }
         })
     }
 
-    /// Whether a field is a member.
+    /// Returns whether a field is a member.
     pub fn contains(&self, path: &[&str]) -> bool {
         match path.split_first() {
             None => self.owned,
@@ -62,32 +63,32 @@ impl FieldPathSet {
         }
     }
 
-    /// Whether the node itself is a member.
+    /// Returns whether the node itself is a member.
     pub fn is_member(&self) -> bool {
         self.owned
     }
 
-    /// What is inside of an element.
+    /// Returns the subset below an element.
     pub fn child(&self, element: &str) -> Option<&FieldPathSet> {
         self.children.get(element)
     }
 
-    /// The elements with what is inside of them.
+    /// Iterates over the elements with their subsets.
     pub fn children(&self) -> impl Iterator<Item = (&str, &FieldPathSet)> {
         self.children.iter().map(|(element, part)| (element.as_str(), part))
     }
 
-    /// Whether anything is owned inside.
+    /// Returns whether it has children.
     pub fn has_children(&self) -> bool {
         !self.children.is_empty()
     }
 
-    /// The elements with what is inside of them, to change it. None may be emptied.
+    /// Iterates over the elements with mutable access to their subsets. None may be emptied.
     pub fn children_mut(&mut self) -> impl Iterator<Item = (&str, &mut FieldPathSet)> {
         self.children.iter_mut().map(|(element, part)| (element.as_str(), part))
     }
 
-    /// Makes the node a member in place of everything inside of it.
+    /// Makes the node a member and removes everything below it.
     pub fn collapse(&mut self) {
         *self = FieldPathSet { owned: true, children: BTreeMap::new() };
     }
@@ -104,10 +105,11 @@ impl FieldPathSet {
         }
     }
 
-    /// Removes the members of another set; their children stay.
+    /// Removes the members of another set; their children are kept.
     pub fn difference_with(&mut self, other: &FieldPathSet) {
         self.owned &= !other.owned;
-        // Iterates over the set with fewer children: one change is removed from the sets of many managers.
+        // Iterates over the set with fewer children: one change is removed from the sets of many
+        // managers.
         if self.children.len() < other.children.len() {
             self.children.retain(|element, ours| {
                 if let Some(theirs) = other.children.get(element) {
@@ -127,7 +129,7 @@ impl FieldPathSet {
         }
     }
 
-    /// The members of both sets.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &FieldPathSet) -> FieldPathSet {
         let mut common = FieldPathSet { owned: self.owned && other.owned, children: BTreeMap::new() };
@@ -154,7 +156,8 @@ impl FieldPathSet {
         }
     }
 
-    /// The members as errors print them, those of a node before those inside of them: `.spec.ports[port=80].name`.
+    /// Returns the members as errors print them, those of a node before those inside of them:
+    /// `.spec.ports[port=80].name`.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths("", &mut paths);
@@ -177,7 +180,7 @@ impl FieldPathSet {
     /// A node that is not an object, or an element that does not parse.
     pub fn parse(fields: &Value) -> Result<FieldPathSet, Malformed> {
         let mut set = FieldPathSet::parse_node(fields)?;
-        // The object as a whole is owned by nobody.
+        // The object as a whole has no owner.
         set.owned = false;
         Ok(set)
     }
@@ -202,7 +205,7 @@ impl FieldPathSet {
         Ok(set)
     }
 
-    /// The set as `FieldsV1`.
+    /// Returns the set as `FieldsV1`.
     pub fn into_value(self) -> Value {
         let mut node = Map::new();
         if self.owned && !self.children.is_empty() {
@@ -213,7 +216,7 @@ impl FieldPathSet {
     }
 }
 
-/// An element as paths print it: `.name`, `[name="a",port=80]`, `[="a"]`, `[0]`.
+/// Returns an element as paths print it: `.name`, `[name="a",port=80]`, `[="a"]`, `[0]`.
 pub fn print(element: &str) -> String {
     match Element::of(element) {
         Element::Field(name) => format!(".{name}"),
@@ -226,19 +229,19 @@ pub fn print(element: &str) -> String {
     }
 }
 
-/// The element of a member.
+/// Returns the element of a member.
 pub fn field(name: &str) -> PathElement {
     ["f:", name].concat()
 }
 
-/// The element of an item of a set.
+/// Returns the element of an item of a set.
 pub fn value(item: &Value) -> PathElement {
     let mut text = b"v:".to_vec();
     write_untyped(item, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The element of an item with keys, which must be sorted by name.
+/// Returns the element of an item with keys, which must be sorted by name.
 pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> PathElement {
     let mut text = b"k:{".to_vec();
     for (i, (name, value)) in keys.enumerate() {
@@ -253,7 +256,7 @@ pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> PathEl
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// An element in canonical form; None if its kind is unknown.
+/// Returns an element in canonical form; None if its kind is unknown.
 fn canonical(text: &str) -> Result<Option<Cow<'_, str>>, Malformed> {
     let malformed = || Malformed(text.to_owned());
     let (kind, content) = match text.as_bytes() {

@@ -1,9 +1,10 @@
-//! The shape of a position in an object: what can be owned inside of it.
+//! The shape of a position in an object: the parts below it that can be owned.
 //!
-//! Each position in an object has a [`Shape`]. Those of built-in types come from the schema table, those of custom resources
-//! from their structural schemas; a value without a type has the shape of its JSON. A struct of the table stands for a Go
-//! struct: a member that Go always prints is present with its zero value or null even if it was not set, so that setting it
-//! changes it rather than adds it.
+//! Each position in an object has a [`Shape`]. Those of built-in types come from the schema table,
+//! those of custom resources from their structural schemas; a value without a type has the shape of
+//! its JSON. A struct of the table corresponds to a Go struct: a member that Go always prints is
+//! present with its zero value or null even if it was not set, so that setting it changes it rather
+//! than adds it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,8 +17,8 @@ use crate::names::Text;
 use crate::schema::structural::{ENVELOPE, object_meta};
 use crate::schema::{FieldSchema, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
 
-/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
-/// `metadata.managedFields`, stays within the depth limit of documents.
+/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few
+/// levels deep in `metadata.managedFields`, stays within the depth limit of documents.
 const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 
 /// The type of a position in an object.
@@ -39,11 +40,11 @@ pub(super) enum FieldType<'s> {
 
 /// The structure of a position for ownership.
 pub(super) enum Shape<'s> {
-    /// One value, owned as a whole.
+    /// A value that is owned as a whole.
     Leaf,
     Struct(&'s Struct),
     Map(FieldType<'s>),
-    /// An object of a custom resource, each member of which has a type of its own.
+    /// An object of a custom resource, whose members have types of their own.
     Object(FieldType<'s>),
     /// Items with keys, or identified by their values if there are no keys.
     Items {
@@ -53,7 +54,7 @@ pub(super) enum Shape<'s> {
 }
 
 impl<'s> FieldType<'s> {
-    /// The type of a whole object.
+    /// Returns the type of a whole object.
     fn whole(kind: &'s TypeRef) -> FieldType<'s> {
         match kind {
             TypeRef::Struct(id) => FieldType::Struct(*id),
@@ -61,7 +62,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// The type of a member of an object of a custom resource.
+    /// Returns the type of a member of an object of a custom resource.
     pub fn member(self, name: &str) -> FieldType<'s> {
         let (structural, has_metadata) = match self {
             FieldType::Structural(structural) => (structural, structural.embedded_resource),
@@ -74,7 +75,8 @@ impl<'s> FieldType<'s> {
         structural.member(name).map_or(FieldType::Untyped, FieldType::Structural)
     }
 
-    /// Whether an object of a custom resource has a type of its own for a member, not one for any.
+    /// Returns whether an object of a custom resource has a type of its own for a member, not one
+    /// for any.
     pub fn declares(self, name: &str) -> bool {
         match self {
             FieldType::Structural(structural) => {
@@ -88,7 +90,8 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// Whether it is a list or an object that is owned as a whole by its type. What has no type is not.
+    /// Returns whether it is a list or an object that is owned as a whole by its type. A value
+    /// without a type is not.
     pub fn is_atomic(self) -> bool {
         match self {
             FieldType::Member(FieldSchema { ty: Type::List(_) | Type::ListMessage(_), list, .. }) => {
@@ -126,7 +129,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// The values matter only at positions without a type.
+    /// Returns the shape of the type; the values matter only if there is no type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
             FieldType::Member(FieldSchema {
@@ -139,7 +142,7 @@ impl<'s> FieldType<'s> {
                 };
             }
             FieldType::Member(field) if schema().is_atomic(field) => return Shape::Leaf,
-            // The member states itself whether it is atomic, whatever its type.
+            // The member states itself whether it is atomic, independent of its type.
             FieldType::Member(FieldSchema { ty: Type::Struct(id), .. }) => {
                 return Shape::Struct(schema().get(*id));
             }
@@ -147,7 +150,8 @@ impl<'s> FieldType<'s> {
             FieldType::Struct(id) => return Shape::of_struct(id),
             FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
                 return match self.structural_shape(structural) {
-                    // Null is any value: what is left of an object all of whose members are removed.
+                    // Null counts as any value: it remains of an object after all its members are
+                    // removed.
                     Shape::Object(_)
                         if ![old, new].into_iter().flatten().all(|v| v.is_object() || v.is_null()) =>
                     {
@@ -172,28 +176,29 @@ impl<'s> FieldType<'s> {
 /// A position: its type and its depth in the object.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'s> {
-    /// What the value is.
+    /// The type of the value.
     pub field_type: FieldType<'s>,
     depth: usize,
 }
 
 impl<'s> Position<'s> {
-    /// That of a whole object.
+    /// Returns the position of a whole object.
     pub fn whole(kind: &'s TypeRef) -> Position<'s> {
         Position { field_type: FieldType::whole(kind), depth: 0 }
     }
 
-    /// The structure; the values matter only where there is no type.
+    /// Returns the structure; the values matter only if there is no type.
     pub fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         if self.depth >= MAX_OWNED_DEPTH { Shape::Leaf } else { self.field_type.shape(old, new) }
     }
 
-    /// That of a value inside of this one.
+    /// Returns the position of a value inside of this one.
     pub fn inner(self, field_type: FieldType<'s>) -> Position<'s> {
         Position { field_type, depth: self.depth + 1 }
     }
 
-    /// Whether a value can be an item at this position of a list whose items have these keys, or are their own.
+    /// Returns whether a value can be an item of a list at this position. `keys` are the keys of
+    /// its items; if it is empty, the items identify themselves.
     pub fn is_item(self, keys: &[Text], value: &Value) -> bool {
         match keys {
             [] => !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)),
@@ -201,7 +206,8 @@ impl<'s> Position<'s> {
         }
     }
 
-    /// The element of a list's item at this position. Missing keys have their defaults, if they have any.
+    /// Returns the element of a list's item at this position. Missing keys have their defaults, if
+    /// they have any.
     pub fn element(self, keys: &[Text], value: &Value) -> PathElement {
         if keys.is_empty() {
             return set::value(value);
@@ -220,7 +226,7 @@ impl Shape<'_> {
         }
     }
 
-    /// Whether nothing inside of the value can be owned separately.
+    /// Returns whether nothing inside of the value can be owned separately.
     pub fn has_no_children(&self, value: Option<&Value>) -> bool {
         match self {
             Shape::Leaf => true,
@@ -236,7 +242,7 @@ impl Shape<'_> {
     }
 }
 
-/// The key of an item, or its default.
+/// Returns the key of an item, or its default.
 pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
     if let FieldType::Structural(item) = item {
@@ -249,7 +255,8 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
     present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// The member as Go would print it; `parent` is the struct that contains it. Null is a value, which a configuration may have.
+/// Returns the member as Go would print it; `parent` is the struct that contains it. Null is a
+/// value, which a configuration may have.
 pub(super) fn present<'v>(
     field: &FieldSchema,
     parent: Option<&Value>,
@@ -261,7 +268,7 @@ pub(super) fn present<'v>(
     }
 }
 
-/// The value that Go prints for a member that was never set.
+/// Returns the value that Go prints for a member that was never set.
 fn zero(field: &FieldSchema) -> &'static Value {
     match field.ty {
         _ if field.pointer => &Value::Null,
@@ -280,13 +287,13 @@ static TEXT: Value = Value::String(String::new());
 static NUMBER: LazyLock<Value> = LazyLock::new(|| 0.into());
 static QUANTITY: LazyLock<Value> = LazyLock::new(|| "0".into());
 
-/// The members of an object; none where there is none.
+/// Returns the members of an object; none if the value is not an object.
 pub(super) fn members(value: Option<&Value>) -> &Map<String, Value> {
     static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     value.and_then(Value::as_object).unwrap_or(&NONE)
 }
 
-/// The items of a list; none where there is none.
+/// Returns the items of a list; none if the value is not a list.
 pub(super) fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

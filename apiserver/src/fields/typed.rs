@@ -1,6 +1,7 @@
-//! Whether an applied configuration has the types of its kind.
+//! The type check of an applied configuration.
 //!
-//! The messages are those of structured-merge-diff's typed values, which print values as Go's `fmt` does.
+//! The messages are those of structured-merge-diff's typed values, which print values as Go's `fmt`
+//! does.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -17,16 +18,16 @@ use crate::schema::{FieldSchema, List, Struct, Structural, StructuralType, Type,
 /// Whether keys and items of sets may come twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Duplicates {
-    /// In objects that are stored: other writes allow them.
+    /// For stored objects: other writes permit duplicates.
     Allowed,
-    /// In what is applied.
+    /// For an applied configuration.
     Refused,
 }
 
 /// Checks an object against its type.
 ///
 /// # Errors
-/// The real server's message, with one line for each violation if there are several.
+/// kube-apiserver's message, with one line for each violation if there are several.
 pub fn check(object: &Value, kind: &TypeRef, duplicates: Duplicates) -> Result<(), String> {
     let mut checker = Checker { duplicates, path: String::new(), errors: Vec::new() };
     checker.check(Position::whole(kind), object);
@@ -37,17 +38,17 @@ pub fn check(object: &Value, kind: &TypeRef, duplicates: Duplicates) -> Result<(
     }
 }
 
-/// No more violations than this are listed.
+/// The largest number of violations that are listed.
 const MAX_ERRORS: usize = 100;
 
 struct Checker {
     duplicates: Duplicates,
-    /// Where the walk is, as errors print it.
+    /// The path of the current value, in the format of errors.
     path: String,
     errors: Vec<String>,
 }
 
-/// What a value may be.
+/// The permitted kinds of a value.
 enum Atom<'s> {
     Scalar(Scalar),
     /// An object: the type of a member, if it may have it.
@@ -136,7 +137,7 @@ impl Checker {
     }
 }
 
-/// Why a value can be no item of an associative list.
+/// Returns the error if a value cannot be an item of an associative list.
 fn refuse_item(list: &List, item: Position<'_>, value: &Value) -> Option<String> {
     let text = match (list, value) {
         (List::Map(_), Value::Null) => "associative list with keys may not have a null element",
@@ -180,7 +181,7 @@ impl Scalar {
 }
 
 impl<'s> Members<'s> {
-    /// The type of a member; None if there is no such member.
+    /// Returns the type of a member; None if there is no such member.
     fn member(&self, name: &str) -> Option<FieldType<'s>> {
         match self {
             Members::Struct(known) => known.field(name).map(FieldType::Member),
@@ -219,7 +220,7 @@ impl<'s> Atom<'s> {
             Type::Bool => Scalar::Boolean,
             Type::Int32 | Type::Int64 | Type::Double => Scalar::Numeric,
             Type::Quantity | Type::Time | Type::MicroTime => Scalar::Untyped,
-            // An alternative of types has none for the real server.
+            // An alternative of types has none for kube-apiserver.
             Type::IntOrString
             | Type::RawExtension
             | Type::FieldsV1

@@ -8,9 +8,9 @@ use crate::access::authorize::{RequestAttributes, ResourceTarget, Target};
 
 /// A FlowSchema, parsed for matching.
 pub struct FlowSchema {
-    /// Its name.
+    /// The name of the FlowSchema.
     pub name: String,
-    /// Its uid, as a header's value.
+    /// The uid of the FlowSchema, as a header value.
     pub uid: HeaderValue,
     /// `matchingPrecedence`: the lowest is matched first.
     pub precedence: i64,
@@ -20,7 +20,7 @@ pub struct FlowSchema {
     rules: Vec<Rule>,
 }
 
-/// What distinguishes flows.
+/// The property that distinguishes flows.
 #[derive(Clone, Copy)]
 enum Distinguisher {
     ByUser,
@@ -57,7 +57,8 @@ struct NonResourceRule {
 }
 
 impl FlowSchema {
-    /// Parses a stored FlowSchema; None for one without uid or priority level, which validation rejects.
+    /// Parses a stored FlowSchema; None for one without uid or priority level, which validation
+    /// rejects.
     pub fn read(object: &Value) -> Option<FlowSchema> {
         let spec = &object["spec"];
         let distinguisher = match spec["distinguisherMethod"]["type"].as_str() {
@@ -75,12 +76,12 @@ impl FlowSchema {
         })
     }
 
-    /// Whether the schema matches a request.
+    /// Returns whether the schema matches a request.
     pub fn matches(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(user, request))
     }
 
-    /// The key of a request's flow within the priority level.
+    /// Returns the key of a request's flow within the priority level.
     pub fn flow_of(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> String {
         let distinguisher = match self.distinguisher {
             None => "",

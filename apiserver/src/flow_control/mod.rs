@@ -1,18 +1,20 @@
-//! API Priority and Fairness: which requests execute now, which wait, and which are rejected with 429.
+//! API Priority and Fairness: decides which requests execute now, wait, or are rejected with 429.
 //!
-//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) determines its priority level,
-//! and the schema's distinguisher separates the flows of a level by user or by namespace. A priority level has a
-//! number of *seats*; a request occupies one while it executes. When all are in use, requests wait in the queue of
-//! their flow, and the next seat is given to the flow with the fewest seats, so that a flow with many requests delays
-//! only itself. Exempt levels have no limit.
+//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) determines
+//! its priority level, and the schema's distinguisher separates the flows of a level by user or by
+//! namespace. A priority level has a number of *seats*; a request occupies one while it executes.
+//! When all are in use, requests wait in the queue of their flow, and the next seat is assigned to
+//! the flow with the fewest seats, so that a flow with many requests delays only itself. Exempt
+//! levels have no limit.
 //!
-//! The configuration is that of the stored FlowSchemas and PriorityLevelConfigurations; a change takes effect within a
-//! second.
+//! The configuration is that of the stored FlowSchemas and PriorityLevelConfigurations; a change
+//! takes effect within a second.
 //!
-//! Not implemented, in contrast to upstream: borrowing of seats between levels, shuffle sharding (every flow has a
-//! queue of its own), and seats in proportion to the estimated work.
+//! Not implemented, in contrast to upstream: borrowing of seats between levels, shuffle sharding
+//! (every flow has a queue of its own), and seats in proportion to the estimated work.
 //!
-//! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
+//! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at
+//! [`FlowController::classify`].
 #![expect(clippy::disallowed_methods, reason = "flow control protects the server")]
 
 mod flow_schema;
@@ -39,8 +41,8 @@ use metrics::{Executing, FlowRuleMetrics};
 use priority_level::PriorityLevel;
 pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 
-/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400) and
-/// `--max-mutating-requests-inflight` (200).
+/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400)
+/// and `--max-mutating-requests-inflight` (200).
 pub const SERVER_CONCURRENCY_LIMIT: usize = 600;
 
 /// The group of the configuration.
@@ -50,7 +52,8 @@ pub(crate) const FLOW_SCHEMAS: &str = "flowschemas";
 /// The resource of PriorityLevelConfigurations.
 pub(crate) const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
 
-/// How often the configuration is compared with what is stored, by the requests that are classified.
+/// The shortest interval at which classified requests compare the configuration with the stored
+/// one.
 const REFRESH: Duration = Duration::from_secs(1);
 
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -58,10 +61,10 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 
 /// Reads the stored FlowSchemas and PriorityLevelConfigurations.
 pub trait ConfigurationSource: Send + Sync {
-    /// The stored objects, FlowSchemas first.
+    /// Returns the stored objects, FlowSchemas first.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
 
-    /// The revisions of the last changes of both; None if they are not known.
+    /// Returns the revisions of the last changes of both; None if they are not known.
     fn flow_revisions(&self) -> Option<[u64; 2]>;
 }
 
@@ -71,14 +74,14 @@ pub struct FlowController {
     metrics: FlowControlMetrics,
     configuration: ArcSwap<Configuration>,
     base: Instant,
-    /// When the configuration was compared last, in milliseconds from the base.
+    /// The time of the last comparison of the configuration, in milliseconds from the base.
     compared_at: AtomicU64,
-    /// Held by the one request that refreshes the configuration.
+    /// Held by the request that refreshes the configuration.
     refreshing: Mutex<()>,
 }
 
 struct Configuration {
-    /// In the order of their precedence.
+    /// The rules, in order of precedence.
     rules: Vec<Arc<FlowRule>>,
     levels: HashMap<String, Arc<PriorityLevel>>,
     /// The revisions of the last changes that it contains.
@@ -106,7 +109,7 @@ pub struct Admitted {
 }
 
 impl FlowController {
-    /// A controller for the configuration that `source` returns.
+    /// Returns a controller for the configuration that `source` returns.
     pub fn new(source: Arc<dyn ConfigurationSource>, metrics: FlowControlMetrics) -> FlowController {
         let configuration = Configuration::read(&*source, &HashMap::new(), &metrics);
         FlowController {
@@ -119,7 +122,8 @@ impl FlowController {
         }
     }
 
-    /// The flow of a request; None if no FlowSchema matches, which the mandatory ones prevent while they exist.
+    /// Returns the flow of a request; None if no FlowSchema matches, which the mandatory ones
+    /// prevent while they exist.
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
@@ -135,7 +139,7 @@ impl FlowController {
         if elapsed.saturating_sub(compared_at) < REFRESH {
             return;
         }
-        // Other requests continue with the current configuration meanwhile.
+        // Other requests continue with the current configuration in the meantime.
         let Some(_refreshing) = self.refreshing.try_lock() else { return };
         self.compared_at.store(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let known = self.configuration.load();
@@ -172,12 +176,13 @@ impl Configuration {
 }
 
 impl Flow {
-    /// The uids of FlowSchema and PriorityLevelConfiguration, as the response's headers show them.
+    /// Returns the uids of FlowSchema and PriorityLevelConfiguration, as the response's headers
+    /// show them.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
         [(FLOW_SCHEMA_UID, self.rule.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.rule.level.uid.clone())]
     }
 
-    /// Whether requests of this flow are never limited.
+    /// Returns whether requests of this flow are never limited.
     pub fn is_exempt(&self) -> bool {
         self.rule.level.queue_set.is_none()
     }
@@ -185,7 +190,8 @@ impl Flow {
     /// Waits for a seat, until `deadline` at the latest.
     ///
     /// # Errors
-    /// Why there is no seat: the level rejects, the flow's queue is full, or the deadline has passed.
+    /// The reason why there is no seat: the level rejects, the flow's queue is full, or the
+    /// deadline has passed.
     pub async fn admit(&self, deadline: tokio::time::Instant) -> Result<Admitted, Rejection> {
         let FlowRule { level, metrics, .. } = &*self.rule;
         let seat = match &level.queue_set {

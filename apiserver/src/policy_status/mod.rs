@@ -1,6 +1,7 @@
-//! validatingadmissionpolicy-status-controller: the status of ValidatingAdmissionPolicies, with the warnings of type checking.
+//! validatingadmissionpolicy-status-controller: the status of ValidatingAdmissionPolicies, with the
+//! warnings of type checking.
 //!
-//! It lives beside the registry because it checks expressions against the types that are served.
+//! It is part of the server because it checks expressions against the served types.
 //!
 //! Source: `pkg/controller/validatingadmissionpolicystatus`.
 
@@ -26,16 +27,16 @@ use crate::{Error, Result};
 const GROUP: &str = "admissionregistration.k8s.io";
 const PLURAL: &str = "validatingadmissionpolicies";
 
-/// How long what failed waits for its next try.
+/// The delay before a failed update is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the statuses.
+/// Maintains the statuses of policies.
 pub struct PolicyStatus {
     registry: Arc<Registry>,
     bucket: Arc<str>,
     /// The generations that were checked, by name and uid.
     checked: HashMap<String, (String, i64)>,
-    /// Its turn in the background, which nobody else takes.
+    /// A permit of its own for work in the background.
     turns: Arc<Semaphore>,
 }
 
@@ -46,7 +47,7 @@ impl Reconcile for PolicyStatus {
 }
 
 impl PolicyStatus {
-    /// Of the policies of a registry.
+    /// Creates the controller for the policies of a registry.
     pub fn new(registry: Arc<Registry>) -> PolicyStatus {
         let bucket = GroupResource::new(GROUP, PLURAL).to_string().into();
         PolicyStatus { registry, bucket, checked: HashMap::new(), turns: Arc::new(Semaphore::new(1)) }
@@ -57,7 +58,7 @@ impl PolicyStatus {
         self.registry.clone().run_reconciler(self.bucket.clone(), self)
     }
 
-    /// Writes the statuses that are not of the newest generation. Whether one could not be written.
+    /// Writes the statuses that are not of the newest generation. Returns whether a write failed.
     async fn reconcile_all(&mut self) -> bool {
         let mut known = std::mem::take(&mut self.checked);
         let mut due = Vec::new();

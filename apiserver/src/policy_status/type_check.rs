@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::object_type::object_type;
 use crate::resource_info::ResourceTable;
 
-/// How many types a policy is checked against.
+/// The largest number of types that a policy is checked against.
 const MAX_TYPES: usize = 10;
-/// The bytes of warnings that are kept: no object has room for more.
+/// The largest total size of the warnings, in bytes: an object cannot contain more.
 const MAX_WARNINGS: usize = 1 << 20;
 
-/// The warnings about the expressions of a policy's spec.
+/// Returns the warnings about the expressions of a policy's spec.
 pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
     let types = types_to_check(spec, resources);
     let (mut found, mut bytes) = (Vec::new(), 0);
@@ -62,7 +62,7 @@ pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
     found
 }
 
-/// The types that are matched without wildcards, with their names.
+/// Returns the types that are matched without wildcards, with their names.
 fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclType)> {
     let rules = spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array);
     let texts = |rule: &Value, name: &str| -> Vec<String> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::locks::NamedGuard;
 use super::write::{Writing, store_failed};
-use super::{ObjectIndex, Registry, Target};
+use super::{ObjectIndex, Origin, Registry, Target};
 use crate::resource_info::{Part, ResourceInfo};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
@@ -108,16 +108,18 @@ impl Registry {
         &self,
         object: Write,
         allocation: Allocation<'_>,
+        origin: Origin<'_>,
     ) -> Result<CommitOutcome<ObjectIndex>> {
         let mut writes = vec![object];
         writes.extend(allocation.writes);
         let Some(reservation) = allocation.reservation else {
-            return self.commit(writes).await;
+            return self.commit(writes, origin).await;
         };
         let _timer = measure(Phase::Store);
         let (store, work) = (self.store.clone(), self.clock.activity().begin());
+        let author = self.author(origin);
         let commit = tokio::spawn(async move {
-            let commit = store.commit(writes).await;
+            let commit = store.commit_by(writes, Some(author)).await;
             drop((reservation, work));
             commit
         });

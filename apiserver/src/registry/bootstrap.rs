@@ -7,11 +7,12 @@ use futures::future::join_all;
 use serde_json::Value;
 
 use super::deletion::rfc3339;
-use super::write::{store_failed, stored_bytes, track};
-use super::{Registry, Target, parse};
+use super::write::{stored_bytes, track};
+use super::{Origin, Registry, Target, parse};
 use crate::fields::manage::FieldManager;
 use crate::names::GroupVersion;
 use crate::object_meta::ObjectMeta;
+use crate::request::info::Verb;
 use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
@@ -66,10 +67,11 @@ impl Registry {
                 writes.extend(self.reconciled(object.clone(), strategy, &now)?);
             }
             // A transaction for each object, so that each has a resourceVersion of its own.
-            let commits = writes.into_iter().map(|write| self.store.commit(vec![write]));
+            let commits =
+                writes.into_iter().map(|write| self.commit(vec![write], Origin::server(Verb::Update)));
             let mut is_overtaken = false;
             for commit in join_all(commits).await {
-                is_overtaken |= matches!(commit.map_err(store_failed)?, CommitOutcome::Conflict { .. });
+                is_overtaken |= matches!(commit?, CommitOutcome::Conflict { .. });
             }
             if !is_overtaken {
                 return Ok(());
@@ -86,7 +88,7 @@ impl Registry {
         let now = rfc3339(self.now());
         let Some(write) = self.reconciled(object, &CreateOnly, &now)? else { return Ok(()) };
         // Where another write came first, the object is there.
-        self.store.commit(vec![write]).await.map(drop).map_err(store_failed)
+        self.commit(vec![write], Origin::server(Verb::Create)).await.map(drop)
     }
 
     /// Creates an object on the server's own account, or updates the stored one of its name.

@@ -1,4 +1,4 @@
-//! Reads of objects that are stored nowhere.
+//! Reads of computed objects, which are not stored.
 
 use serde_json::{Value, json};
 
@@ -11,20 +11,20 @@ use crate::resource_info::ResourceInfo;
 use crate::strategy::Computed;
 
 impl Registry {
-    /// The object of that name.
+    /// Returns the object of a name.
     ///
     /// # Errors
-    /// 404 if there is none.
+    /// 404 if it does not exist.
     pub fn get_computed(&self, computed: &dyn Computed, target: &Target) -> Result<Payload> {
         let found = computed.get(self, &target.namespace, &target.name, &rfc3339(self.now()))?;
         let value = found.ok_or_else(|| computed.not_found(&target.namespace, &target.name))?;
         Ok(Payload::Object { value, type_ref: target.info.type_ref.clone() })
     }
 
-    /// Those that a filter selects. They are never listed in pages.
+    /// Returns the objects that a filter selects. They are never split into pages.
     ///
     /// # Errors
-    /// Those of the objects from which they are computed.
+    /// The errors of reading the objects that they are computed from.
     pub fn list_computed(
         &self,
         computed: &dyn Computed,

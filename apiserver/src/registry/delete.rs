@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::deletion::{self, Deletion};
 use super::read::{Filter, Page};
 use super::write::{Writing, stored_bytes};
-use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
+use super::{Caller, Origin, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Operation, OperationOptions};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
+use crate::request::info::Verb;
 use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
 use crate::resource_info::{Part, ResourceInfo};
 use crate::{Error, Result};
@@ -103,7 +104,9 @@ impl Registry {
                         .await?;
                 }
             }
-            if let Some((code, payload)) = self.decide_and_carry_out(info, current, &old, options).await? {
+            if let Some((code, payload)) =
+                self.decide_and_carry_out(info, current, &old, options, caller.origin()).await?
+            {
                 return Ok(Outcome { code, payload });
             }
         }
@@ -117,11 +120,11 @@ impl Registry {
         namespace: &str,
         name: &str,
     ) -> Result<()> {
-        let options = DeleteOptions::default();
+        let (options, origin) = (DeleteOptions::default(), Origin::server(Verb::Delete));
         for _ in 0..=RETRIES {
             let Some(current) = self.current(info, namespace, name) else { return Ok(()) };
             let old = info.load(parse(&current)?).await?;
-            if self.decide_and_carry_out(info, current, &old, &options).await?.is_some() {
+            if self.decide_and_carry_out(info, current, &old, &options, origin).await?.is_some() {
                 return Ok(());
             }
         }
@@ -135,6 +138,7 @@ impl Registry {
         current: Arc<Stored>,
         old: &Value,
         options: &DeleteOptions,
+        origin: Origin<'_>,
     ) -> Result<Option<(u16, Payload)>> {
         let now = self.now();
         let begun = match old.is_terminating() {
@@ -145,7 +149,7 @@ impl Registry {
             Some(marked) => Deletion::Mark(marked),
             None => deletion::decide(old, options, info.behaviour.deletion, now),
         };
-        self.carry_out(info, current, old, decision, options).await
+        self.carry_out(info, current, old, decision, options, origin).await
     }
 
     /// None if another write came first.
@@ -156,6 +160,7 @@ impl Registry {
         old: &Value,
         decision: Deletion,
         options: &DeleteOptions,
+        origin: Origin<'_>,
     ) -> Result<Option<(u16, Payload)>> {
         // A client that uses `orphanDependents: false` gets 202 while dependents are being deleted.
         let held = if options.legacy_background { 202 } else { 200 };
@@ -163,14 +168,14 @@ impl Registry {
             Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),
             Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(info, object).await?))),
             Deletion::Mark(object) => {
-                let marked = self.mark(info, &current, object).await?;
+                let marked = self.mark(info, &current, object, origin).await?;
                 Ok(marked.map(|object| (held, Payload::Stored(object))))
             }
             Deletion::Remove if options.dry_run => {
                 Ok(Some((200, self.deletion_payload(info, old, || old.clone()))))
             }
             Deletion::Remove => {
-                let Some(revision) = self.remove(info, &current, old).await? else { return Ok(None) };
+                let Some(revision) = self.remove(info, &current, old, origin).await? else { return Ok(None) };
                 let last = || with_resource_version(old, revision);
                 Ok(Some((200, self.deletion_payload(info, old, last))))
             }
@@ -178,8 +183,8 @@ impl Registry {
                 Ok(Some((200, self.deletion_payload(info, &object, || object.clone()))))
             }
             Deletion::MarkAndRemove(object) => {
-                let Some(marked) = self.mark(info, &current, object).await? else { return Ok(None) };
-                let last = self.remove_marked(info, marked, options).await?;
+                let Some(marked) = self.mark(info, &current, object, origin).await? else { return Ok(None) };
+                let last = self.remove_marked(info, marked, options, origin).await?;
                 Ok(Some((200, self.deletion_payload(info, &last, || last.clone()))))
             }
         }
@@ -191,10 +196,11 @@ impl Registry {
         info: &ResourceInfo,
         current: &Stored,
         object: Value,
+        origin: Origin<'_>,
     ) -> Result<Option<Arc<Stored>>> {
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
-        Ok(match self.commit(vec![write]).await? {
+        Ok(match self.commit(vec![write], origin).await? {
             CommitOutcome::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
             CommitOutcome::Conflict { .. } => None,
         })
@@ -207,6 +213,7 @@ impl Registry {
         info: &ResourceInfo,
         marked: Arc<Stored>,
         options: &DeleteOptions,
+        origin: Origin<'_>,
     ) -> Result<Value> {
         let mut last = info.load(parse(&marked)?).await?;
         for _ in 0..=RETRIES {
@@ -218,7 +225,7 @@ impl Registry {
             if options.resource_version.is_some() && current.revision != marked.revision {
                 return Err(Error::modified(&info.group_resource, object.name()));
             }
-            if let Some(revision) = self.remove(info, &current, &object).await? {
+            if let Some(revision) = self.remove(info, &current, &object, origin).await? {
                 return Ok(with_resource_version(&object, revision));
             }
             last = object;
@@ -241,10 +248,11 @@ impl Registry {
         info: &ResourceInfo,
         current: &Stored,
         old: &Value,
+        origin: Origin<'_>,
     ) -> Result<Option<Revision>> {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
         writes.extend(self.release(info, &current.key, old)?);
-        Ok(match self.commit(writes).await? {
+        Ok(match self.commit(writes, origin).await? {
             CommitOutcome::Done(events) => events.first().map(|event| event.revision),
             CommitOutcome::Conflict { .. } => None,
         })

@@ -1,9 +1,10 @@
-//! What a DELETE means for an object: one decision, without effects.
+//! The decision about a DELETE of an object, without effects.
 //!
-//! The order is the real server's: preconditions, then the grace of kinds that end gracefully (Pods), then the finalizers
-//! that the propagation policy asks for. The object goes at once only if neither grace nor finalizers hold it. An object of
-//! a kind with graceful deletion gets its deletionTimestamp in a write of its own first, so that watchers see MODIFIED and
-//! DELETED.
+//! The order is kube-apiserver's: preconditions, then the grace period of kinds with graceful
+//! deletion (Pods), then the finalizers for the propagation policy. The object is deleted
+//! immediately only if it has neither a grace period nor finalizers. An object of a kind with
+//! graceful deletion gets its deletionTimestamp in a write of its own first, so that watchers see
+//! MODIFIED and DELETED.
 //!
 //! Source: "Garbage Collection", "Finalizers"; spec of DeleteOptions; `rest.BeforeDelete`.
 
@@ -23,13 +24,13 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// The outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// Deleted with this request, as it is stored.
+    /// The object is deleted by this request, in its stored version.
     Remove,
     /// Stored like this, then deleted with this request.
     MarkAndRemove(Value),
-    /// It stays, marked; store this.
+    /// The object stays, marked as terminating; this version is to be stored.
     Mark(Value),
-    /// It is already on its way as the client wants it: nothing to store.
+    /// The object is already terminating as requested: nothing is stored.
     AlreadyTerminating,
 }
 
@@ -80,7 +81,7 @@ fn terminate_namespace(namespace: &Value, options: &DeleteOptions, now: Timestam
         None => return Deletion::Mark(after),
         Some(Propagation::Orphan) => Some(ORPHAN),
         Some(Propagation::Foreground) => Some(FOREGROUND),
-        // Unlike elsewhere, `orphanDependents: false` asks for the finalizer here.
+        // Unlike elsewhere, `orphanDependents: false` adds the finalizer here.
         Some(Propagation::Background) => options.legacy_background.then_some(FOREGROUND),
     };
     after.set_finalizers(with_policy(&namespace.finalizers(), own));
@@ -108,9 +109,9 @@ fn deadline(object: &Value) -> Option<Timestamp> {
 
 enum Grace {
     Unsupported,
-    /// Marked (now, or shortened): it ends after so many seconds.
+    /// Terminating, with a new or shortened grace period in seconds.
     Ends(i64),
-    /// Already ending, no later than asked.
+    /// Already terminating, with a deadline no later than requested.
     Pending,
 }
 
@@ -120,14 +121,15 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
     }
     if object.is_terminating() {
         let present = match object.grace_period() {
-            // It waits for its finalizers only, or the second write of its deletion was lost.
+            // It only waits for its finalizers, or the second write of its deletion was lost.
             None | Some(0) => return Grace::Unsupported,
             Some(present) => grace_or_one_second(present),
         };
         return match options.grace_period_seconds.map(grace_or_one_second) {
             Some(asked) if asked < present => {
                 let ends = later(deadline(object).unwrap_or(now), asked - present);
-                // The deadline never moves into the past. A graceful deletion keeps one second for its kubelet.
+                // The deadline never moves into the past. A graceful deletion leaves its kubelet at
+                // least one second.
                 let (ends, left) = if ends < now { (now, asked.min(1)) } else { (ends, asked) };
                 object.set_meta("deletionTimestamp", rfc3339(ends));
                 object.set_meta("deletionGracePeriodSeconds", left);
@@ -143,7 +145,8 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
     Grace::Ends(seconds)
 }
 
-/// How long a pod may take to end: nothing runs yet, or any more, or as long as asked.
+/// Returns the grace period of a pod in seconds: 0 if nothing of it runs yet or any more, otherwise
+/// the requested or default one.
 fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
     if text("/spec/nodeName").is_empty() || pods::is_terminal(pod) {
@@ -153,12 +156,13 @@ fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     grace_or_one_second(options.grace_period_seconds.unwrap_or_else(default))
 }
 
-/// A negative grace period means one second.
+/// Returns the grace period; a negative one means one second.
 fn grace_or_one_second(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// The finalizers that the policy leaves: its own is put last, the other policy's is taken away.
+/// Returns the finalizers that the policy leaves: its own is put last, the other policy's is taken
+/// away.
 fn finalizers(object: &Value, options: &DeleteOptions, defaults: DeletionDefaults) -> Vec<String> {
     let present = object.finalizers();
     let policy = policy(&present, options, defaults);
@@ -201,7 +205,7 @@ fn policy(present: &[&str], options: &DeleteOptions, defaults: DeletionDefaults)
     }
 }
 
-/// Whether nothing holds a terminating object any more: the write that made it so removes it.
+/// Returns whether nothing keeps a terminating object any more, so that the same write deletes it.
 pub fn is_released(object: &Value) -> bool {
     object.is_terminating() && object.finalizers().is_empty() && object.grace_period().unwrap_or(0) == 0
 }
@@ -210,7 +214,7 @@ fn later(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
 }
 
-/// A time as the API writes it, in whole seconds.
+/// Returns a time as the API writes it, in whole seconds.
 pub fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -229,7 +233,7 @@ mod tests {
         "2026-01-01T00:00:00Z".parse().expect("a time")
     }
 
-    /// `finalizers/generation/deletionTimestamp/grace`, or what happened instead.
+    /// Returns `finalizers/generation/deletionTimestamp/grace`, or the other outcome.
     fn render(deletion: Deletion) -> String {
         let show = |o: Value| {
             format!(

@@ -13,14 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_clock::Work;
-use coracle_storage::{BucketSnapshot, DeleteOutcome, Expect, Key, Revision};
+use coracle_storage::{BucketSnapshot, CommitOutcome, Expect, Key, Revision, Write};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{ObjectIndex, Registry, Stored, parse};
+use super::{ObjectIndex, Origin, Registry, Stored, parse};
 use crate::object_meta::ObjectMeta;
+use crate::request::info::Verb;
 use crate::timers::EVENT_TTL;
 
 /// The number of times that objects are looked over within their time to live: one may live so much longer than it must.
@@ -68,8 +69,9 @@ impl Registry {
 
     /// Deletes an object, unless it was written again. What fails is tried again with the next look.
     async fn expire(&self, (key, revision): (Key, Revision)) {
-        match self.store.delete(key, Expect::Revision(revision)).await {
-            Ok(DeleteOutcome::Deleted { .. } | DeleteOutcome::Conflict { .. }) => {}
+        let deletion = Write::delete(key, Expect::Revision(revision));
+        match self.commit(vec![deletion], Origin::server(Verb::Delete)).await {
+            Ok(CommitOutcome::Done(_) | CommitOutcome::Conflict { .. }) => {}
             Err(error) => tracing::warn!(%error, "an expired object is not deleted"),
         }
     }

@@ -1,4 +1,5 @@
-//! What the store keeps beside an object's bytes, so that selecting needs no parsing: labels and selectable fields.
+//! The index data that the store keeps for each object, so that selecting needs no parsing: labels
+//! and selectable fields.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,28 +7,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_storage::log::{Log, LogError};
-use coracle_storage::{Index, Indexed, Key, Limits, Options, Store, Unreadable};
+use coracle_storage::{Index, Indexed, Key, Limits, Options, Revision, Store, Unreadable};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::codec::{json, protobuf};
+use crate::registry::Author;
 use crate::resource_info::{ResourceTable, SharedResourceTable};
 
-/// Stands in stored bytes where the revision goes, between the quotes.
+/// The text in stored bytes after which the revision is inserted, between the quotes.
 pub const STAMP_SITE: &str = "\"resourceVersion\":\"";
 
-/// How stored objects are read.
+/// Reads stored objects for the index.
 pub struct ObjectIndex {
     resources: Arc<SharedResourceTable>,
 }
 
 impl ObjectIndex {
-    /// Reads objects as their resources say.
+    /// Creates an index that reads objects by their resources.
     pub fn new(resources: Arc<SharedResourceTable>) -> ObjectIndex {
         ObjectIndex { resources }
     }
 
-    /// The resources that are served now.
+    /// Returns the resources that are served now.
     pub fn resources(&self) -> Arc<ResourceTable> {
         self.resources.load_full()
     }
@@ -45,7 +47,20 @@ pub fn open_store(
     Store::open(log, ObjectIndex::new(resources), options)
 }
 
-/// A store that begins with all that another one has; see [`Store::fork`].
+/// Opens the store of a record, of which the authors of changes are known.
+///
+/// # Errors
+/// As of [`Store::open_with_authors`].
+pub fn open_recorded_store(
+    log: Box<dyn Log>,
+    resources: Arc<SharedResourceTable>,
+    options: Options,
+    authors: &dyn Fn(Revision) -> Option<Author>,
+) -> Result<Store<ObjectIndex>, LogError> {
+    Store::open_with_authors(log, ObjectIndex::new(resources), options, authors)
+}
+
+/// Creates a store with the content of another one; see [`Store::fork`].
 ///
 /// # Errors
 /// As of [`Store::fork`].
@@ -57,11 +72,12 @@ pub fn fork_store(
     store.fork(ObjectIndex::new(resources), options)
 }
 
-/// What is known of an object without parsing it.
+/// The index data of an object.
 pub struct Meta {
-    /// `key\0value\0` of every label: one allocation, and few labels to look through.
+    /// `key\0value\0` of every label: one allocation, and a scan of few labels.
     labels: Box<str>,
-    /// The kind's selectable fields, in the order of its set. None of custom resources: which they have may change.
+    /// The values of the kind's selectable fields, in the order of its set. Empty for custom
+    /// resources, whose selectable fields may change.
     fields: Box<[Box<str>]>,
     pub terminating: bool,
 }
@@ -101,6 +117,7 @@ struct MetadataHead<'a> {
 impl Index for ObjectIndex {
     type Meta = Meta;
     type Frame = Bytes;
+    type Author = Author;
 
     fn index(&self, key: &Key, stored: &[u8]) -> Result<Indexed<Meta>, Unreadable> {
         let unreadable = |e: serde_json::Error| Unreadable(e.to_string());
@@ -110,7 +127,8 @@ impl Index for ObjectIndex {
             .ok_or_else(|| Unreadable("no place for the revision".to_owned()))?;
         let mut labels = String::new();
         for (k, v) in head.metadata.labels.iter().flatten() {
-            // A Binding brings labels to its pod that are not validated. NUL divides; no selector can name it.
+            // A Binding adds labels to its pod that are not validated. NUL is the separator; no
+            // selector can contain it.
             if k.contains('\0') || v.contains('\0') {
                 continue;
             }
@@ -132,8 +150,9 @@ impl Index for ObjectIndex {
         Ok(Indexed { meta: Meta { labels: labels.into(), fields, terminating }, stamp })
     }
 
-    /// kube-apiserver stores built-in kinds as protobuf, so that is what the limit applies to. JSON is never shorter: only
-    /// values whose JSON exceeds the limit are encoded to find out.
+    /// Returns the size of the object as protobuf, since kube-apiserver stores built-in kinds in
+    /// that form and the limit applies to it. JSON is never shorter, so only values whose JSON
+    /// exceeds the limit are encoded.
     fn request_bytes(&self, key: &Key, stored: &[u8]) -> usize {
         let name = key.bucket().len() + key.name().len();
         if name + stored.len() <= Limits::default().request_bytes {

@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
-/// A lock for every name. It takes memory only while somebody holds it or waits for it.
+/// A lock for every name. It uses memory only while it is held or waited for.
 #[derive(Default)]
 pub(super) struct NamedLocks {
     used: Mutex<HashMap<String, Lock>>,
@@ -16,12 +16,12 @@ pub(super) struct NamedLocks {
 
 /// Holds the lock of a name until it is dropped.
 pub(super) struct NamedGuard<'a> {
-    // In this order: the user looks whether there is another one.
+    // In this order: dropping the user checks whether there is another one.
     _guard: OwnedMutexGuard<()>,
     _user: User<'a>,
 }
 
-/// Who holds a lock or waits for it.
+/// A holder of a lock, or a waiter for it.
 struct User<'a> {
     locks: &'a NamedLocks,
     name: String,
@@ -29,7 +29,7 @@ struct User<'a> {
 }
 
 impl NamedLocks {
-    /// Waits for the lock of a name. Those who wait get it in the order in which they came.
+    /// Waits for the lock of a name. Waiters get it in the order of their calls.
     pub async fn lock(&self, name: &str) -> NamedGuard<'_> {
         let lock = self.used().entry(name.to_owned()).or_default().clone();
         let user = User { locks: self, name: name.to_owned(), lock: lock.clone() };
@@ -44,7 +44,8 @@ impl NamedLocks {
 impl Drop for User<'_> {
     fn drop(&mut self) {
         let mut used = self.locks.used();
-        // The map's and this one; new ones are made under the map's lock only.
+        // The references of the map and of this user; new ones are created only under the map's
+        // lock.
         if Arc::strong_count(&self.lock) <= 2 {
             used.remove(&self.name);
         }
@@ -78,7 +79,7 @@ mod tests {
             tokio::spawn(async move {
                 let waiting = locks.lock(["a", "b", "c"][i % 3]);
                 let Ok(_turn) = (match i % 7 {
-                    // Some give up before it is their turn.
+                    // Some waiters give up before they get the lock.
                     0 => waiting.now_or_never().ok_or(()),
                     _ => Ok(waiting.await),
                 }) else {

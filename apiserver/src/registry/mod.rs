@@ -14,6 +14,7 @@
 //! | `computed.rs` | reads of objects that are computed |
 //! | `allocation.rs`, `quota.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `layout/` | names and values of objects in a store that kube-apiserver may share |
+//! | `author.rs` | the authors of writes, as history keeps them |
 //! | `bootstrap.rs` | objects that a server writes on its own account |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `scale.rs` | the number of replicas as a Scale |
@@ -23,6 +24,7 @@
 
 mod allocation;
 mod apply;
+mod author;
 mod body;
 mod bootstrap;
 mod computed;
@@ -49,11 +51,14 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use author::Authors;
+
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
+pub use author::{Author, AuthorRequest, Origin};
 pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;
-pub use index::{ObjectIndex, fork_store, open_store};
+pub use index::{ObjectIndex, fork_store, open_recorded_store, open_store};
 pub use layout::{RANGES, RegistryLayout};
 pub use reconcile::Reconcile;
 pub use write::{fit_namespace, same_uid, stored_bytes};
@@ -68,7 +73,7 @@ use crate::features::FeatureGates;
 use crate::flow_control;
 use crate::names::GroupResource;
 use crate::request::Warnings;
-use crate::request::info::ResourceRequest;
+use crate::request::info::{ResourceRequest, Verb};
 use crate::resource_info::{ResourceInfo, SharedResourceTable};
 use crate::schema::{StructId, Type, TypeRef, schema};
 use crate::telemetry::metrics::StoredObjects;
@@ -99,6 +104,7 @@ pub struct Registry {
     clock: Clock,
     allocator: Option<Box<dyn Allocator>>,
     identities: Arc<Identities>,
+    authors: Authors,
     /// By namespace; held while its quotas are reserved for an object.
     quota_locks: locks::NamedLocks,
     /// By key; held, always before that one, by a write that is made anew because another came first.
@@ -171,10 +177,22 @@ pub struct Caller<'a> {
     pub user: &'a UserInfo,
     /// The `User-Agent`; "" if there is none.
     pub user_agent: &'a str,
+    /// The verb.
+    pub verb: Verb,
+    /// The subresource; "" for the object itself.
+    pub subresource: &'a str,
     /// Where warnings for the response are collected.
     pub warnings: &'a Warnings,
     /// The audit event of the request.
     pub audit: &'a AuditContext,
+}
+
+impl<'a> Caller<'a> {
+    /// The request, as history describes the author of a write.
+    pub fn origin(&self) -> Origin<'a> {
+        let Caller { user, user_agent, verb, subresource, .. } = *self;
+        Origin { user: &user.name, user_agent, verb, subresource }
+    }
 }
 
 /// The parts that a registry is made of.
@@ -239,6 +257,7 @@ impl Registry {
             clock,
             allocator: config.allocator,
             identities: config.identities,
+            authors: Authors::default(),
             quota_locks: locks::NamedLocks::default(),
             retrying: locks::NamedLocks::default(),
         }

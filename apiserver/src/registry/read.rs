@@ -1,7 +1,8 @@
-//! Reading: one object, or many of them at one revision.
+//! Reads of one object, or of many at one revision.
 //!
-//! A list is a scan of a snapshot. Which snapshot follows from resourceVersion, its match and the continue token; a token
-//! names a revision and the key to go on from, so that all pages show one moment.
+//! A list is a scan of a snapshot. The snapshot is determined by resourceVersion, its match and the
+//! continue token; a token contains a revision and the key to continue from, so that all pages are
+//! from the same revision.
 //!
 //! Source: API concepts, "Resource versions" and "Retrieving large results sets in chunks".
 #![expect(clippy::disallowed_methods, reason = "the wait for a revision is bounded by the life of a request")]
@@ -25,19 +26,19 @@ use crate::selector::{LabelSelector, Selection};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
-/// How long a read waits for a revision that is yet to come.
+/// The longest time a read waits for a future revision.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
 /// The objects that are converted at once to be selected by their fields.
 const CONVERTED_AT_ONCE: usize = 100;
 
-/// How long a request waits until what others wrote is seen.
+/// The longest time a request waits until the writes of other servers are visible.
 const LINEARIZE_WAIT: Duration = Duration::from_secs(10);
 
 /// The values of the fields of an object that it can be selected by.
 type FieldValues = Box<[Box<str>]>;
 
-/// What of a bucket a list or watch is about.
+/// The selection of a bucket's objects by a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// "" is every namespace.
@@ -46,14 +47,14 @@ pub struct Filter {
     pub labels: LabelSelector,
     /// The field selector.
     pub fields: Selection,
-    /// The resource whose fields are read when they are asked for, in its version: a custom one.
+    /// The custom resource in whose version fields are read on demand; None for built-in kinds.
     pub custom: Option<Arc<ResourceInfo>>,
     /// The fields of objects that others have converted, by storage name and revision.
     pub(super) converted: HashMap<(Arc<str>, Revision), FieldValues>,
 }
 
 impl Filter {
-    /// The filter of a request.
+    /// Returns the filter of a request.
     ///
     /// # Errors
     /// 400 for a field that the kind cannot be selected by.
@@ -67,13 +68,13 @@ impl Filter {
         })
     }
 
-    /// Whether objects are selected by fields that only others can convert: see [`Filter::convert`].
+    /// Returns whether the selected fields need conversion by a webhook: see [`Filter::convert`].
     pub fn needs_conversion(&self) -> bool {
         let is_remote = |info: &ResourceInfo| matches!(info.conversion, Conversion::Remote(_));
         self.fields.has_own_fields() && self.custom.as_deref().is_some_and(is_remote)
     }
 
-    /// Has others convert the objects that are to be selected from, where only they can.
+    /// Converts the objects to select from by a webhook, if the selection needs that.
     ///
     /// # Errors
     /// The errors of the conversion.
@@ -94,12 +95,12 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether an object is selected by its labels and fields alone.
+    /// Returns whether an object is selected by its labels and fields alone.
     pub fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object is one of those.
+    /// Returns whether an object matches the filter.
     pub fn matches(&self, object: &Stored) -> bool {
         let (namespace, name) = split_name(object);
         (self.namespace.is_empty() || namespace == self.namespace) && self.selects(object, namespace, name)
@@ -126,18 +127,18 @@ impl Filter {
         shown.is_some_and(|shown| matches(&info.behaviour.selectable_fields.values(shown.requested())))
     }
 
-    /// Whether a storage name is that of an object in the namespace, if there is one.
+    /// Returns whether a storage name belongs to the filter's namespace, if there is one.
     pub fn is_in_namespace(&self, name: &str) -> bool {
         name.starts_with(&self.prefix())
     }
 
-    /// The prefix that the storage names of the objects share.
+    /// Returns the prefix that the storage names of the objects share.
     fn prefix(&self) -> String {
         if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }
     }
 }
 
-/// Namespace ("" where there is none) and name of a stored object.
+/// Returns the namespace ("" if there is none) and the name of a stored object.
 pub fn split_name(object: &Stored) -> (&str, &str) {
     let name: &str = object.key.name();
     name.split_once('/').unwrap_or(("", name))
@@ -149,14 +150,14 @@ pub struct Page {
     pub revision: Revision,
     /// The objects.
     pub items: Vec<Arc<Stored>>,
-    /// Where to go on, if there is more.
+    /// The token for the next page; None on the last one.
     pub continue_token: Option<String>,
-    /// How much is left, where it is known without looking.
+    /// The number of remaining objects, if it is known without counting.
     pub remaining: Option<usize>,
 }
 
 impl Registry {
-    /// The newest version of an object, not older than the revision asked for.
+    /// Returns the newest version of an object, not older than the requested revision.
     pub async fn get(
         &self,
         info: &ResourceInfo,
@@ -169,11 +170,11 @@ impl Registry {
         self.current(info, namespace, name).ok_or_else(|| Error::not_found(&info.group_resource, name))
     }
 
-    /// Waits until all is seen that was written before, by whichever server: for what must not be older. Costs nothing where
-    /// no other server writes to the store.
+    /// Waits until all earlier writes of any server are visible, for reads that must not be stale.
+    /// Returns immediately if no other server writes to the store.
     ///
     /// # Errors
-    /// 500 with etcd's words if the store does not come so far in time.
+    /// 500 with etcd's message if the store does not reach that revision in time.
     pub async fn linearize(&self) -> Result<()> {
         if !self.store.has_other_writers() {
             return Ok(());
@@ -191,7 +192,8 @@ impl Registry {
             return Ok(());
         }
         let deadline = Instant::now() + FUTURE_WAIT;
-        // Another server may know it by something that is no change of an object. If the log does not respond, time decides.
+        // The revision may be known to another server without a change of an object. If the log
+        // does not respond, the deadline decides.
         drop(self.store.linearize(deadline).await);
         self.store.wait_for(revision, deadline).await.map_err(|future| Error::TooLargeResourceVersion {
             asked: future.asked.0,
@@ -199,10 +201,11 @@ impl Registry {
         })
     }
 
-    /// The objects of a page.
+    /// Returns a page of objects.
     ///
     /// # Errors
-    /// 400 for a continue token or resourceVersion that is none, 410 for a revision that was compacted, 504 for one that does not come.
+    /// 400 for an invalid continue token or resourceVersion, 410 for a compacted revision, 504 for
+    /// one that is not reached in time.
     pub async fn list(&self, info: &ResourceInfo, filter: &Filter, options: &ListOptions) -> Result<Page> {
         let (snapshot, start) = self.list_from(info, filter, options).await?;
         let prefix = filter.prefix();
@@ -224,7 +227,7 @@ impl Registry {
         };
         let mut objects = snapshot.prefix_from(from, &prefix);
         let all = filter.selects_all();
-        // Whatever is at hand is at hand as a whole.
+        // A list from the cache is never split into pages.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         for object in objects.by_ref() {
             let is_selected = || {
@@ -250,7 +253,7 @@ impl Registry {
         Ok(page)
     }
 
-    /// Which moment a list shows, and from which storage name on.
+    /// Returns the snapshot of a list, and the storage name that it starts from.
     async fn list_from(
         &self,
         info: &ResourceInfo,
@@ -266,7 +269,7 @@ impl Registry {
                 ));
             }
             let start = Some(format!("{}{}", filter.prefix(), token.start.trim_start_matches('/')));
-            // A negative revision is the server's own offer to go on with what is there now.
+            // A negative revision is the server's own offer to continue with the current state.
             let Ok(revision) = u64::try_from(token.rv) else { return Ok((newest(), start)) };
             let snapshot = self.exactly(info, Revision(revision)).await.map_err(|e| match e {
                 Error::Expired { .. } => Error::Expired {
@@ -279,7 +282,8 @@ impl Registry {
         }
         let revision = parse_revision(&options.resource_version)
             .map_err(|e| Error::bad_request(format!("invalid resource version: {}", e.in_query())))?;
-        // A limit with a bare revision means that very revision: its pages must agree with each other.
+        // A limit with a bare revision means that very revision: its pages must agree with each
+        // other.
         let exact = options.version_match == VersionMatch::Exact
             || options.version_match == VersionMatch::Unset && options.limit > 0;
         if revision > 0 && exact {
@@ -309,7 +313,8 @@ impl Registry {
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// A continue token: opaque to clients, but of the real server's form, for some look inside.
+/// A continue token: opaque to clients, but in kube-apiserver's format, since some clients parse
+/// it.
 #[derive(Serialize, Deserialize)]
 struct Token {
     #[serde(default)]
@@ -320,7 +325,7 @@ struct Token {
     start: String,
 }
 
-/// Where Go's decoder would stop.
+/// Returns the offset at which Go's decoder would stop.
 fn offset_of(error: &DecodeError, text: &str) -> usize {
     match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
@@ -331,7 +336,8 @@ fn offset_of(error: &DecodeError, text: &str) -> usize {
 impl Token {
     const VERSION: &'static str = "meta.k8s.io/v1";
 
-    /// After an object, named relative to the prefix of the list.
+    /// Creates a token for the position after an object, which is named relative to the prefix of
+    /// the list.
     fn new(revision: Revision, after: &str) -> Token {
         Token {
             v: Token::VERSION.to_owned(),

@@ -1,8 +1,9 @@
-//! Watching: the log of changes after a revision, as one client's selection sees it.
+//! Watches: the log of changes after a revision, filtered for one client.
 //!
-//! A watch pulls from its cursor when the connection has room for more, and keeps no queue of its own: a slow client costs
-//! itself only, and below the compact revision it gets an ERROR event. What an event means to the client follows from the
-//! object before and after it, each against the same filter as a list's.
+//! A watch pulls from its cursor when the connection can accept more, and has no queue of its own:
+//! a slow client affects only itself, and below the compact revision it gets an ERROR event. The
+//! type of an event for the client follows from the object before and after it, each matched
+//! against the same filter as a list's.
 //!
 //! Source: API concepts, "Efficient detection of changes", "Watch bookmarks", "Streaming lists".
 #![expect(clippy::disallowed_methods, reason = "the life of a connection, and of its bookmarks")]
@@ -22,39 +23,40 @@ use crate::request::options::{ListOptions, parse_revision};
 use crate::resource_info::{ResourceInfo, Retirement};
 use crate::{Error, Result};
 
-/// How often a quiet watch that allows bookmarks gets one.
+/// The interval of bookmarks in a quiet watch that allows them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// No watch lasts longer: clocks cannot count as far as clients can write.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How many changes are handed out at once, and how many bytes of objects they may hold, but for the last one: a client that does not
-/// read holds on to that.
+/// The largest number of changes in a batch, and of bytes of their objects, except for the last
+/// one: a client that does not read keeps a batch in memory.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 128 << 10;
 
-/// What happened, as the client sees it.
+/// The change from the client's perspective.
 pub enum Change {
-    /// An object came, or came to match the selector.
+    /// An object was created, or started to match the selector.
     Added(Arc<Stored>),
     /// An object changed.
     Modified(Arc<Stored>),
-    /// The last state selected, and the revision at which it went.
+    /// An object was deleted or stopped to match: its last matching state, and the revision of the
+    /// event.
     Deleted(Arc<Stored>, Revision),
-    /// Nothing happened up to this revision. `initial_end` closes the list of present objects.
+    /// There are no further changes up to this revision.
     Bookmark {
         /// The revision.
         revision: Revision,
-        /// Whether it ends the events of what was there from the beginning.
+        /// Whether it ends the initial events.
         initial_end: bool,
     },
     /// The stream ends with this.
     Error(Error),
 }
 
-/// One change; `shared` is the event whose frame all watchers of the plain form share.
+/// One change for a client.
 pub struct Notice {
     /// The change.
     pub change: Change,
-    /// The revision of the event; None for what is no event, such as the objects that were there at the beginning.
+    /// The revision of the event; None for other notices, such as the initial objects.
     pub revision: Option<Revision>,
     /// The event, where its frame is the same for all watches.
     pub shared: Option<Arc<Event<ObjectIndex>>>,
@@ -75,17 +77,17 @@ pub struct Position {
 }
 
 impl Position {
-    /// A position after the events up to a revision.
+    /// Returns a position after the events up to a revision.
     pub fn new(bucket: Arc<str>, seen: Revision) -> Position {
         Position { bucket, seen: Arc::new(AtomicU64::new(seen.0)) }
     }
 
-    /// The revision up to which no event is left for the client.
+    /// Returns the revision up to which no event is left for the client.
     pub fn seen(&self) -> Revision {
         Revision(self.seen.load(Ordering::Acquire))
     }
 
-    /// Notes that the events up to a revision have been looked at.
+    /// Records that the events up to a revision have been processed.
     pub fn advance(&self, seen: Revision) {
         self.seen.store(seen.0, Ordering::Release);
     }
@@ -95,20 +97,21 @@ impl Position {
 pub struct Watch {
     filter: Filter,
     watcher: Option<Watcher<ObjectIndex>>,
-    /// Present objects whose events are yet to come.
+    /// Initial objects that have not been sent yet.
     initial: VecDeque<Arc<Stored>>,
-    /// Events that others may have to convert before it is known what they mean.
+    /// Events that may have to be converted by a webhook before they are matched.
     pending: Vec<Arc<Event<ObjectIndex>>>,
-    /// Comes once `initial` is empty.
+    /// The change to send once `initial` is empty.
     then: Option<Change>,
     bookmarks: bool,
     next_bookmark: Instant,
     /// The revision of the last bookmark, or of the beginning.
     last_bookmark: Revision,
     deadline: Instant,
-    /// At the deadline or the next bookmark. It lives as long as the watch: one for each wait would cost more than the wait.
+    /// Fires at the deadline or the next bookmark. It lives as long as the watch, since a new timer
+    /// for each wait would cost more than the wait.
     timer: Pin<Box<Sleep>>,
-    /// When the definition of a custom resource has changed or is gone.
+    /// Resolves when the definition of a custom resource changes or is deleted.
     retirement: Option<Retirement>,
     /// The revision of the last event that was read, whether or not it is selected.
     read: Revision,
@@ -116,7 +119,8 @@ pub struct Watch {
 }
 
 impl Registry {
-    /// Opens a watch. A revision that history no longer covers is not an error here: the stream says it, and ends.
+    /// Opens a watch. A revision that history no longer covers is not an error here: the stream
+    /// reports it and ends.
     pub async fn watch(&self, info: &ResourceInfo, filter: Filter, options: &ListOptions) -> Result<Watch> {
         let asked =
             parse_revision(&options.resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
@@ -153,7 +157,8 @@ impl Registry {
             }
             return Ok(watch);
         }
-        // The snapshot and the watch after it must meet: if history moved on in between, take a newer snapshot.
+        // The snapshot and the watch after it must meet: if history moved on in between, take a
+        // newer snapshot.
         loop {
             let snapshot = self.store.snapshot();
             let Ok(watcher) = self.store.watch(&info.storage.bucket, snapshot.revision()) else { continue };
@@ -176,12 +181,13 @@ impl Registry {
 }
 
 impl Watch {
-    /// The bytes of the present objects that are yet to be handed out.
+    /// Returns the size of the initial objects that have not been sent yet, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.initial.iter().map(|object| object.bytes.len()).sum()
     }
 
-    /// The next changes, at least one; None when the stream is over. Safe to drop while waiting.
+    /// Waits for the next changes, at least one; None at the end of the stream. Safe to drop while
+    /// waiting.
     pub async fn next(&mut self) -> Option<Vec<Notice>> {
         if !self.initial.is_empty() {
             let mut bytes = 0;
@@ -217,7 +223,7 @@ impl Watch {
                 biased;
                 outcome = watcher.next() => Some(outcome),
                 () = &mut self.timer => None,
-                // What happened before is handed out first.
+                // Earlier events are sent first.
                 () = retired => {
                     self.watcher = None;
                     return None;
@@ -247,7 +253,8 @@ impl Watch {
         }
     }
 
-    /// The changes that have come since the last ones. None is no end: [`next`](Self::next) finds that.
+    /// Returns the changes that have come since the last ones. None is no end: [`next`](Self::next)
+    /// finds that.
     pub async fn try_next(&mut self) -> Vec<Notice> {
         let is_present = self.initial.is_empty() && self.then.is_none();
         let watcher = self.watcher.as_mut().filter(|_| is_present && self.pending.is_empty());
@@ -257,12 +264,12 @@ impl Watch {
         self.notices().await
     }
 
-    /// The changes of the pending events. Safe to drop while waiting.
+    /// Returns the changes of the pending events. Safe to drop while waiting.
     async fn notices(&mut self) -> Vec<Notice> {
         if !self.pending.is_empty() && self.filter.needs_conversion() {
             let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);
             let objects = objects.flatten().cloned().collect();
-            // What cannot be converted is not selected.
+            // Objects that cannot be converted are not selected.
             if let Err(error) = self.filter.convert(objects).await {
                 tracing::warn!(%error, "a watch cannot select by fields");
             }
@@ -272,35 +279,36 @@ impl Watch {
         events.into_iter().filter_map(|event| notice(event, &self.filter)).collect()
     }
 
-    /// Gives it a name, by which it is listed while it has yet to handle events.
+    /// Sets the name under which the watch is listed while it has pending events.
     ///
-    /// - `is_external`: whether the events go to a client, and not to a part of the control plane
+    /// - `is_external`: whether the events are sent to a client, not to a part of the control plane
     pub fn name(&mut self, name: String, is_external: bool) {
         let name = WatcherName { name: name.into(), is_external };
         self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 
-    /// Its position, which shows others how far it has come.
+    /// Returns its position, which shows its progress.
     pub fn position(&self) -> &Position {
         &self.position
     }
 
-    /// The number of running watches of the same kind, whatever they select, with this one.
+    /// Returns the number of running watches of the same kind with any selection, including this
+    /// one.
     pub fn watchers(&self) -> usize {
         self.watcher.as_ref().map_or(1, Watcher::watchers)
     }
 
-    /// Notes that all changes so far have been handed out.
+    /// Records that all changes so far have been sent.
     pub fn handed_out(&self) {
         self.position.advance(self.read);
     }
 }
 
-/// What an event means to a selection: entering it is an addition, leaving it a deletion.
+/// Converts an event for a selection: entering it is an addition, leaving it a deletion.
 fn notice(event: Arc<Event<ObjectIndex>>, filter: &Filter) -> Option<Notice> {
     let before = event.before.as_ref().filter(|o| filter.matches(o));
     let after = event.after.as_ref().filter(|o| filter.matches(o));
-    // The shared frame shows the event as a watcher without selectors sees it.
+    // The shared frame shows the event as sent to a watcher without selectors.
     let plain = before.is_some() == event.before.is_some() && after.is_some() == event.after.is_some();
     let change = match (before, after) {
         (None, Some(object)) => Change::Added(object.clone()),

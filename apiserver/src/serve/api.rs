@@ -1,4 +1,4 @@
-//! Api: the service, and what its requests share. What happens to a request is in `stack.rs`.
+//! The service, and the state shared by its requests. `stack.rs` has the processing of a request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,16 +27,17 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::slow_requests::SlowRequests;
 use crate::telemetry::tracer::Tracer;
 
-/// How many responses are rendered at once, chunk by chunk, whose rendering takes more than copying.
+/// The number of responses that are rendered concurrently, chunk by chunk, if rendering costs more
+/// than copying.
 const RENDERED_AT_ONCE: usize = 2;
 
-/// What an [`Api`] is made of.
+/// The parts of an [`Api`].
 pub struct Config {
     /// The generic verbs.
     pub registry: Arc<Registry>,
-    /// Finds out who makes a request.
+    /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// Decides what they may do.
+    /// Authorizes requests.
     pub authorizer: Arc<Authorizer>,
     /// Signs the tokens of service accounts.
     pub signing_key: Arc<SigningKey>,
@@ -46,7 +47,7 @@ pub struct Config {
     pub discovery: Discovery,
     /// Serves `/healthz`, `/livez` and `/readyz`.
     pub health: Health,
-    /// What is counted and measured.
+    /// The metrics.
     pub metrics: Metrics,
     /// Exports the spans of requests.
     pub tracer: Arc<Tracer>,
@@ -55,7 +56,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Without checks of health, traces and audit, and with metrics of its own.
+    /// Creates a configuration without health checks, traces and audit, and with metrics of its
+    /// own.
     pub fn new(
         registry: Registry,
         authenticator: Authenticator,
@@ -82,13 +84,14 @@ impl Config {
 #[derive(Clone)]
 pub struct Api {
     pub(super) shared: Arc<Shared>,
-    /// Who is at the other end of this connection.
+    /// The client at the other end of this connection.
     pub(super) peer: Peer,
-    /// The connection, where there is a socket.
+    /// The connection; None without a socket.
     pub(super) connection: Option<Arc<Connection>>,
-    /// The address of the other end, where there is a socket.
+    /// The remote address; None without a socket.
     pub(super) remote: Option<IpAddr>,
-    /// Whether the other end is a part of the control plane, which works in turns where the clock is manual.
+    /// Whether the client is a part of the control plane, whose requests take turns under a manual
+    /// clock.
     pub(super) is_own: bool,
 }
 
@@ -109,20 +112,20 @@ pub(super) struct Shared {
     pub flow_controller: FlowController,
     pub shares: Arc<Shares>,
     pub clients: Clients,
-    /// Where large requests take turns.
+    /// The queue of large requests.
     pub large: Arc<QueueSet>,
-    /// Turns at working on a large request.
+    /// The permits for processing large requests.
     pub large_turns: Arc<Semaphore>,
     /// Seats of requests that evaluate expressions that take long.
     pub evaluations: Arc<QueueSet>,
     pub renderers: Arc<Semaphore>,
-    /// Turns true when the server shuts down: watches end.
+    /// Set to true when the server shuts down, so that watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
 }
 
 impl Api {
-    /// The API as it is configured.
+    /// Creates the API from its configuration.
     pub fn new(config: Config) -> Api {
         let Config {
             registry,
@@ -169,41 +172,42 @@ impl Api {
         Api { shared: Arc::new(shared), peer, connection: None, remote: None, is_own: false }
     }
 
-    /// The same API for someone in this process.
+    /// Returns the same API for someone in this process.
     pub fn for_peer(&self, peer: Peer) -> Api {
         Api { shared: self.shared.clone(), peer, connection: None, remote: None, is_own: self.is_own }
     }
 
-    /// The same API for a part of the control plane.
+    /// Returns the same API for a part of the control plane.
     pub fn for_own(&self) -> Api {
         Api { is_own: true, ..self.clone() }
     }
 
-    /// The same API for another connection.
+    /// Returns the same API for another connection.
     pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>, remote: IpAddr) -> Api {
         let shared = self.shared.clone();
         Api { shared, peer, connection: Some(connection), remote: Some(remote), is_own: false }
     }
 
-    /// The API of a server that the path leads to below the address of this one, for the same connection. The URI becomes one of that server.
+    /// Returns the API of a server that the path leads to below the address of this one, for the
+    /// same connection. The URI becomes one of that server.
     pub(super) fn below(&self, uri: &mut Uri) -> Option<Api> {
         let (api, length) = self.shared.extensions.below.as_ref()?(uri.path())?;
         let rest = uri.path_and_query()?.as_str().get(length..)?;
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
         let path_and_query = rest.parse().ok()?;
-        // The rest stays: over HTTP/2 it has the name by which the client came.
+        // The other parts stay: over HTTP/2 they contain the host name that the client used.
         let mut parts = uri.clone().into_parts();
         parts.path_and_query = Some(path_and_query);
         *uri = Uri::from_parts(parts).ok()?;
         Some(Api { shared: api.shared, ..self.clone() })
     }
 
-    /// The generic verbs.
+    /// Returns the generic verbs.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.shared.registry
     }
 
-    /// What is counted and measured.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }

@@ -1,4 +1,4 @@
-//! The body of an answer: all at once, in chunks as the connection takes them, or as it comes.
+//! The body of a response: sent at once, in chunks as the connection accepts them, or as a stream.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -18,49 +18,51 @@ use super::flushes::Flushes;
 use super::transfers::{Transfer, Transfers};
 use crate::background::in_background;
 
-/// A body on a socket is handed out in pieces of this size at most, so that a client who reads nothing has little of it in buffers.
+/// The largest size of a piece that is passed to a socket, in bytes, so that little is buffered for
+/// a client that does not read.
 const PIECE: usize = 64 << 10;
-/// The same of a stream that waits for flushes: it may last long with a client who reads nothing.
+/// The same for a stream that waits for flushes, since a client that does not read may keep it open
+/// for long.
 const FLUSHED_PIECE: usize = 8 << 10;
 
 /// The body of a response.
 pub struct Body {
     content: Content,
-    /// On a socket.
+    /// The transfer, if the body is sent on a socket.
     transfer: Option<Transfer>,
-    /// Of the connection, if the next piece waits for them.
+    /// The flushes of the connection, if the next piece waits for them.
     flushes: Option<Arc<Flushes>>,
-    /// Whether the chunks of a stream are handed out as they are, whatever their size.
+    /// Whether the chunks of a stream are passed on whole, regardless of their size.
     whole_chunks: bool,
     /// The connection is active until the client has all of it.
     active: Option<Active>,
-    /// What is to be given back when the client has all of it.
+    /// Resources that are released once the client has received all of it.
     held: Vec<Box<dyn Any + Send>>,
 }
 
 enum Content {
     Full(Bytes),
-    /// Made chunk by chunk; `size` in all, before any compression.
+    /// Chunks made on demand; `size` is their total before any compression.
     Chunks {
         size: usize,
         chunks: Box<dyn Iterator<Item = Bytes> + Send>,
-        /// Whether a chunk takes more than copying.
+        /// Whether making a chunk costs more than copying.
         costly: bool,
     },
     Stream {
         chunks: BoxStream<'static, Bytes>,
-        /// What it holds on to at its beginning, in bytes.
+        /// The memory it holds initially, in bytes.
         size: usize,
-        /// What is left of the last chunk.
+        /// The rest of the last chunk.
         rest: Bytes,
-        /// Whether nothing else, such as another watch, holds on to the last chunk.
+        /// Whether the last chunk is not shared, for example with another watch.
         is_own: bool,
     },
     /// A panic ended it.
     Failed,
 }
 
-/// The body ended before its end: making it failed.
+/// The error of a body that ends early because it could not be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response could not be completed")]
 pub struct Incomplete;
@@ -72,31 +74,34 @@ impl From<Bytes> for Body {
 }
 
 impl Content {
-    /// - `size`: what the stream holds on to at its beginning, in bytes.
+    /// Creates a stream.
+    ///
+    /// - `size`: the memory it holds initially, in bytes.
     fn of_stream(chunks: BoxStream<'static, Bytes>, size: usize) -> Content {
         Content::Stream { chunks, size, rest: Bytes::new(), is_own: false }
     }
 }
 
 impl Body {
-    /// No body.
+    /// Returns an empty body.
     pub fn empty() -> Body {
         Bytes::new().into()
     }
 
-    /// A body that is made chunk by chunk, of `size` bytes in all.
+    /// Creates a body whose chunks are made on demand, of `size` bytes in total.
     ///
-    /// - `costly`: making a chunk takes more than copying, so that it must not be done on the threads that serve everybody.
+    /// - `costly`: whether making a chunk costs more than copying, so that it must not be done on
+    ///   the threads that serve connections.
     pub fn chunks(size: usize, chunks: impl Iterator<Item = Bytes> + Send + 'static, costly: bool) -> Body {
         Body::of(Content::Chunks { size, chunks: Box::new(chunks), costly })
     }
 
-    /// A body that comes as it comes.
+    /// Creates a streamed body.
     pub fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Body {
         Body::of(Content::of_stream(chunks.boxed(), 0))
     }
 
-    /// A stream that holds on to so many bytes at its beginning.
+    /// Sets the memory that a stream holds initially, in bytes.
     pub fn holding(mut self, bytes: usize) -> Body {
         if let Content::Stream { size, .. } = &mut self.content {
             *size = bytes;
@@ -104,13 +109,13 @@ impl Body {
         self
     }
 
-    /// Keeps something until the client has all of the body.
+    /// Keeps a value until the client has received all of the body.
     pub fn keep(mut self, held: impl Any + Send) -> Body {
         self.held.push(Box::new(held));
         self
     }
 
-    /// Keeps its connection active until the client has all of the body.
+    /// Keeps its connection active until the client has received all of the body.
     pub fn on_connection(self, active: Active) -> Body {
         Body { active: Some(active), ..self }
     }
@@ -119,7 +124,7 @@ impl Body {
         Body { content, transfer: None, flushes: None, whole_chunks: false, active: None, held: Vec::new() }
     }
 
-    /// Its bytes, if they are all there.
+    /// Returns its bytes, if they are all in memory.
     pub fn whole(&self) -> Option<&Bytes> {
         match &self.content {
             Content::Full(bytes) => Some(bytes),
@@ -127,12 +132,12 @@ impl Body {
         }
     }
 
-    /// Whether it is handed out all at once, and nothing of it is left.
+    /// Returns whether it is sent in one piece, and nothing of it remains.
     pub fn is_one_piece(&self) -> bool {
         self.whole().is_some_and(|bytes| bytes.len() <= PIECE)
     }
 
-    /// How many bytes it has, before any compression; 0 for a stream.
+    /// Returns the size in bytes, before any compression; 0 for a stream.
     pub fn size(&self) -> usize {
         match &self.content {
             Content::Full(bytes) => bytes.len(),
@@ -141,8 +146,8 @@ impl Body {
         }
     }
 
-    /// Changes what the body is made of, if it is not a stream and has `least` bytes or more. `change` gets the size and the chunks
-    /// that there are to come, and gives those that shall come, each of which is costly.
+    /// Replaces the chunks of a body, if it is not a stream and has `least` bytes or more. `change`
+    /// gets the size and the remaining chunks, and returns the new ones, which count as costly.
     pub fn map_chunks<I>(
         self,
         least: usize,
@@ -166,7 +171,7 @@ impl Body {
         (Body { content, ..self }, true)
     }
 
-    /// Lets `inspect` see each chunk of a body that is made chunk by chunk.
+    /// Calls `inspect` for each chunk of a chunked body.
     pub fn inspect_chunks(self, inspect: impl FnMut(&Bytes) + Send + 'static) -> Body {
         let content = match self.content {
             Content::Chunks { size, chunks, costly } => {
@@ -177,7 +182,7 @@ impl Body {
         Body { content, ..self }
     }
 
-    /// Makes costly chunks in the background, one for each permit of `renderers` at a time.
+    /// Makes costly chunks in the background, one at a time for each permit of `renderers`.
     pub fn rendered_in_background(mut self, renderers: &Arc<Semaphore>) -> Body {
         if let Content::Chunks { size, chunks, costly: true } = self.content {
             let chunks = stream::unfold((chunks, renderers.clone()), async |(mut chunks, renderers)| {
@@ -189,9 +194,9 @@ impl Body {
         self
     }
 
-    /// For a socket: what the client does not take is cut off.
+    /// Prepares the body for a socket, on which transfers are cut off if the client does not read.
     ///
-    /// - `lasts`: how long the transfer of what is no watch may take.
+    /// - `lasts`: the longest duration of a transfer other than a watch.
     pub fn on_socket(mut self, transfers: &Arc<Transfers>, lasts: Duration) -> Body {
         let (unsent, deadline) = match &self.content {
             Content::Stream { size, .. } => (*size, None),
@@ -201,12 +206,13 @@ impl Body {
         self
     }
 
-    /// For a connection that writes each chunk of a stream without copying it, and asks for the next one when that is done.
+    /// Passes on the chunks of a stream whole, for a connection that writes each of them without
+    /// copying and requests the next one after that.
     pub fn in_whole_chunks(self) -> Body {
         Body { whole_chunks: true, ..self }
     }
 
-    /// For a connection of HTTP/1.1: a stream waits for its flushes.
+    /// Makes a stream wait for the flushes of its connection (HTTP/1.1).
     pub fn flushed_by(mut self, flushes: &Arc<Flushes>) -> Body {
         if matches!(self.content, Content::Stream { .. }) {
             self.flushes = Some(flushes.clone());
@@ -245,7 +251,7 @@ impl Body {
     }
 }
 
-/// Bytes in pieces of a size that can be worked on one after the other.
+/// Splits bytes into pieces that can be processed one after the other.
 fn pieces(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
     std::iter::from_fn(move || {
         let length = bytes.len().min(PIECE);

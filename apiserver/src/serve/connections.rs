@@ -1,8 +1,9 @@
-//! Connections: how many there may be, and which must go when there are too many.
+//! Connections: limits their number, and selects the ones to close when there are too many.
 //!
-//! A connection is *pending* until a request on it was authenticated, be it by a client certificate in the handshake or by a token.
-//! Pending ones are kept few: the oldest is closed for a new one, so a flood of silent connections passes by those who come with
-//! credentials. Connections of users who are not in `system:masters` leave a reserve for those who are.
+//! A connection is *pending* until a request on it was authenticated, by a client certificate in
+//! the handshake or by a token. Few may be pending: the oldest is closed for a new one, so that a
+//! flood of silent connections does not affect clients with credentials. Connections of users
+//! outside of `system:masters` leave a reserve for those inside.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use tokio::time::sleep;
 use crate::access::UserInfo;
 use crate::access::authenticate::MASTERS;
 
-/// How many connections there may be, however many files may be open.
+/// The largest number of connections, independent of the number of open files.
 const MAX_CONNECTIONS: usize = 12_000;
-/// Files that are left for all else: the store, standard streams, directories.
+/// The number of files reserved for everything else: the store, standard streams, directories.
 const OTHER_FILES: usize = 256;
 
 /// The limits of a server's connections.
@@ -26,16 +27,16 @@ const OTHER_FILES: usize = 256;
 pub struct ConnectionLimits {
     /// All of them.
     pub total: usize,
-    /// Those on which nobody has shown yet who he is.
+    /// The number of connections without an authenticated request.
     pub pending: usize,
-    /// Those of one user who is not in system:masters.
+    /// The number of connections of one user outside of system:masters.
     pub per_user: usize,
-    /// Kept free for members of system:masters.
+    /// The number of connections reserved for members of system:masters.
     pub reserve: usize,
 }
 
 impl ConnectionLimits {
-    /// The limits for a process that may have so many files open.
+    /// Returns the limits for a process with a limit of open files.
     pub fn for_open_files(files: usize) -> ConnectionLimits {
         let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
         ConnectionLimits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }
@@ -45,7 +46,7 @@ impl ConnectionLimits {
 /// The connections of a server.
 pub struct Connections {
     limits: ConnectionLimits,
-    /// What times of activity are relative to.
+    /// The reference for the times of activity.
     base: Instant,
     known: Mutex<Known>,
 }
@@ -54,9 +55,9 @@ pub struct Connections {
 struct Known {
     next_id: u64,
     total: usize,
-    /// By age.
+    /// The pending connections, by age.
     pending: BTreeMap<u64, Arc<Notify>>,
-    /// Of users who are not in system:masters.
+    /// The connections of users outside of system:masters, by user.
     users: HashMap<Arc<str>, usize>,
     of_users: usize,
 }
@@ -69,13 +70,14 @@ pub struct Connection {
     /// Whether there was a request.
     spoken: AtomicBool,
     authenticated: AtomicBool,
-    /// Whether its user has too many: it is closed after the response to the request that was authenticated.
+    /// Whether its user has too many: it is closed after the response to the request that was
+    /// authenticated.
     excess: AtomicBool,
-    /// Its user, where those are counted.
+    /// Its user, if its connections are counted.
     user: Mutex<Option<Arc<str>>>,
     /// Whether its end waits for the client's.
     lingers: AtomicBool,
-    /// Requests whose response is not over.
+    /// The number of requests whose response is not complete.
     active: AtomicUsize,
     /// Milliseconds from the base to when the last response was over.
     idle_since: AtomicU64,
@@ -85,12 +87,12 @@ pub struct Connection {
 pub struct Active(Arc<Connection>);
 
 impl Connections {
-    /// Connections with these limits.
+    /// Creates the connections of a server with these limits.
     pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
     }
 
-    /// Admits a new connection; None if there are too many and none of them can go.
+    /// Admits a new connection; None if there are too many and none of them can be closed.
     pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
         let close = Arc::new(Notify::new());
         let mut known = self.lock();
@@ -121,19 +123,20 @@ impl Connections {
         u64::try_from(self.base.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    // Nothing panics while this is held.
+    // No code panics while this lock is held.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock()
     }
 }
 
 impl Connection {
-    /// Is notified when the connection must be closed.
+    /// Returns the notification that the connection must be closed.
     pub fn close(&self) -> Arc<Notify> {
         self.close.clone()
     }
 
-    /// Waits until there has been no first request for some time, or none for `idle`. It looks as often as the first has time.
+    /// Waits until the connection has had no request for `first` since its start, or for `idle`
+    /// since its last request. The checks are `first` apart.
     pub async fn unused(&self, first: Duration, idle: Duration) {
         loop {
             sleep(first).await;
@@ -143,9 +146,11 @@ impl Connection {
         }
     }
 
-    /// A request was authenticated. The connection is counted for the user of the first.
+    /// Records that a request was authenticated. The connection counts for the user of the first
+    /// one.
     ///
-    /// Returns false if the user has too many already: then it is closed after the answer to this request.
+    /// Returns false if the user has too many connections: then it is closed after the response to
+    /// this request.
     pub fn authenticated(&self, user: &UserInfo, anonymous: bool) -> bool {
         if anonymous || self.authenticated.swap(true, Ordering::Relaxed) {
             return true;
@@ -167,7 +172,7 @@ impl Connection {
         fits
     }
 
-    /// A request begins.
+    /// Begins a request.
     pub fn begin(self: &Arc<Connection>) -> Active {
         self.spoken.store(true, Ordering::Relaxed);
         self.lingers.store(true, Ordering::Relaxed);
@@ -175,25 +180,26 @@ impl Connection {
         Active(self.clone())
     }
 
-    /// The connection is closed as it is. If no request is under way, its end does not wait for the client's: a client of HTTP/1.1
-    /// that waits for no response has sent nothing either, so that none of what it reads is lost.
+    /// Ends the connection. Without a request in progress it does not wait for the client to close
+    /// it: a client of HTTP/1.1 that waits for no response has sent nothing either, so that nothing
+    /// it reads is lost.
     pub fn end_http1(&self) {
         self.lingers.store(self.idle().is_none(), Ordering::Relaxed);
     }
 
-    /// Whether the end of the connection waits for the client's.
+    /// Returns whether the end of the connection waits for the client's.
     pub fn lingers(&self) -> bool {
         self.lingers.load(Ordering::Relaxed)
     }
 
-    /// How long there has been no request; None while there is one.
+    /// Returns the time since the last request; None while there is one.
     pub fn idle(&self) -> Option<Duration> {
         let since = self.idle_since.load(Ordering::Relaxed);
         let idle = Duration::from_millis(self.connections.now().saturating_sub(since));
         (self.active.load(Ordering::Relaxed) == 0).then_some(idle)
     }
 
-    /// Whether there has been no request yet.
+    /// Returns whether there has been no request yet.
     pub fn is_silent(&self) -> bool {
         !self.spoken.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Deadline: by when a request must be answered.
+//! The deadline of a request's response.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use tokio::time::Instant;
 use crate::request::options::Query;
 use crate::{Error, Result};
 
-/// How long a request may take that is no watch, from its first byte to its answer: upstream's `--request-timeout`.
+/// The longest duration of a request other than a watch, from its first byte to its response:
+/// upstream's `--request-timeout`.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The deadline of what has none: a year is more than any client waits.
+/// The deadline of requests without one: a year exceeds the patience of any client.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// When a request must be answered.
+/// The latest time for the response to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     began: Instant,
@@ -22,7 +23,7 @@ pub struct Deadline {
 }
 
 impl Default for Deadline {
-    /// The deadline of a request that names none.
+    /// Returns the deadline of a request that names none.
     fn default() -> Deadline {
         let began = Instant::now();
         Deadline { began, at: began + REQUEST_TIMEOUT }
@@ -30,28 +31,30 @@ impl Default for Deadline {
 }
 
 impl Deadline {
-    /// The deadline of a request that comes now: that which its `timeout` names, but no later than any other's.
+    /// Returns the deadline of a request that arrives now: that of its `timeout`, limited to the
+    /// server's.
     ///
     /// # Errors
-    /// 400 for a `timeout` that is no duration.
+    /// 400 for an invalid `timeout`.
     pub fn of(query: &Query) -> Result<Deadline> {
         let asked = query.timeout()?.filter(|timeout| !timeout.is_zero()).unwrap_or(REQUEST_TIMEOUT);
         let began = Instant::now();
         Ok(Deadline { began, at: began + asked.min(REQUEST_TIMEOUT) })
     }
 
-    /// The deadline of a request that lasts as long as it needs.
+    /// Returns the deadline of a request that lasts as long as it needs.
     pub fn never() -> Deadline {
         let began = Instant::now();
         Deadline { began, at: began + NEVER }
     }
 
-    /// When a request must be executed that waits for a seat: after a quarter of its time, as upstream has it.
+    /// Returns the latest time at which a request that waits for a seat must start: after a quarter
+    /// of its time, as in upstream.
     pub fn of_queue(&self) -> Instant {
         self.began + (self.at - self.began) / 4
     }
 
-    /// Does some work by the deadline.
+    /// Runs some work until the deadline.
     ///
     /// # Errors
     /// 504 if it is not done by then, or the work's own.

@@ -1,9 +1,9 @@
-//! Exchange: a request and what is known of it, from layer to layer.
+//! Exchanges: a request and its derived properties, passed from layer to layer.
 //!
-//! Each layer that finds something out takes a request of one type and passes one of the next type on, so that no layer can
-//! stand before one whose result it needs:
+//! Each layer that determines a property takes a request of one type and passes on one of the next
+//! type, so that no layer can precede one whose result it needs:
 //!
-//! | request | what its layer added |
+//! | request | added by its layer |
 //! | --- | --- |
 //! | [`ReceivedRequest`] | its context |
 //! | [`AuthenticatedRequest`] | the user |
@@ -29,6 +29,7 @@ use super::{Body, respond};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
 use crate::audit::AuditContext;
+use crate::error::Status;
 use crate::flow_control::{Flow, Rejection};
 use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
@@ -41,45 +42,50 @@ use crate::{Error, Result};
 /// The header of a request and its response that identifies their audit events.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The head of a request, parsed once, and what layers note for the response.
+/// The head of a request, parsed once, and data that layers collect for the response.
 pub struct RequestContext {
-    /// When the request came.
+    /// The time at which the request arrived.
     pub received_at: Instant,
     pub parts: Parts,
     pub query: Query,
     pub info: RequestInfo,
-    /// The span of the request, whose code is recorded with the response.
+    /// The span of the request, with which the response code is recorded.
     pub span: Span,
-    /// For the response's `Warning` headers.
+    /// The texts of the response's `Warning` headers.
     pub warnings: Warnings,
-    /// The `Audit-ID` of the client, or one of our own.
+    /// The `Audit-ID` of the client, or a generated one.
     pub audit_id: HeaderValue,
     /// The audit event of the request.
     pub audit: AuditContext,
-    /// Who makes the request, once that is known.
+    /// The user who sent the request, once it is authenticated.
     pub user: OnceLock<Arc<UserInfo>>,
-    /// Its span, once its user is known; none if it has no trace.
+    /// Its span, once its user is known; unset if it has no trace.
     pub server_span: OnceLock<ServerSpan>,
-    /// Where its time goes.
+    /// The durations of the request's phases.
     pub latency: Arc<LatencyTrackers>,
-    /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
+    /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once
+    /// it is classified.
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
+    /// The refusal of a request that would have changed a resource.
+    pub refusal: OnceLock<Status>,
+    /// The body, if an observer of the server is to have it.
+    pub body: OnceLock<Bytes>,
 }
 
-/// A request whose head is parsed.
+/// A request with a parsed head.
 pub struct ReceivedRequest<B> {
     pub context: Arc<RequestContext>,
     pub body: B,
 }
 
-/// A request whose user is known.
+/// A request with an authenticated user.
 pub struct AuthenticatedRequest<B> {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
     pub body: B,
 }
 
-/// A request whose flow is known, if a FlowSchema matches it.
+/// A request with its flow, if a FlowSchema matches it.
 pub struct ClassifiedRequest<B> {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
@@ -105,17 +111,18 @@ pub struct TimedRequest<B> {
     pub body: B,
 }
 
-/// A request whose body was read.
+/// A request with its whole body.
 pub struct BufferedRequest {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
     pub flow: Option<Flow>,
     pub deadline: Deadline,
-    /// The body, or why it could not be read: that matters where the body does. None if the verb has none.
+    /// The body, or why it could not be read: that matters where the body does. None if the verb
+    /// has none.
     pub body: Option<Result<Bytes>>,
 }
 
-/// A request of which it is known whether it is large.
+/// A request classified as large or not.
 pub struct MeasuredRequest {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
@@ -125,7 +132,7 @@ pub struct MeasuredRequest {
     pub is_large: bool,
 }
 
-/// Why a request gets no response of its own.
+/// The reasons for which a request is rejected by a layer.
 #[derive(Debug)]
 pub enum RequestRefusal {
     /// The request failed.
@@ -170,13 +177,15 @@ impl<B> ReceivedRequest<B> {
             server_span: OnceLock::new(),
             latency: Arc::default(),
             flow_headers: OnceLock::new(),
+            refusal: OnceLock::new(),
+            body: OnceLock::new(),
         };
         ReceivedRequest { context: Arc::new(context), body }
     }
 }
 
 impl RequestContext {
-    /// The request for a resource, if it is one.
+    /// Returns the request for a resource, if it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.info {
             RequestInfo::Resource(request) => Some(request),
@@ -184,12 +193,13 @@ impl RequestContext {
         }
     }
 
-    /// Whether the request is a watch, which lasts until client or server ends it.
+    /// Returns whether the request is a watch, which lasts until client or server ends it.
     pub fn is_watch(&self) -> bool {
         self.resource().is_some_and(|request| request.verb == Verb::Watch)
     }
 
-    /// Whether the request lasts until client or server ends it: a watch, a log that is followed, or a connection to a pod.
+    /// Returns whether the request lasts until client or server ends it: a watch, a log that is
+    /// followed, or a connection to a pod.
     pub fn is_long_running(&self) -> bool {
         let subresource = self.resource().map_or("", |request| &request.subresource);
         let connects = match subresource {
@@ -200,19 +210,25 @@ impl RequestContext {
         self.is_watch() || connects
     }
 
-    /// Whether the request is for a path that is none of Kubernetes'.
+    /// Returns whether the request is for a path outside of the Kubernetes API.
     pub fn is_extension(&self) -> bool {
         matches!(&self.info, RequestInfo::Path { path, .. } if EXTENSION_PATHS.iter().any(|prefix| is_below(path, prefix)))
     }
 
-    /// What flow control and authorization decide by.
+    /// Returns the attributes for flow control and authorization.
     pub fn attributes(&self) -> RequestAttributes<'_> {
         RequestAttributes::from(&self.info)
     }
 
-    /// The response that says why there is none of the request's own, in the format that the client accepts.
+    /// Returns the response for a rejected request, in the format that the client accepts.
     pub fn respond_to(&self, refusal: &RequestRefusal) -> Response<Body> {
         let status = |error| respond::error(error, Accept::of_errors(&self.parts.headers, &self.query));
+        if let RequestRefusal::Error(error) | RequestRefusal::Denied(error) = refusal
+            && self.resource().is_some_and(|request| request.verb.has_body())
+        {
+            // A request is refused once.
+            drop(self.refusal.set(error.status()));
+        }
         match refusal {
             RequestRefusal::Error(error) => status(error),
             RequestRefusal::Denied(error) => respond::unsniffed(status(error)),
@@ -221,7 +237,7 @@ impl RequestContext {
     }
 }
 
-/// A header of a new id. Digits and hyphens always are one.
+/// Returns a header of a new id. Digits and hyphens always are one.
 fn new_audit_id() -> HeaderValue {
     let mut buffer = uuid::Uuid::encode_buffer();
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);

@@ -11,6 +11,7 @@ use http::{HeaderMap, Response};
 
 use super::api::Api;
 use super::body::Body;
+use super::completed::ObserveRequests;
 use super::proxy::Upstream;
 use super::traffic::Traffic;
 use super::upgrade::ServeUpgraded;
@@ -37,6 +38,10 @@ pub struct Extensions {
     pub below: Option<FindBelow>,
     /// The requests under way.
     pub traffic: Arc<Traffic>,
+    /// Observes all requests.
+    pub observer: Option<Arc<dyn ObserveRequests>>,
+    /// The reason for which requests that would change an object are refused; None for a server that takes them.
+    pub read_only: Option<&'static str>,
     /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
 }

@@ -1,7 +1,9 @@
-//! Flushes: a stream over HTTP/1.1 hands out the next piece when the last ones have left the process.
+//! Flush control: a stream over HTTP/1.1 passes on the next piece when the previous ones have left
+//! the process.
 //!
-//! hyper buffers as much of a body as the head of a request may have, and TLS buffers more: for each watch that nobody reads that
-//! would be hundreds of kilobytes. (HTTP/2 has windows for this.)
+//! hyper buffers as much of a body as the head of a request may have, and TLS buffers more: that
+//! would be hundreds of kilobytes for each watch whose client does not read. (HTTP/2 has windows
+//! for this.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,24 +13,24 @@ use futures::task::AtomicWaker;
 
 use super::observed::Observer;
 
-/// A body that was handed out so far without a flush waits for one.
+/// The number of bytes since the last flush from which a body waits for the next one.
 const MOST_UNFLUSHED: usize = 8 << 10;
 
-/// What was handed out since a connection was flushed.
+/// The bytes passed on since the last flush of a connection.
 #[derive(Default)]
 pub struct Flushes {
     unflushed: AtomicUsize,
-    /// Of the body that waits.
+    /// The waker of the body that waits.
     waker: AtomicWaker,
 }
 
 impl Flushes {
-    /// A body handed out so many bytes.
+    /// Counts bytes that a body has passed on.
     pub fn handed_out(&self, bytes: usize) {
         self.unflushed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Waits until there is little that is not flushed.
+    /// Waits until little is unflushed.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let has_room = || self.unflushed.load(Ordering::Relaxed) < MOST_UNFLUSHED;
         if has_room() {
@@ -39,7 +41,7 @@ impl Flushes {
     }
 }
 
-/// All that was handed out was written to the connection before, or it would not be flushed.
+/// A flush covers all bytes passed on before it, since they were written to the connection.
 impl Observer for Arc<Flushes> {
     fn flushed(&mut self) {
         if self.unflushed.swap(0, Ordering::Relaxed) > 0 {
@@ -66,7 +68,7 @@ mod tests {
     async fn a_body_waits_for_a_flush() {
         let (near, mut far) = tokio::io::duplex(1 << 10);
         let flushes = Arc::new(Flushes::default());
-        // The writer stands for what TLS buffers.
+        // The writer represents the buffer of TLS.
         let mut connection = Observed::new(BufWriter::with_capacity(1 << 20, near), flushes.clone());
         let piece = vec![b'x'; MOST_UNFLUSHED - 1];
         flushes.handed_out(piece.len());

@@ -1,7 +1,7 @@
-//! Incoming: the body of a request, read whole before the request takes a seat.
+//! Incoming bodies: read completely before the request takes a seat.
 //!
-//! A client may send as slowly as it likes, so nothing that others wait for is held meanwhile: what is read counts against the user's
-//! share, and the deadline of the request ends it.
+//! A client may send slowly, so no resource that others wait for is held in the meantime: the bytes
+//! count against the user's share, and the request's deadline ends the read.
 
 use std::pin::pin;
 
@@ -12,21 +12,22 @@ use super::MAX_BODY;
 use super::shares::Share;
 use crate::{Error, Result};
 
-/// The body of a request, whatever sends it.
+/// The body of a request from any transport.
 pub trait Incoming: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send {}
 
 impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send> Incoming for B {}
 
-/// Why a body cannot be read.
+/// The error of a body that cannot be read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Over HTTP/2, an answer to a body that nobody reads to its end does not arrive: so much more of one that is too large is read.
+/// The number of bytes read from a body that is too large. Over HTTP/2, the response to a body that
+/// is not read to its end does not arrive.
 const MAX_DRAINED: usize = 16 * MAX_BODY;
 
-/// Reads a body to its end. What it takes stays counted in `share` until the share is released.
+/// Reads a body to its end. Its bytes count in `share` until the share is released.
 ///
 /// # Errors
-/// 413 for more than [`MAX_BODY`] bytes, 429 if the share is used up, 400 if the client breaks off.
+/// 413 for more than [`MAX_BODY`] bytes, 429 if the share is exhausted, 400 if the client aborts.
 pub async fn read(body: impl Incoming, mut share: Option<&mut Share>) -> Result<Bytes> {
     let mut body = pin!(body);
     let mut read = Received::Nothing;
@@ -57,7 +58,7 @@ pub async fn read(body: impl Incoming, mut share: Option<&mut Share>) -> Result<
     Ok(read.into_bytes())
 }
 
-/// What was read: most bodies come in one piece, which is not copied.
+/// The bytes read so far: most bodies arrive in one piece, which is not copied.
 enum Received {
     Nothing,
     One(Bytes),

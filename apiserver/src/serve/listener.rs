@@ -1,4 +1,5 @@
-//! The listener: TCP connections, TLS, HTTP/1.1 or HTTP/2 by ALPN, and a shutdown that lets requests finish.
+//! The listener: TCP connections, TLS, HTTP/1.1 or HTTP/2 by ALPN, and a shutdown that lets
+//! requests finish.
 
 use std::convert::Infallible;
 use std::io;
@@ -38,31 +39,34 @@ use super::{Api, upgrade, websocket};
 use crate::access::tls::Tls;
 use crate::webhook::keep_alive;
 
-/// How long a TLS handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the first request may take to come, with preface and headers. Upstream's ReadHeaderTimeout.
+/// Timeout for the first request of a connection, including the preface and the headers. Upstream's
+/// ReadHeaderTimeout.
 const HEADERS: Duration = Duration::from_secs(32);
-/// How long a connection may be without a request, be it that the headers of one come slowly. Upstream's IdleTimeout.
+/// The longest time a connection may be without a request, including one whose headers arrive
+/// slowly. Upstream's IdleTimeout.
 const IDLE: Duration = Duration::from_secs(90);
 /// The time without frames after which a client of HTTP/2 is pinged.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
-/// The time that it has to answer a ping.
+/// Timeout for the response to a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The number of bytes that a client of HTTP/2 may send on one stream before they are read.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// The same on all streams of a connection.
 const CONNECTION_WINDOW: u32 = 512 << 10;
-/// What is kept for a client of HTTP/2 that does not read, on one stream.
+/// The largest amount that is buffered for an HTTP/2 client that does not read, on one stream, in
+/// bytes.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 /// The same over HTTP/1.1, where it is also how long the head of a request may be.
 const MAX_HTTP1_BUFFER: usize = 128 << 10;
-/// How often connections and transfers are looked at.
+/// The interval at which connections and transfers are checked.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long no connection is accepted after that failed: files must be closed first.
+/// The pause after a failed accept, during which files can be closed.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
-/// Failures to accept are logged once in so much time.
+/// The interval in which failures to accept are logged once.
 const ACCEPT_LOG: Duration = Duration::from_secs(60);
-/// How long requests may take that are under way when the server stops.
+/// The longest time that requests in progress may take when the server stops.
 const DRAIN: Duration = Duration::from_millis(1500);
 
 /// A bound socket.
@@ -74,8 +78,10 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Binds an address.
+    ///
     /// # Errors
-    /// What the system says of the address: in use, not ours, not permitted.
+    /// The system's error for the address: in use, not local, not permitted.
     pub async fn bind(address: SocketAddr) -> io::Result<Listener> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
@@ -99,13 +105,14 @@ impl Listener {
         self
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is done. Then no connection is accepted, watches end, each connection gets a GOAWAY or a response with
-    /// `Connection: close`, and requests that are under way have a second and a half to finish.
+    /// Serves until `stop` completes. Then no connection is accepted, watches end, each connection
+    /// gets a GOAWAY or a response with `Connection: close`, and requests in progress have a second
+    /// and a half to finish.
     pub fn serve(self, api: Api, tls: Arc<Tls>, mut stop: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (drain, draining) = watch::channel(false);
@@ -133,7 +140,7 @@ impl Listener {
                         server.transfers.sweep(now.into_std());
                     }
                     accepted = self.socket.accept() => match accepted {
-                        // Where no connection can go for it, the new one is closed at once.
+                        // If no connection can be closed for it, the new one is closed at once.
                         Ok((stream, remote)) => if let Some(connection) = server.connections.admit() {
                             connections.spawn(server.clone().run(stream, remote.ip(), connection));
                         },
@@ -177,7 +184,8 @@ impl AcceptFailures {
     }
 }
 
-/// How many files this process may have open, after raising that to the most that the system allows.
+/// Returns the number of files that this process may have open, after raising the limit as far as
+/// the system allows.
 fn max_open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -186,7 +194,7 @@ fn max_open_files() -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// What all connections share.
+/// The state shared by all connections.
 struct Server {
     api: Api,
     tls: Arc<Tls>,
@@ -195,7 +203,7 @@ struct Server {
     transfers: Arc<Transfers>,
     goaway_chance: GoawayChance,
     response_latency: Duration,
-    /// Turns true when connections have to end.
+    /// Set to true when connections have to end.
     draining: watch::Receiver<bool>,
 }
 
@@ -209,7 +217,7 @@ impl Server {
 
     async fn serve(&self, stream: TcpStream, remote: IpAddr, connection: Arc<Connection>) {
         let mut draining = self.draining.clone();
-        // Answers are written whole; waiting to fill packets only delays them.
+        // Responses are written whole; waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         // A tunnel, unlike a request, may be silent for ever.
         keep_alive(&stream);
@@ -241,7 +249,8 @@ impl Server {
         }));
         let shared = service.0.clone();
         let mut builder = auto::Builder::new(Streams::new(connection.close()));
-        // The time without a request includes that of the headers. A timer for each request would cost more than reading them.
+        // The time without a request includes that of the headers. A timer for each request would
+        // cost more than reading them.
         builder.http1().header_read_timeout(None).max_buf_size(MAX_HTTP1_BUFFER);
         builder
             .http2()
@@ -315,7 +324,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             let response = upgrade::detach(websocket::detach(response, &shared.transfers));
             Ok(response.map(|body| match (is_http2, body.is_one_piece()) {
                 (true, _) => body.on_socket(&shared.transfers, REQUEST_TIMEOUT),
-                // The buffer of the connection takes it at once, and the write timeout does the rest.
+                // The connection's buffer accepts it at once, and the write timeout applies.
                 (false, true) => body,
                 (false, false) => {
                     body.on_socket(&shared.transfers, REQUEST_TIMEOUT).flushed_by(&shared.flushes)
@@ -325,7 +334,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     }
 }
 
-/// Waits until a connection has to end: by chance, or with the server.
+/// Waits until a connection has to end: by a random GOAWAY, or with the server.
 async fn must_end(goaway: &Notify, draining: &mut watch::Receiver<bool>) {
     tokio::select! {
         () = goaway.notified() => {}

@@ -1,38 +1,41 @@
-//! Serving: from an HTTP request to its answer.
+//! Serving: from an HTTP request to its response.
 //!
 //! ```text
 //! connection ─► layers ─► router ─► verb ─► answer ─► transfer
 //! listener.rs   stack.rs  router.rs verbs.rs respond.rs body.rs
 //! ```
 //!
-//! `route.rs` decides which verb the path and the method of a `call.rs` name.
+//! `route.rs` determines the verb from the path and the method of a `call.rs`.
 //!
-//! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It serves connections of the
-//! [`listener`], and embedders and controllers in the same process without any socket. Start at `stack.rs`, which has all layers
-//! in their order; `layers/` has a file for each.
+//! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It
+//! serves connections of the [`listener`], and embedders and controllers in the same process
+//! without a socket. Start at `stack.rs`, which has all layers in their order; `layers/` has a file
+//! for each.
 //!
-//! Watches may go over WebSockets: `websocket.rs` takes over the connection once hyper has upgraded it. `upgrade.rs` does so for all
-//! that leaves HTTP altogether: tunnels to other servers (`tunnel.rs`), and the streams of pods.
+//! Watches can use WebSockets: `websocket.rs` takes over the connection once hyper has upgraded it.
+//! `upgrade.rs` does so for all protocols other than HTTP: tunnels to other servers (`tunnel.rs`),
+//! and the streams of pods.
 //!
-//! What a client may use up is bounded in each of these steps:
+//! Each of these steps limits the resources that a client may use:
 //!
 //! | file | bounds |
 //! | --- | --- |
-//! | `connections.rs` | how many connections there are, and how long they may be silent or idle (`listener.rs`) |
-//! | `turns.rs` | how much a connection reads before others have their turn |
-//! | `control_frames.rs` | how many control frames of HTTP/2 a connection sends |
-//! | `lingering.rs` | how long a connection that ends waits for the end of its client |
+//! | `connections.rs` | the number of connections, and the time they may be silent or idle (`listener.rs`) |
+//! | `turns.rs` | the amount a connection reads before others are served |
+//! | `control_frames.rs` | the number of HTTP/2 control frames of a connection |
+//! | `lingering.rs` | the time that an ending connection waits for its client |
 //! | `shares.rs` | requests, watches and bytes of bodies of a user |
-//! | `deadline.rs` | how long a request may take |
-//! | `crate::flow_control` | how many requests of which users are executed at once |
-//! | `crate::background` | what takes long keeps no other request waiting |
-//! | `transfers.rs` | what a response holds on to that its client does not read |
+//! | `deadline.rs` | the duration of a request |
+//! | `crate::flow_control` | the number of concurrent requests, by user |
+//! | `crate::background` | the threads that costly requests occupy |
+//! | `transfers.rs` | the memory held by responses whose clients do not read |
 #![expect(clippy::disallowed_methods, reason = "deadlines of requests and connections protect the server")]
 
 mod api;
 mod backup;
 mod body;
 mod call;
+mod completed;
 mod connections;
 mod control_frames;
 mod deadline;
@@ -50,6 +53,7 @@ mod observed;
 mod order;
 mod proxy;
 mod rarely;
+mod refusals;
 mod respond;
 mod route;
 mod router;
@@ -69,12 +73,14 @@ mod websocket;
 pub use api::{Api, Config};
 pub use backup::BACKUP_PATH;
 pub use body::Body;
+pub use completed::{CompletedRequest, ObserveRequests};
 pub use extensions::{
     Action, ActionDeclaration, ActionRequest, Connect, ConnectRequest, Connected, EXTENSION_PATHS,
     Extensions, FindBelow, PathRequest, Paths, RespondToPath,
 };
 pub use goaway::GoawayChance;
 pub use proxy::Upstream;
+pub use refusals::{Refusal, Refusals};
 pub use traffic::{Observation, Traffic, Writer};
 pub use upgrade::ServeUpgraded;
 

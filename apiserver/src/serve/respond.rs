@@ -1,4 +1,4 @@
-//! Responses: the one place where errors become Status documents, and bytes get their headers.
+//! Responses: converts errors to Status documents, and adds headers to bytes.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -9,7 +9,7 @@ use crate::Error;
 use crate::answer::{Content, Form, IN_CHUNKS_FROM};
 use crate::request::negotiate::Accept;
 
-/// An answer with a body in the form that was negotiated.
+/// Returns a response with a body in the negotiated form.
 pub fn object(code: u16, form: &Form, content: Content) -> Response<Body> {
     let body = match content {
         Content::Whole(bytes) => Body::from(bytes),
@@ -20,7 +20,7 @@ pub fn object(code: u16, form: &Form, content: Content) -> Response<Body> {
     with_body(code, form.accept.format.media_type(), body)
 }
 
-/// Adds what the request brought up besides its answer.
+/// Adds the warnings of the request to its response.
 pub fn warn(response: &mut Response<Body>, warnings: Vec<String>) {
     for text in warnings {
         let value = HeaderValue::from_bytes(format!("299 - {}", crate::field::quote(&text)).as_bytes());
@@ -41,7 +41,7 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Response<Body
     response
 }
 
-/// The answer that says why there is none.
+/// Returns the response for an error.
 pub fn error(error: &Error, accept: Accept) -> Response<Body> {
     let status = error.status();
     if matches!(error, Error::PageNotFound) {
@@ -59,7 +59,7 @@ pub fn error(error: &Error, accept: Accept) -> Response<Body> {
     response
 }
 
-/// The answer to a request for which flow control has no place: plain text, as the real server gives it.
+/// Returns the response to a request that flow control rejects: plain text, as in kube-apiserver.
 pub fn too_many_requests() -> Response<Body> {
     const TEXT: &[u8] = b"Too many requests, please try again later.\n";
     let mut response = plain(429, "text/plain; charset=utf-8", Bytes::from_static(TEXT));
@@ -68,8 +68,9 @@ pub fn too_many_requests() -> Response<Body> {
     response
 }
 
-/// The response to a request that would last, from a server that is shutting down: the client shall try again, and will find
-/// another server. As upstream has it in `filters/waitgroup.go`.
+/// Returns the response to a request that would last, from a server that is shutting down: the
+/// client shall try again, and will find another server. As upstream has it in
+/// `filters/waitgroup.go`.
 pub fn shutting_down() -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -81,7 +82,7 @@ pub fn shutting_down() -> Response<Body> {
     response
 }
 
-/// Keeps browsers from guessing the type of a refusal.
+/// Prevents browsers from guessing the type of a 403 response.
 pub fn unsniffed(mut response: Response<Body>) -> Response<Body> {
     if response.status() == StatusCode::FORBIDDEN {
         response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
@@ -89,7 +90,7 @@ pub fn unsniffed(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// What a panic leaves: its message stays in the log.
+/// Returns the response after a panic, whose message is only logged.
 pub fn panicked() -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

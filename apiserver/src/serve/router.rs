@@ -20,6 +20,9 @@ use crate::request::info::RequestInfo;
 use crate::telemetry::metrics;
 use crate::{Error, Result};
 
+/// The API groups of which a POST changes nothing.
+const REVIEW_GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
+
 /// Responds to a request that has passed all layers.
 ///
 /// - `remote`: the address of the client, where there is a socket.
@@ -60,6 +63,12 @@ pub async fn respond(
         return Ok(respond::shutting_down());
     }
     let is_mutating = !matches!(request.verb, Verb::Get | Verb::List);
+    if let Some(reason) = shared.extensions.read_only
+        && request.verb.has_body()
+        && !REVIEW_GROUPS.contains(&&*request.group)
+    {
+        return Err(Error::plain(405, "MethodNotAllowed", reason));
+    }
     let _in_flight = (!is_long_running).then(|| shared.metrics.inflight(is_mutating));
     let labels = if is_long_running { labels(&context, &shared.registry.resources) } else { None };
     let call = Call {

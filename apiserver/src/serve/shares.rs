@@ -1,8 +1,9 @@
-//! Shares: what one user may hold of the server at once, besides the seats of flow control.
+//! Shares: the resources that one user may occupy at once, besides the seats of flow control.
 //!
-//! A request costs memory from its first byte on: its body while that comes, its answer until the client has taken it, a watch for
-//! as long as it lasts. None of that holds a seat, so it is bounded here, by user and for all users together. Members of exempt
-//! priority levels (system:masters, the controllers in this process) have no share to use up.
+//! A request uses memory from its first byte on: its body while it arrives, its response until the
+//! client has received it, a watch for as long as it lasts. None of that occupies a seat, so it is
+//! limited here, by user and for all users together. Members of exempt priority levels
+//! (system:masters, the controllers in this process) have no limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Error, Result};
 
-/// What all users together, and what one user may hold.
+/// The limits of all users together, and of one user.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareLimits {
     pub requests: usize,
@@ -19,12 +20,12 @@ pub struct ShareLimits {
     pub body_bytes: usize,
 }
 
-/// For all users together.
+/// The limits of all users together.
 pub const TOTAL: ShareLimits = ShareLimits { requests: 4000, watches: 20_000, body_bytes: 96 << 20 };
-/// For one user.
+/// The limits of one user.
 pub const PER_USER: ShareLimits = ShareLimits { requests: 1000, watches: 5000, body_bytes: 16 << 20 };
 
-/// Counts what users hold.
+/// Counts the resources of each user.
 pub struct Shares {
     limits: [ShareLimits; 2],
     held: Mutex<Held>,
@@ -43,7 +44,7 @@ struct Usage {
     body_bytes: usize,
 }
 
-/// What one request holds, given back when it is dropped.
+/// The resources of one request, released when it is dropped.
 pub struct Share {
     shares: Arc<Shares>,
     user: Arc<str>,
@@ -57,15 +58,15 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// Shares with limits for all users together, and for one.
+    /// Creates shares with limits for all users together, and for each user.
     pub fn new(total: ShareLimits, per_user: ShareLimits) -> Shares {
         Shares { limits: [total, per_user], held: Mutex::default() }
     }
 
-    /// Begins a request, or a watch.
+    /// Begins a request or a watch.
     ///
     /// # Errors
-    /// 429 if the user, or all users together, have as many as they may.
+    /// 429 if the user, or all users together, have reached the limit.
     pub fn begin(self: &Arc<Shares>, user: &str, watch: bool) -> Result<Share> {
         let mut share = Share { shares: self.clone(), user: user.into(), held: Usage::default() };
         let more = match watch {
@@ -76,7 +77,7 @@ impl Shares {
         Ok(share)
     }
 
-    // Each change is made whole under the lock, and nothing there panics.
+    // Each change is completed under the lock, and cannot panic.
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock()
     }
@@ -91,7 +92,7 @@ impl Share {
         self.add(Usage { body_bytes: bytes, ..Usage::default() })
     }
 
-    /// Gives back the memory of the body.
+    /// Releases the memory of the body.
     pub fn release_body_bytes(&mut self) {
         let bytes = std::mem::take(&mut self.held.body_bytes);
         self.shares.held().remove(&self.user, Usage { body_bytes: bytes, ..Usage::default() });

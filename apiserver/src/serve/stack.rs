@@ -49,7 +49,7 @@ fn stack<'a, B: Incoming + 'a>(
         .map_request(ReceivedRequest::<B>::new)
         // Around everything that it causes.
         .layer(filter(CountWork {
-            activity: registry.clock().activity(),
+            clock: registry.clock(),
             is_own: *is_own,
             traffic: &shared.extensions.traffic,
         }))
@@ -61,6 +61,8 @@ fn stack<'a, B: Incoming + 'a>(
             resources: &registry.resources,
             slow_requests,
             tracer,
+            observer: shared.extensions.observer.as_deref(),
+            is_own: *is_own,
             remote,
         }))
         // After all that makes the body; a body keeps the size that is recorded.
@@ -97,7 +99,9 @@ fn stack<'a, B: Incoming + 'a>(
         // Bounds all waiting that follows.
         .layer(filter(SetDeadline))
         // A slow client holds nothing yet but its share.
-        .layer(layer_fn(|inner| ReadBody::new(&shared.shares, inner)))
+        .layer(layer_fn(|inner| {
+            ReadBody::new(&shared.shares, inner).keeping_bodies(shared.extensions.observer.is_some())
+        }))
         // Their size is known with the body. While large requests wait for each other they hold no seat.
         .layer(layer_fn(|inner| {
             LargeTurn::new(registry, shared.extensions.large_groups, &shared.large, inner)

@@ -1,9 +1,10 @@
-//! Streams: how the requests of one HTTP/2 connection begin.
+//! Streams: the start of requests on one HTTP/2 connection.
 //!
-//! A client can send a hundred requests in one packet, whose tasks would stand in the runtime's queue before everybody else's. So
-//! only a few of a connection are in that queue to begin; when one has been polled once, the next follows at its end. The number of
-//! requests that are under way at once is not limited by this. A stream that the client resets waits on, though it no longer counts
-//! as one of the connection's: a connection of which too many wait is closed, as Go's server does.
+//! A client can send a hundred requests in one packet, whose tasks would be queued in the runtime
+//! before those of others. So only a few of a connection are in that queue to start; when one has
+//! been polled once, the next follows at its end. This does not limit the number of requests in
+//! progress. A stream that the client resets keeps waiting, though it no longer counts for the
+//! connection: a connection with too many waiting streams is closed, as by Go's server.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -17,11 +18,14 @@ use tokio::sync::Notify;
 
 use super::transfers::cuttable;
 
-/// How many streams of a connection may be in the runtime's queue that were never polled: enough for all threads.
+/// The largest number of streams of a connection that are in the runtime's queue and were never
+/// polled: enough for all threads.
 const BEGINNING: usize = 8;
-/// Requests under way on one connection, as upstream has it since rapid resets (CVE-2023-44487).
+/// The largest number of requests in progress on one connection: upstream's limit since rapid
+/// resets (CVE-2023-44487).
 pub const MAX_CONCURRENT_STREAMS: u32 = 100;
-/// How many streams of a connection may wait: Go's `4 * maxConcurrentStreams`. Without resets there are fewer than those under way.
+/// The largest number of waiting streams of a connection: Go's `4 * maxConcurrentStreams`. Without
+/// resets there are fewer than those in progress.
 const WAITING: usize = 4 * MAX_CONCURRENT_STREAMS as usize;
 
 /// Spawns the streams of one connection, each so that it can be cut off without its connection.
@@ -34,14 +38,14 @@ pub struct Streams {
 
 #[derive(Default)]
 struct Queue {
-    /// Those that are spawned and were not polled yet.
+    /// The number of streams that were spawned and not polled yet.
     beginning: usize,
-    /// The others. As long as there are any, some are beginning.
+    /// The other streams. As long as there are any, some are starting.
     waiting: VecDeque<BoxFuture<'static, ()>>,
 }
 
 impl Streams {
-    /// Of a connection that ends when `close` is notified.
+    /// Creates the streams of a connection, which is closed when `close` is notified.
     pub fn new(close: Arc<Notify>) -> Streams {
         Streams { queue: Arc::default(), close }
     }
@@ -79,7 +83,7 @@ where
     }
 }
 
-/// The turn of a stream to begin, which the next one gets when it is dropped.
+/// The permit of a stream to start, which is passed to the next one when it is dropped.
 struct Turn(Streams);
 
 impl Drop for Turn {
@@ -107,7 +111,7 @@ mod tests {
     use super::*;
     use futures::FutureExt;
 
-    /// Ends once `begun` is so many.
+    /// Waits until `begun` reaches a number.
     async fn until(begun: &AtomicUsize, many: usize) {
         while begun.load(Ordering::SeqCst) < many {
             tokio::task::yield_now().await;
@@ -120,7 +124,7 @@ mod tests {
         let (streams, begun) = (Streams::new(Arc::default()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..MANY {
             let begun = begun.clone();
-            // Each waits for something, once it has begun.
+            // Each of them waits once it has started.
             streams.execute(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
                 pending::<()>().await
@@ -157,7 +161,7 @@ mod tests {
         execute_many(1000);
         assert_eq!(streams.queue().waiting.len(), WAITING, "what is more is dropped");
         assert_eq!(close.notified().now_or_never(), Some(()));
-        // Those that wait still come and go.
+        // The waiting streams continue to be processed.
         while streams.queue().beginning > 0 {
             tokio::task::yield_now().await;
         }

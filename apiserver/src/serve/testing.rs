@@ -1,4 +1,4 @@
-//! What the tests of layers are made of.
+//! Shared parts of the tests of layers.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use crate::telemetry::metrics::Metrics;
 /// The body of a request.
 pub type TestBody = Full<Bytes>;
 
-/// A body of these bytes.
+/// Returns a body of these bytes.
 pub fn body(bytes: impl Into<Bytes>) -> TestBody {
     Full::new(bytes.into())
 }
 
-/// A request without a body, as it enters the stack.
+/// Returns a request without a body, as it enters the stack.
 pub fn received(method: &str, uri: &str, headers: &[(&str, &str)]) -> ReceivedRequest<TestBody> {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in headers {
@@ -37,24 +37,24 @@ pub fn received(method: &str, uri: &str, headers: &[(&str, &str)]) -> ReceivedRe
     ReceivedRequest::new(request.body(body("")).expect("a request"))
 }
 
-/// A request that is authorized for a user.
+/// Returns a request that is authorized for a user.
 pub fn authorized(method: &str, uri: &str, user: &str) -> AuthorizedRequest<TestBody> {
     let ReceivedRequest { context, body } = received(method, uri, &[]);
     AuthorizedRequest { context, user: Arc::new(UserInfo::new(user, &[])), flow: None, body }
 }
 
-/// Why a user may not list pods.
+/// Returns the error of a user who may not list pods.
 pub fn forbidden(user: &str) -> Error {
     let context = received("GET", "/api/v1/pods", &[]).context;
     authorize::forbidden(&UserInfo::new(user, &[]), &context.attributes(), "")
 }
 
-/// An authenticator that knows no token.
+/// Returns an authenticator without tokens.
 pub fn authenticator() -> Authenticator {
     Authenticator::new(Vec::new(), Clock::mock(jiff::Timestamp::UNIX_EPOCH).0)
 }
 
-/// A registry with the first objects of a cluster.
+/// Returns a registry with the first objects of a cluster.
 pub async fn registry() -> Arc<Registry> {
     let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());

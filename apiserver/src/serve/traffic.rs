@@ -1,4 +1,4 @@
-//! The requests under way and the recent writes, by which a control plane that does not come to rest is explained.
+//! The requests under way, the recent writes and the recent refusals, by which the state of a control plane is explained.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,9 +6,12 @@ use std::sync::{Arc, Weak};
 
 use coracle_clock::Work;
 use http::header;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::exchange::RequestContext;
+use super::refusals::{Refusal, Refusals};
+use crate::registry::AuthorRequest;
 
 /// The most writers that are told apart.
 const MOST_WRITERS: usize = 1000;
@@ -24,6 +27,7 @@ pub struct Traffic {
     writes: Mutex<BTreeMap<Writer, u64>>,
     /// The number of times that a client on a socket got events of a watch.
     delivered: AtomicU64,
+    refusals: Refusals,
 }
 
 #[derive(Default)]
@@ -102,6 +106,11 @@ impl Traffic {
         self.delivered.load(Ordering::SeqCst)
     }
 
+    /// The requests that were refused lately.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// Notes that a client on a socket gets events.
     pub fn deliver(&self) {
         self.delivered.fetch_add(1, Ordering::SeqCst);
@@ -136,6 +145,23 @@ impl RequestUnderWay {
         if is_write && self.traffic.observers.load(Ordering::Relaxed) > 0 {
             self.traffic.count(&self.context);
         }
+    }
+}
+
+impl RequestUnderWay {
+    /// Notes that the request was refused, if it would have changed a resource.
+    ///
+    /// - `now`: the time of the response
+    pub(super) fn refused(&self, now: Timestamp) {
+        let context = &self.context;
+        let Some((request, status)) = context.resource().zip(context.refusal.get()) else { return };
+        let author = AuthorRequest {
+            user: context.user.get().map_or("", |user| &user.name).into(),
+            user_agent: user_agent(context).into(),
+            verb: request.verb,
+            subresource: (*request.subresource).into(),
+        };
+        self.traffic.refusals.add(Refusal::new(request, author, status, now));
     }
 }
 

@@ -1,10 +1,12 @@
-//! Transfers: responses on their way to clients, and which of them are cut off because the client does not take them.
+//! Transfers: responses in progress, which are cut off if their clients do not read.
 //!
-//! A response that nobody reads holds on to what it shows: a list to a version of each of its objects, a stream to a chunk. The body of
-//! each response on a socket has a [`Transfer`] that knows when the last chunk was handed to the connection; the connection asks for the
-//! next one when it has got rid of that. So a body whose chunk is not followed by another question is one whose client does not read.
-//! [`Transfers::sweep`], called by the listener from time to time, cuts off those that stand still for too long, those that outlived
-//! their deadline, and, when what all that stand still hold on to is too much, those that stand still the longest.
+//! A response that is not read keeps its content in memory: a list keeps a version of each of its
+//! objects, a stream a chunk. The body of each response on a socket has a [`Transfer`] that records
+//! when the last chunk was passed to the connection; the connection requests the next one when that
+//! chunk has been sent. So the transfer is stalled if no request follows a chunk.
+//! [`Transfers::sweep`], called periodically by the listener, cuts off transfers that are stalled
+//! for too long or exceed their deadline, and, if the memory of all stalled ones is too much, those
+//! that are stalled the longest.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,15 +21,17 @@ use tokio::sync::Notify;
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that took so long for a chunk counts as standing still.
 const STALLED: Duration = Duration::from_secs(1);
-/// What the responses of all clients that stand still may hold on to.
+/// The largest amount of memory that all stalled responses may hold, in bytes.
 pub const STALLED_BYTES: usize = 32 << 20;
 
 tokio::task_local! {
-    /// What ends the task that writes the response: a stream of HTTP/2, or a whole connection of HTTP/1.1.
+    /// Ends the task that writes the response: a stream of HTTP/2, or a whole connection of
+    /// HTTP/1.1.
     static CUT: Arc<Notify>;
 }
 
-/// Runs what writes responses, until it is done or a transfer in it is cut off, or somebody else notifies `cut`.
+/// Runs a task that writes responses until it is done, a transfer in it is cut off, or `cut` is
+/// notified.
 ///
 /// Returns None if it was cut off.
 pub async fn cuttable<F: Future>(cut: Arc<Notify>, work: F) -> Option<F::Output> {
@@ -50,7 +54,7 @@ struct States {
     by_id: HashMap<u64, Arc<State>>,
 }
 
-/// One response on its way.
+/// The transfer of one response.
 pub struct Transfer {
     transfers: Arc<Transfers>,
     id: u64,
@@ -59,22 +63,24 @@ pub struct Transfer {
 
 struct State {
     began: Instant,
-    /// When it must be over, if it must.
+    /// The latest time for its end; None for watches.
     deadline: Option<Instant>,
-    /// What the response may hold on to besides the chunk that was handed out, in bytes.
+    /// The memory that the response may hold besides the chunk that was passed on, in bytes.
     unsent: AtomicUsize,
-    /// The rest of a chunk of a stream that no other response shares, in bytes.
+    /// The rest of a stream's chunk that no other response shares, in bytes.
     chunk: AtomicUsize,
-    /// Milliseconds from the beginning to when the last chunk was handed out, plus one; 0 while the connection waits for the next chunk.
+    /// The time from the beginning until the last chunk was passed on, in milliseconds plus one; 0
+    /// while the connection waits for the next chunk.
     handed_out: AtomicU64,
     cut: Arc<Notify>,
 }
 
 impl Transfers {
-    /// Begins the transfer of a response, if the task it is written by can be cut off: see [`cuttable`].
+    /// Begins the transfer of a response, if the task that writes it can be cut off: see
+    /// [`cuttable`].
     ///
-    /// - `unsent`: the bytes that the response may hold on to.
-    /// - `deadline`: when it must be over.
+    /// - `unsent`: the memory that the response may hold, in bytes.
+    /// - `deadline`: the latest time for its end; None for watches.
     pub fn begin(self: &Arc<Transfers>, unsent: usize, deadline: Option<Instant>) -> Option<Transfer> {
         let cut = CUT.try_with(Arc::clone).ok()?;
         let state = Arc::new(State {
@@ -93,7 +99,7 @@ impl Transfers {
         Some(Transfer { transfers: self.clone(), id, state })
     }
 
-    /// Cuts off what must be over. Returns how many transfers that were.
+    /// Cuts off stalled and overdue transfers. Returns their number.
     pub fn sweep(&self, now: Instant) -> usize {
         let mut stalled: Vec<(Duration, Arc<State>)> = Vec::new();
         let mut cut = 0;
@@ -130,7 +136,7 @@ impl State {
         self.unsent.load(Ordering::Relaxed).saturating_add(self.chunk.load(Ordering::Relaxed))
     }
 
-    /// How long the client has left a chunk lying.
+    /// Returns the time since a chunk was passed on, if it has not been sent yet.
     fn stood_still(&self, now: Instant) -> Option<Duration> {
         match self.handed_out.load(Ordering::Relaxed) {
             0 => None,
@@ -143,21 +149,21 @@ impl State {
 }
 
 impl Transfer {
-    /// A chunk was handed to the connection.
+    /// Records that a chunk was passed to the connection.
     pub fn handed_out(&self, bytes: usize) {
         let millis = u64::try_from(self.state.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.state.handed_out.store(millis + 1, Ordering::Relaxed);
         let less = |unsent: usize| Some(unsent.saturating_sub(bytes));
-        // It always has a new value, so this does not fail.
+        // There is always a new value, so this does not fail.
         let _ = self.state.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// So many bytes are left of a chunk that this response alone holds on to.
+    /// Records the remaining bytes of a chunk that only this response holds.
     pub fn holds_chunk(&self, bytes: usize) {
         self.state.chunk.store(bytes, Ordering::Relaxed);
     }
 
-    /// The connection waits for the next chunk.
+    /// Records that the connection waits for the next chunk.
     pub fn waits(&self) {
         self.state.handed_out.store(0, Ordering::Relaxed);
     }
@@ -173,7 +179,7 @@ impl Drop for Transfer {
 mod tests {
     use super::*;
 
-    /// A transfer that stands still, and whether its task ends in a sweep after some time.
+    /// Returns whether the task of a stalled transfer ends in a sweep after some time.
     async fn is_cut(
         transfers: &Arc<Transfers>,
         transfer: impl FnOnce() -> Option<Transfer>,

@@ -197,7 +197,14 @@ impl Call<'_> {
 
     fn caller(&self) -> Caller<'_> {
         let agent = self.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
-        Caller { user: self.user, user_agent: agent, warnings: self.warnings, audit: self.audit }
+        Caller {
+            user: self.user,
+            user_agent: agent,
+            verb: self.request.verb,
+            subresource: &self.request.subresource,
+            warnings: self.warnings,
+            audit: self.audit,
+        }
     }
 
     async fn create(&self, route: &Route) -> Result<Outcome> {

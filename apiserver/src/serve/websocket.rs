@@ -1,16 +1,19 @@
-//! Watches over a WebSocket: one message an event.
+//! Watches over a WebSocket: one message for each event.
 //!
-//! A watch whose request asks for a WebSocket is handled as any other, up to its response: what is refused is refused over
-//! plain HTTP. [`switch_protocols`] then turns the response into the handshake and keeps the stream of events, and
-//! [`detach`], called where the socket is, sends that stream once the connection is upgraded. The stream is pulled only
-//! when the socket has taken what was pulled before, and is cut off like any other whose client does not read.
+//! A watch whose request asks for a WebSocket is handled as any other, up to its response: a
+//! rejection is sent over plain HTTP. [`switch_protocols`] then turns the response into the
+//! handshake and keeps the stream of events, and [`detach`], called at the socket, sends that
+//! stream once the connection is upgraded. The stream is pulled only when the socket has accepted
+//! the previous events, and is cut off like any other whose client does not read.
 //!
-//! Source: RFC 6455; `endpoints/handlers/watch.go` (`HandleWS`) over `golang.org/x/net/websocket`: JSON events are text
-//! messages, protobuf ones binary; an Origin is required, at most one sub-protocol is selected, what the client sends is
-//! discarded, and the end of the watch is a close with status 1000.
+//! Source: RFC 6455; `endpoints/handlers/watch.go` (`HandleWS`) over `golang.org/x/net/websocket`:
+//! JSON events are text messages, protobuf ones binary; an Origin is required, at most one
+//! sub-protocol is selected, messages from the client are discarded, and the end of the watch is a
+//! close with status 1000.
 //!
-//! The buffers of a connection are bounded, whatever the client does: an event larger than [`MAX_BUFFERED`] is written from where it
-//! is, and nothing is read from the client while something written, such as the reply to a ping, waits for the socket.
+//! The buffers of a connection are bounded: an event larger than [`MAX_BUFFERED`] is written
+//! without copying, and nothing is read from the client while written data, such as the reply to a
+//! ping, waits for the socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,33 +42,34 @@ use crate::access::websocket_token::{is_websocket, protocols};
 
 /// The largest message that a client may send. All of them are discarded.
 const MAX_MESSAGE: usize = 64 << 10;
-/// What is read from the socket, and gathered for it, at once.
+/// The sizes of the buffers for reading from the socket and for writing to it, in bytes.
 const BUFFERS: [usize; 2] = [4 << 10, 16 << 10];
 /// The largest event that is gathered with others.
 const MAX_BUFFERED: usize = 16 << 10;
-/// The most that is gathered: what does not have to be written yet, an event, and the reply to a ping.
+/// The largest size of the write buffer: data that need not be written yet, an event, and the reply
+/// to a ping.
 const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_BUFFERED + (1 << 10);
-/// How long the client may take to confirm the end of the connection.
+/// Timeout for the client to confirm the close of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the events of a stream are separated, and what messages they become.
+/// The delimiters of the events of a stream, and the type of their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// One JSON document a line: text messages, which keep the line's end.
+    /// One JSON document per line: text messages, which include the line feed.
     Lines,
     /// Four bytes of length before each: binary messages.
     LengthDelimited,
 }
 
-/// In the extensions of a response with status 101: its body is to be sent over the upgraded connection.
+/// An extension of a response with status 101, whose body is sent over the upgraded connection.
 #[derive(Clone)]
 struct Detached {
     upgrade: OnUpgrade,
     framing: Framing,
 }
 
-/// Accepts the handshake of a watch that asks for a WebSocket. Any other response, and one to a request on which no upgrade
-/// is possible (HTTP/2, in process), is returned as it is.
+/// Accepts the handshake of a watch that asks for a WebSocket. Any other response, and one to a
+/// request that cannot be upgraded (HTTP/2, in process), is returned unchanged.
 pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<Body> {
     if !is_websocket(&request.headers) || response.status() != StatusCode::OK {
         return response;
@@ -84,7 +88,7 @@ pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<B
     switched
 }
 
-/// The headers that accept a handshake, or the status and text that refuse it.
+/// Returns the headers that accept a handshake, or the status and text that refuse it.
 fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or("");
     let key = text(header::SEC_WEBSOCKET_KEY);
@@ -112,8 +116,9 @@ fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
     Ok(answer)
 }
 
-/// Takes the body off a response made by [`switch_protocols`], to be sent when the connection is upgraded. All that the
-/// body keeps (the user's share, the connection's place) stays taken until then.
+/// Takes the body off a response made by [`switch_protocols`], to be sent when the connection is
+/// upgraded. Everything that the body keeps (the user's share, the connection's place) stays
+/// occupied until then.
 pub fn detach(mut response: Response<Body>, transfers: &Arc<Transfers>) -> Response<Body> {
     let Some(Detached { upgrade, framing }) = response.extensions_mut().remove() else { return response };
     let body = std::mem::replace(response.body_mut(), Body::empty());
@@ -162,8 +167,8 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
             }
             received = socket.next() => match received {
                 Some(Ok(message)) if message.is_close() => break,
-                // The reply to a ping is sent before anything else is read, or the replies of a client that only sends would
-                // pile up.
+                // The reply to a ping is sent before anything else is read: otherwise the replies
+                // to a client that only sends would accumulate.
                 Some(Ok(message)) if message.is_ping() => if socket.flush().await.is_err() {
                     return;
                 },
@@ -174,7 +179,7 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     }
     let end = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
     let closed = async {
-        // After a close of the client's this fails, and what follows sends the reply.
+        // After a close by the client this fails, and the following reads send the reply.
         let _ = socket.close(Some(end)).await;
         while let Some(Ok(_)) = socket.next().await {}
     };
@@ -182,7 +187,8 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
     let _ = timeout(CLOSE_TIMEOUT, closed).await;
 }
 
-/// Sends a message, which need not be flushed. A large one is not copied, so that it takes no memory for a client that does not read.
+/// Sends a message, which need not be flushed. A large one is not copied, so that it takes no
+/// memory for a client that does not read.
 async fn feed<S>(socket: &mut WebSocketStream<S>, message: Message) -> tungstenite::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -190,7 +196,7 @@ where
     if message.len() <= MAX_BUFFERED {
         return socket.feed(message).await;
     }
-    // What was gathered goes first.
+    // Buffered data is written first.
     socket.flush().await?;
     let opcode = OpCode::Data(if message.is_text() { Data::Text } else { Data::Binary });
     let payload = message.into_data();
@@ -205,13 +211,13 @@ where
 /// Cuts a stream into its events.
 struct Events {
     framing: Framing,
-    /// The beginning of an event whose end has not come yet.
+    /// The beginning of an incomplete event.
     pending: BytesMut,
 }
 
 impl Events {
-    /// The messages that end in this chunk; None in place of one that cannot be sent, which ends the stream. A chunk of
-    /// whole events, which nearly all are, is not copied.
+    /// Returns the messages that end in this chunk; None in place of one that cannot be sent, which
+    /// ends the stream. A chunk of whole events, which nearly all are, is not copied.
     fn split(&mut self, chunk: Bytes) -> Vec<Option<Message>> {
         let mut bytes = if self.pending.is_empty() {
             chunk
@@ -232,7 +238,7 @@ impl Events {
 }
 
 impl Framing {
-    /// How long the first event is, if all of it is there.
+    /// Returns the length of the first event, if it is complete.
     fn first_length(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1),
@@ -255,7 +261,7 @@ impl Framing {
     }
 }
 
-/// The bytes that say how long an event is.
+/// The size of the length prefix of an event, in bytes.
 const LENGTH: usize = 4;
 
 #[cfg(test)]
@@ -425,7 +431,7 @@ mod tests {
         }
     }
 
-    /// A socket that counts what is read from it. What is written to it is never taken.
+    /// A socket that counts the bytes read from it, and never accepts writes.
     struct Unread<'a> {
         pings: &'a [u8],
         read: Arc<std::sync::atomic::AtomicUsize>,

@@ -1,8 +1,9 @@
-//! Latency: where the time of a request goes.
+//! Latency: the durations of a request's phases.
 //!
-//! A request has [`LatencyTrackers`]. Layers that have the request measure with [`LatencyTrackers::measure`]; what is called for it
-//! further inside, without knowing of requests, with [`measure`], which finds the trackers of the request that the task executes. A
-//! phase that is broken off by the deadline is measured too: that is when it matters.
+//! A request has [`LatencyTrackers`]. Layers that have the request measure with
+//! [`LatencyTrackers::measure`]; inner code without access to the request uses [`measure`], which
+//! finds the trackers of the request that the task executes. A phase that is aborted by the
+//! deadline is measured too, since it is then of interest.
 //!
 //! Source: `LatencyTrackers` of `k8s.io/apiserver/pkg/endpoints/request`.
 #![expect(clippy::disallowed_methods, reason = "the duration of a request is measured")]
@@ -22,7 +23,7 @@ tokio::task_local! {
 pub enum Phase {
     /// The client sends the body.
     Body,
-    /// The request waits for a seat, or a large one for its turn.
+    /// The request waits for a seat, or a large one for its permit.
     Queue,
     /// Admission, webhooks included.
     Admission,
@@ -32,7 +33,7 @@ pub enum Phase {
     Store,
 }
 
-/// How long each phase of a request took, all its times together.
+/// The total duration of each phase of a request.
 #[derive(Debug, Default)]
 pub struct LatencyTrackers {
     /// Microseconds, by phase.
@@ -45,7 +46,7 @@ impl LatencyTrackers {
         Timer { trackers: self.clone(), phase, began: Instant::now() }
     }
 
-    /// Runs the work for a request, in which [`measure`] measures for these trackers.
+    /// Runs the work of a request, such that [`measure`] records in these trackers.
     pub fn scope<F: Future>(
         self: &Arc<LatencyTrackers>,
         work: F,
@@ -53,7 +54,7 @@ impl LatencyTrackers {
         TRACKERS.scope(self.clone(), work)
     }
 
-    /// How long a phase took.
+    /// Returns the duration of a phase.
     pub fn get(&self, phase: Phase) -> Duration {
         Duration::from_micros(self.micros[phase as usize].load(Ordering::Relaxed))
     }
@@ -73,7 +74,8 @@ impl Drop for Timer {
     }
 }
 
-/// Measures a phase of the request that the current task executes, until the timer is dropped. None outside of requests.
+/// Measures a phase of the request that the current task executes, until the timer is dropped. None
+/// outside of requests.
 pub fn measure(phase: Phase) -> Option<Timer> {
     TRACKERS.try_with(|trackers| trackers.measure(phase)).ok()
 }

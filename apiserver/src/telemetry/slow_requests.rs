@@ -1,6 +1,7 @@
-//! Slow requests: which ones are logged, with where their time went.
+//! Slow requests: logs them with the durations of their phases.
 //!
-//! Source: kube-apiserver's traces of requests that take longer than half a second (`k8s.io/utils/trace`).
+//! Source: kube-apiserver's traces of requests that take longer than half a second
+//! (`k8s.io/utils/trace`).
 #![expect(clippy::disallowed_methods, reason = "the duration of a request is measured")]
 
 use std::net::IpAddr;
@@ -12,10 +13,11 @@ use super::latency::{LatencyTrackers, Phase};
 
 /// Requests that take as long are logged: upstream's threshold, for which it has no flag either.
 pub const THRESHOLD: Duration = Duration::from_millis(500);
-/// So many are logged in a second; the others are counted.
+/// The number of requests that are logged per second; further ones are counted.
 const PER_SECOND: u32 = 10;
 
-/// What is logged of a request. Of its URL only the path is: a query may have secrets.
+/// The logged properties of a request. Only the path of its URL is logged, since a query may
+/// contain secrets.
 #[derive(Clone, Debug)]
 pub struct SlowRequest<'a> {
     /// Its `Audit-ID`.
@@ -24,7 +26,7 @@ pub struct SlowRequest<'a> {
     pub verb: &'a str,
     /// The path.
     pub path: &'a str,
-    /// The user who authenticated; "" if nobody did.
+    /// The authenticated user; "" if there is none.
     pub user: &'a str,
     /// The `User-Agent`.
     pub user_agent: &'a str,
@@ -34,7 +36,7 @@ pub struct SlowRequest<'a> {
     pub status: u16,
     /// The time until the response began.
     pub took: Duration,
-    /// Where the time went.
+    /// The durations of the phases.
     pub latency: &'a LatencyTrackers,
 }
 
@@ -52,7 +54,8 @@ struct Window {
 }
 
 impl SlowRequests {
-    /// Logs a request that has been slow, unless too many were within a second. The next one that is logged has their number.
+    /// Logs a request that has been slow, unless too many were within a second. The next one that
+    /// is logged has their number.
     pub fn log(&self, request: &SlowRequest<'_>) {
         let Some(suppressed) = self.admit(Instant::now()) else { return };
         let SlowRequest { audit_id, verb, path, user, user_agent, client, status, took, latency } = request;
@@ -60,7 +63,7 @@ impl SlowRequests {
         let phase = |phase| millis(latency.get(phase));
         let client = client.map(tracing::field::display);
         tracing::warn!(
-            // The request's own span says less.
+            // The request's own span would repeat some of the fields.
             parent: None,
             audit_id, verb, path, user, user_agent, client, status,
             took_ms = millis(*took),
@@ -74,7 +77,8 @@ impl SlowRequests {
         );
     }
 
-    /// Whether another request may be logged now, and how many were not since the last one.
+    /// Returns the number of requests that were not logged since the last one, if another may be
+    /// logged now; otherwise None.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock();
         if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {

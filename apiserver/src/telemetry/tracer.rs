@@ -1,10 +1,12 @@
-//! Tracing: a span for each request that is sampled, sent to an OpenTelemetry collector.
+//! Tracing: a span for each sampled request, sent to an OpenTelemetry collector.
 //!
-//! Which traces are recorded is decided as by kube-apiserver: that of a client in `system:masters` or `system:monitoring` if it is
-//! recorded by the client, any other with the configured chance. Those of other clients begin a new trace, with a link to theirs, so that nobody
-//! can make the server record more than it shall.
+//! Sampling is as in kube-apiserver: the trace of a client in `system:masters` or
+//! `system:monitoring` is recorded if the client records it, any other with the configured
+//! probability. Requests of other clients begin a new trace, with a link to theirs, so that they
+//! cannot make the server record more than configured.
 //!
-//! Source: `k8s.io/component-base/tracing`, `k8s.io/apiserver/pkg/endpoints/filters/traces.go`, KEP-647.
+//! Source: `k8s.io/component-base/tracing`, `k8s.io/apiserver/pkg/endpoints/filters/traces.go`,
+//! KEP-647.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +27,7 @@ const MILLION: i64 = 1_000_000;
 /// Longer values of attributes are cut.
 const MAX_ATTRIBUTE: usize = 1024;
 
-/// Why requests cannot be traced: one line for the operator.
+/// The reasons for which requests cannot be traced: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingError {
     /// The file cannot be read.
@@ -72,7 +74,8 @@ impl TracingConfiguration {
         const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
         let malformed = |error: &dyn std::fmt::Display| TracingError::Malformed(error.to_string());
         let document = yaml::to_json(data).map_err(|error| malformed(&error))?;
-        // The error about another type would repeat the text, which may be a secret of another file.
+        // The error about another type would repeat the text, which may be a secret of another
+        // file.
         if !document.json.starts_with(b"{") {
             return Err(malformed(&"it is no map"));
         }
@@ -98,7 +101,7 @@ impl TracingConfiguration {
             _ => {}
         }
         if let Some(given) = endpoint {
-            // As in gRPC's names: `dns:///HOST:PORT`.
+            // Accepts gRPC's names: `dns:///HOST:PORT`.
             let address = match given.split_once("//") {
                 None => given.as_str(),
                 Some(("dns:", rest)) => rest.rsplit('/').next().unwrap_or_default(),
@@ -114,7 +117,8 @@ impl TracingConfiguration {
     }
 }
 
-/// Decides which requests are traced, and exports their spans. The default one exports none, and only passes on the traces of clients.
+/// Decides which requests are traced, and exports their spans. The default one exports none, and
+/// only passes on the traces of clients.
 #[derive(Default)]
 pub struct Tracer {
     recorder: Option<Recorder>,
@@ -122,7 +126,7 @@ pub struct Tracer {
 
 struct Recorder {
     exporter: Exporter,
-    /// So many of a million new traces are recorded.
+    /// The number of traces that are recorded out of a million new ones.
     sampling_rate: u64,
     clock: Clock,
 }
@@ -130,7 +134,7 @@ struct Recorder {
 /// The span of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpan {
-    /// What is passed on to those who are called for the request.
+    /// The context that is passed to servers called for the request.
     pub context: SpanContext,
     /// The span of the client; None for the root of a trace.
     parent: Option<[u8; 8]>,
@@ -138,7 +142,7 @@ pub struct ServerSpan {
     link: Option<SpanContext>,
 }
 
-/// What is known of a request that was served.
+/// The properties of a served request.
 pub struct ServedRequest<'a> {
     /// The method and the path with placeholders.
     pub name: String,
@@ -153,13 +157,13 @@ pub struct ServedRequest<'a> {
 }
 
 impl Tracer {
-    /// A tracer with a collector. It runs on the current tokio runtime.
+    /// Creates a tracer with a collector. It runs on the current tokio runtime.
     ///
-    /// - `instance`: who serves; unlike all others that send to the same collector.
-    /// - `registry`: exposes how many spans were dropped.
+    /// - `instance`: the ID of this server; unique among all that send to the same collector.
+    /// - `registry`: exposes the number of dropped spans.
     ///
     /// # Errors
-    /// The endpoint is no address.
+    /// The endpoint is not a valid address.
     pub fn new(
         configuration: &TracingConfiguration,
         instance: String,
@@ -189,7 +193,7 @@ impl Tracer {
     /// Begins the span of a request; None if it has no trace.
     ///
     /// - `parent`: the span of the client.
-    /// - `is_trusted`: whether the client may decide what is recorded.
+    /// - `is_trusted`: whether the client may decide about sampling.
     pub fn begin(&self, parent: Option<SpanContext>, is_trusted: bool) -> Option<ServerSpan> {
         match &self.recorder {
             Some(recorder) => Some(begin(recorder.sampling_rate, parent, is_trusted)),
@@ -197,7 +201,7 @@ impl Tracer {
         }
     }
 
-    /// Whether a span is to be ended.
+    /// Returns whether a span is to be ended.
     pub fn records(&self, span: &ServerSpan) -> bool {
         self.recorder.is_some() && span.context.is_sampled
     }
@@ -249,7 +253,7 @@ impl Tracer {
 
 fn begin(sampling_rate: u64, parent: Option<SpanContext>, is_trusted: bool) -> ServerSpan {
     let [trace_id, span_id] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes);
-    // The last eight bytes are random but for two bits, and not zero.
+    // The last eight bytes are random except for two bits, and not zero.
     let [.., a, b, c, d, e, f, g, h] = span_id;
     let span_id = [a, b, c, d, e, f, g, h];
     match parent {
@@ -270,8 +274,9 @@ fn begin(sampling_rate: u64, parent: Option<SpanContext>, is_trusted: bool) -> S
     }
 }
 
-/// Whether a new trace is recorded. The trace decides, so that all who see it with the same rate agree; of a UUID these are the
-/// low bits of the first half, since the second begins with its variant.
+/// Returns whether a new trace is recorded. The decision is derived from the trace ID, so that all
+/// servers with the same rate agree; in a UUID it uses the low bits of the first half, since the
+/// second half begins with its variant.
 fn is_sampled(trace_id: [u8; 16], rate: u64) -> bool {
     let [a, b, c, d, e, f, ..] = trace_id;
     let random = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);

@@ -27,16 +27,19 @@ use crate::telemetry::trace_context;
 /// A client of one server.
 pub type HttpClient = Client<Dialer, Full<Bytes>>;
 
-/// The maximum number of clients that are kept; above it all are dropped, with their idle connections.
+/// The maximum number of clients that are kept; above it all are dropped, with their idle
+/// connections.
 const MAX_CLIENTS: usize = 256;
-/// The maximum number of idle connections to a server, and the time for which each is kept: as in Go's default transport.
+/// The maximum number of idle connections to a server, and the time for which each is kept: as in
+/// Go's default transport.
 const MAX_IDLE: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The memory that is taken for a response before any of it has come, at most.
 const FIRST_BUFFER: usize = 64 << 10;
 /// The bytes of a response that are read at once; its head has to fit in them.
 const READ_BUFFER: usize = 128 << 10;
-/// The bytes of the text of an unsuccessful response that are repeated, as client-go's `maxUnstructuredResponseTextBytes`.
+/// The bytes of the text of an unsuccessful response that are repeated, as client-go's
+/// `maxUnstructuredResponseTextBytes`.
 const MAX_ERROR_TEXT: usize = 2048;
 /// The User-Agent of calls to webhooks.
 const USER_AGENT: &str = "kube-apiserver-admission";
@@ -44,7 +47,7 @@ const USER_AGENT: &str = "kube-apiserver-admission";
 /// The clients of all servers that were called.
 #[derive(Default)]
 pub struct ClientManager {
-    /// Without one there are no services.
+    /// Resolves services; None if there are none.
     resolver: Option<Box<dyn ServiceResolver>>,
     /// The certificate that the front proxy presents to aggregated API servers.
     front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -60,7 +63,8 @@ pub struct OwnServer {
     pub ca_pem: Arc<str>,
 }
 
-/// The servers whose objects ours goes on with. Their objects name them where they mean the server that has the objects.
+/// The servers whose objects this server has taken over, such as the original of a fork. URLs in
+/// those objects refer to this server if they name one of them.
 #[derive(Default)]
 struct Moved {
     from: Vec<SocketAddr>,
@@ -68,7 +72,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// Our own server, if a URL without a service names one of the others.
+    /// Returns this server, if a URL names one of the others.
     fn to(&self, target: &Target) -> Option<&OwnServer> {
         let is_of_this_machine = |address: IpAddr| address.is_loopback() || address.is_unspecified();
         let names = |server: &SocketAddr| {
@@ -86,36 +90,36 @@ impl Moved {
     }
 }
 
-/// What makes clients different.
+/// The properties that distinguish clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     destination: Destination,
     host: String,
-    /// None: plain HTTP.
+    /// The TLS configuration; None for plain HTTP.
     tls: Option<TlsConfig>,
 }
 
 /// A call.
 pub struct Post<'a> {
-    /// Where it goes.
+    /// The destination.
     pub config: &'a ClientConfig,
     /// The JSON document.
     pub body: Bytes,
-    /// By when the whole response must be there.
+    /// The time limit for the whole response.
     pub timeout: Duration,
-    /// Whether the server is told of the timeout.
+    /// Whether the timeout is sent to the server.
     pub tells_timeout: bool,
-    /// How many bytes a response may have.
+    /// The largest size of a response, in bytes.
     pub limit: usize,
 }
 
 impl ClientManager {
-    /// Clients that also reach services.
+    /// Creates clients that also reach services.
     pub fn new(resolver: impl ServiceResolver + 'static) -> ClientManager {
         ClientManager { resolver: Some(Box::new(resolver)), ..ClientManager::default() }
     }
 
-    /// With the certificate chain and key that the front proxy presents.
+    /// Sets the certificate chain and key that the front proxy presents.
     #[must_use]
     pub fn with_front_proxy(
         mut self,
@@ -126,7 +130,8 @@ impl ClientManager {
         self
     }
 
-    /// With the addresses of the servers whose objects ours goes on with: a URL of a webhook that names one of them leads to ours.
+    /// Sets the addresses of the servers whose objects this server has taken over: a webhook's URL
+    /// that names one of them refers to this server.
     #[must_use]
     pub fn with_moved(mut self, from: Vec<SocketAddr>, to: OwnServer) -> ClientManager {
         self.moved = Moved { from, to: Some(to) };
@@ -162,7 +167,7 @@ impl ClientManager {
         }
     }
 
-    /// The client of a server. The inner error is one of the service's resolution.
+    /// Returns the client of a server. The inner error is one of the service's resolution.
     ///
     /// # Errors
     /// [`ConfigError`] if TLS cannot be spoken as configured.
@@ -191,12 +196,12 @@ impl ClientManager {
         Ok(Ok(self.client_of(key)?))
     }
 
-    /// The client of a server whose certificate is not verified.
+    /// Returns the client of a server whose certificate is not verified.
     ///
-    /// - `is_tls`: whether the server speaks TLS
+    /// - `is_tls`: whether the server uses TLS
     ///
     /// # Errors
-    /// TLS cannot be spoken.
+    /// TLS cannot be configured.
     pub fn address_client(&self, destination: &Destination, is_tls: bool) -> Result<HttpClient, ConfigError> {
         let host = match (&destination.fallback, destination.addresses.first()) {
             (Some((host, _)), _) => host.clone(),
@@ -207,7 +212,7 @@ impl ClientManager {
         self.client_of(ClientKey { destination: destination.clone(), host, tls })
     }
 
-    /// The client that is kept for a key.
+    /// Returns the client that is kept for a key.
     fn client_of(&self, key: ClientKey) -> Result<HttpClient, ConfigError> {
         if let Some(client) = self.clients.lock().get(&key) {
             return Ok(client.clone());
@@ -227,7 +232,7 @@ impl ClientManager {
         Ok(clients.entry(key).or_insert(client).clone())
     }
 
-    /// The client of a service, for requests of any kind.
+    /// Returns the client of a service, for requests of any kind.
     ///
     /// # Errors
     /// The service cannot be resolved, or TLS not spoken.
@@ -243,10 +248,11 @@ impl ClientManager {
         self.client(&config, &target, cluster).map_err(tls_error)?
     }
 
-    /// The addresses of a service.
+    /// Returns the addresses of a service.
     ///
     /// # Errors
-    /// There is no such service, port or endpoint, or none at which a server can listen.
+    /// The service, port or endpoint does not exist, or a server cannot listen at any of the
+    /// addresses.
     pub fn resolve(
         &self,
         service: &ServiceReference,
@@ -268,7 +274,7 @@ impl ClientManager {
         }
     }
 
-    /// The way to speak TLS with a server, and its name.
+    /// Returns the TLS configuration for a server, and its name.
     fn tls_to(
         &self,
         key: &ClientKey,
@@ -297,7 +303,7 @@ impl ClientManager {
     }
 }
 
-/// The body of a successful response.
+/// Returns the body of a successful response.
 async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
     let (head, mut body) = response.into_parts();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -328,7 +334,7 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallE
     Ok(bytes.freeze())
 }
 
-/// Why a client has no response.
+/// Converts an error of the client.
 pub(crate) fn client_error(error: &legacy::Error) -> TransportError {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -347,7 +353,9 @@ fn body_error(error: &hyper::Error) -> TransportError {
     http_error(error, TransportError::UnexpectedEof)
 }
 
-/// - `broken_off`: what a connection that was closed early is called.
+/// Converts an error of hyper.
+///
+/// - `broken_off`: the error for a connection that was closed early.
 fn http_error(error: &hyper::Error, broken_off: TransportError) -> TransportError {
     if error.is_parse() {
         return TransportError::Malformed;

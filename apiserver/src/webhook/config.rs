@@ -1,4 +1,4 @@
-//! A client configuration: where a server is, and which certificates of it are trusted.
+//! A client configuration: the location of a server, and the certificates that are trusted for it.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::error::ConfigError;
 /// `clientConfig` of a webhook: a URL or a service, and a CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientConfig {
-    /// `url`; without one there is a service.
+    /// `url`; None if it refers to a service.
     pub url: Option<String>,
     /// `service`.
     pub service: Option<ServiceReference>,
-    /// What is trusted.
+    /// The TLS configuration.
     pub tls: TlsConfig,
 }
 
@@ -34,7 +34,7 @@ pub struct ServiceReference {
     pub path: String,
 }
 
-/// How TLS is spoken with a server.
+/// The TLS configuration for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TlsConfig {
     /// The PEM text of `caBundle`; without it the certificates of the system are trusted.
@@ -46,14 +46,14 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// With another authority, if those of `caBundle` are trusted.
+    /// Adds another authority, if `caBundle` is set.
     pub(super) fn trusting(mut self, ca_pem: &str) -> TlsConfig {
         self.ca_bundle = self.ca_bundle.map(|bundle| [&*bundle, b"\n", ca_pem.as_bytes()].concat().into());
         self
     }
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The host in the URL: the server's name.
@@ -102,13 +102,14 @@ impl ServiceReference {
     }
 }
 
-/// `caBundle`, decoded. What is no base64 trusts nobody.
+/// Returns the decoded `caBundle`. Invalid base64 results in an empty bundle, which trusts no
+/// certificate.
 pub(crate) fn ca_bundle(config: &Value) -> Option<Arc<[u8]>> {
     let encoded = config.get("caBundle").and_then(Value::as_str).filter(|text| !text.is_empty())?;
     Some(STANDARD.decode(encoded).unwrap_or_default().into())
 }
 
-/// The host and port of a URL. None: it is none.
+/// Returns the host and port of a URL; None if it is invalid.
 pub fn host_and_port(url: &str) -> Option<(String, u16)> {
     target_of(url).map(|target| (target.host, target.port))
 }
@@ -121,7 +122,8 @@ fn target_of(url: &str) -> Option<Target> {
     Some(Target { host, port, authority: authority.as_str().to_owned(), path: clean(uri.path()) })
 }
 
-/// The port of an authority, or the default one without a port. None: it is no number from 1 to 65535.
+/// Returns the port of an authority, or the default one without a port. None: it is no number from
+/// 1 to 65535.
 pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     let (_, host) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
     match host.strip_prefix(authority.host())?.strip_prefix(':') {
@@ -132,14 +134,14 @@ pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     }
 }
 
-/// A path as client-go joins it: it begins with a slash and does not end with one.
+/// Returns a path as client-go joins it: it begins with a slash and does not end with one.
 fn clean(path: &str) -> String {
     let segments = path.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
     segments.fold(String::new(), |path, segment| path + "/" + segment)
 }
 
 impl Target {
-    /// The URL of a request.
+    /// Returns the URL of a request.
     pub fn url(&self, timeout_seconds: Option<u64>) -> String {
         let path = if self.path.is_empty() { "/" } else { &self.path };
         let query = timeout_seconds.map(|seconds| format!("?timeout={seconds}s")).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Connections to servers: addresses are tried, then TLS is spoken, except with servers of plain HTTP.
+//! Connections to servers: tries addresses, then performs the TLS handshake, except with servers of
+//! plain HTTP.
 #![expect(clippy::disallowed_methods, reason = "a deadline of a call to another server protects this one")]
 
 use std::io;
@@ -22,16 +23,19 @@ use tokio_rustls::client::TlsStream;
 use super::error::TransportError;
 use super::resolver::Destination;
 
-/// How long the addresses of a service are tried before the URL that is configured for it.
+/// The time for which the addresses of a service are tried before the URL that is configured for
+/// it.
 const BEFORE_FALLBACK: Duration = Duration::from_millis(250);
-/// How long a connection may take to be made, as Go's default transport has it.
+/// Timeout for establishing a connection, as in Go's default transport.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A peer that is silent for so long is asked whether it is still there, as often, and so many times until the connection is closed. The
-/// first is kube-apiserver's, the others Go's.
+/// The TCP keepalive parameters: the idle time before the first probe, the interval of probes, and
+/// the number of unanswered probes before the connection is closed. The first is kube-apiserver's,
+/// the others Go's.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(180), Duration::from_secs(15), 9);
 
-/// Has the system close a connection whose peer is gone without an end, on which this side may wait for ever.
+/// Enables TCP keepalive, so that the system closes a connection whose peer has disappeared without
+/// closing it.
 pub(crate) fn keep_alive(socket: &TcpStream) {
     use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
     let (idle, interval, count) = KEEP_ALIVE;
@@ -42,17 +46,17 @@ pub(crate) fn keep_alive(socket: &TcpStream) {
         .and_then(|()| set_tcp_keepcnt(socket, count));
 }
 
-/// Makes connections to one server.
+/// Establishes connections to one server.
 #[derive(Clone)]
 pub struct Dialer {
     pub(super) destination: Arc<Destination>,
-    /// None: plain HTTP is spoken.
+    /// The TLS configuration and the server's name; None for plain HTTP.
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
 /// A connection to a server.
 pub enum ServerConnection {
-    /// With TLS.
+    /// A connection with TLS.
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
     /// Without.
     Plain(TokioIo<TcpStream>),
@@ -93,7 +97,7 @@ impl Dialer {
     }
 }
 
-/// The first connection that is made of several attempts at once.
+/// Returns the first connection that is established by several concurrent attempts.
 async fn first_of(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
     let attempts = addresses.iter().map(|address| {
         TcpStream::connect(*address)
@@ -110,7 +114,8 @@ async fn first_of(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError>
     Err(failure)
 }
 
-/// The addresses of one host, one after the other; the first error counts.
+/// Connects to the addresses of one host, one after the other; if all fail, the first error is
+/// returned.
 async fn in_order(addresses: &[SocketAddr], host: &str) -> Result<TcpStream, TransportError> {
     let mut failure = None;
     for address in addresses {

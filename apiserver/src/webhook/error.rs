@@ -1,13 +1,14 @@
-//! Why a call failed. The texts are those of Go's `net`, `crypto/tls`, `net/http` and client-go.
+//! The errors of webhook calls. The texts are those of Go's `net`, `crypto/tls`, `net/http` and
+//! client-go.
 
 use std::io;
 
 use crate::field::quote;
 
-/// Why no call can be made with a configuration.
+/// The reasons why a configuration cannot be used for a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error("parse {}: invalid URL", quote(.0))]
     Url(String),
     /// `caBundle` has no certificate.
@@ -18,10 +19,10 @@ pub enum ConfigError {
     Tls(String),
 }
 
-/// Why nothing came back.
+/// The reasons for which there is no response.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
-    /// There is no such service.
+    /// The service does not exist.
     #[error("service {} not found", quote(.0))]
     ServiceNotFound(String),
     /// The service does not have the port.
@@ -37,10 +38,10 @@ pub enum TransportError {
     NoEndpoints {
         /// The name of the service.
         service: String,
-        /// The name of the port at which there is none; None if there are no EndpointSlices at all.
+        /// The name of the port without an endpoint; None if there are no EndpointSlices at all.
         port_name: Option<String>,
     },
-    /// No server can listen at the addresses that were found, for the reason in the text.
+    /// A server cannot listen at any of the addresses, for the reason in the text.
     #[error("{0}")]
     Unreachable(String),
     /// The name cannot be resolved.
@@ -51,16 +52,16 @@ pub enum TransportError {
     Dial {
         /// Address and port.
         address: String,
-        /// As Go prints the error of the system call.
+        /// The error of the system call, in Go's format.
         cause: String,
     },
     /// The handshake failed.
     #[error("{0}")]
     Tls(String),
-    /// The server answers without TLS.
+    /// The server responds without TLS.
     #[error("http: server gave HTTP response to HTTPS client")]
     PlainHttp,
-    /// It took too long.
+    /// The deadline has passed.
     #[error("context deadline exceeded")]
     Deadline,
     /// The server closed the connection without a response.
@@ -72,23 +73,23 @@ pub enum TransportError {
     /// The connection broke.
     #[error("{0}")]
     Connection(String),
-    /// What came back is not HTTP.
+    /// The response is not HTTP.
     #[error("net/http: HTTP/1.x transport connection broken: malformed HTTP response")]
     Malformed,
 }
 
-/// Why a call has no result.
+/// The reasons for which a call has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// No call can be made.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nothing came back.
+    /// There is no response.
     #[error("Post {}: {cause}", quote(.url))]
     Transport {
         /// The URL, with the timeout.
         url: String,
-        /// Why.
+        /// The reason.
         cause: TransportError,
     },
     /// The response broke off.
@@ -100,12 +101,12 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// Another status than 200 to 206.
+    /// The status is outside of 200 to 206.
     #[error("{}", unsuccessful(*.code, .text))]
     Status {
         /// The status code.
         code: u16,
-        /// The body, if it is text; else `unknown`.
+        /// The body, if it is text; otherwise `unknown`.
         text: String,
     },
     /// No body.
@@ -118,7 +119,8 @@ pub enum CallError {
     },
 }
 
-/// The beginning of another server's text that an error repeats, of this many bytes at most.
+/// Returns the beginning of another server's text that an error repeats, of this many bytes at
+/// most.
 pub fn excerpt(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -127,7 +129,7 @@ pub fn excerpt(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-/// As client-go words a response that is not a success.
+/// Returns client-go's text for a response that is not a success.
 ///
 /// Source: `errors.NewGenericServerResponse` of apimachinery, for a POST.
 fn unsuccessful(code: u16, text: &str) -> String {
@@ -164,7 +166,7 @@ fn unsuccessful(code: u16, text: &str) -> String {
 }
 
 impl TransportError {
-    /// The error of a `connect`.
+    /// Returns the error of a `connect`.
     pub fn dial(address: &str, error: &io::Error) -> TransportError {
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
@@ -173,7 +175,7 @@ impl TransportError {
         TransportError::Dial { address: address.to_owned(), cause }
     }
 
-    /// The error of a connection that was made.
+    /// Converts the error of an established connection.
     pub fn io(error: &io::Error) -> TransportError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => TransportError::Eof,
@@ -186,7 +188,7 @@ impl TransportError {
     }
 }
 
-/// An error of the system without the number that Rust adds, in lower case as Go has it.
+/// Returns an error of the system without the number that Rust adds, in lower case as Go has it.
 fn of_system(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Whether a server's certificate is trusted, decided and reported as Go does.
+//! Verification of a server's certificate, with Go's rules and messages.
 //!
-//! Unlike the verifier of rustls, Go's trusts a certificate that is itself in the CA bundle, which self-signed certificates of
-//! webhooks often are, and names in its errors what the certificate is valid for.
+//! Unlike the verifier of rustls, Go's trusts a certificate that is itself in the CA bundle, which
+//! self-signed certificates of webhooks often are, and its errors contain the names that the
+//! certificate is valid for.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::ConfigError;
 
-/// Where Linux distributions keep the certificates that are trusted without a CA bundle, in Go's order.
+/// The locations at which Linux distributions store the system's trusted certificates, in Go's
+/// order.
 const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -33,7 +35,8 @@ pub struct GoVerifier {
     roots: RootCertStore,
     /// The certificates of the bundle, which are trusted as they are.
     trusted: Vec<CertificateDer<'static>>,
-    /// Names for one of which the certificate has to be valid; errors report the first.
+    /// The alternative names; the certificate must be valid for one of them, and errors report the
+    /// first.
     names: Vec<ServerName<'static>>,
     /// Trusts every certificate.
     insecure: bool,
@@ -41,8 +44,10 @@ pub struct GoVerifier {
 }
 
 impl GoVerifier {
+    /// Creates a verifier.
+    ///
     /// - `bundle`: PEM text; None for the certificates of the system.
-    /// - `names`: what the server is called. The name in the handshake does not count.
+    /// - `names`: the names of the server. The name in the handshake does not count.
     ///
     /// # Errors
     /// [`ConfigError::CaBundle`] for a bundle without a certificate.
@@ -117,7 +122,7 @@ fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<()
     Err(format!("x509: certificate has expired or is not yet valid: current time {now} is {order} {bound}"))
 }
 
-/// Go's `x509.HostnameError`.
+/// Returns the text of Go's `x509.HostnameError`.
 fn name_mismatch(certificate: &X509Certificate<'_>, wanted: &ServerName<'_>) -> String {
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();

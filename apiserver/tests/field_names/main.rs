@@ -45,7 +45,7 @@ const OTHER: &[(&str, &[&str])] = &[
     ("resources/src/core/persistent_volume.rs", &["storage"]),
     ("resources/src/claim_spec.rs", &["storage"]),
     ("resources/src/", &["cpu", "memory"]),
-    // Paths in errors that the real server spells otherwise.
+    // Paths in errors that kube-apiserver spells otherwise.
     ("apimachinery/src/validation/metadata/mod.rs", &["uID"]),
     ("apimachinery/src/validation/volume_sources.rs", &["initiatorname", "persistentDisk", "targetportal"]),
     ("resources/src/pod_spec/", &["cephFS", "downwarAPI", "storageOS"]),

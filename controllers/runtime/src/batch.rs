@@ -1,23 +1,24 @@
-//! Many requests for one key: bounded in number, and careful at first.
+//! Batches of requests for one key: limited in number, and starting slowly.
 //!
-//! A server rejects too many requests at once; and what must fail, for want of quota for example, fails for each of a
-//! thousand objects alike.
+//! A server rejects too many requests at once, and a request that must fail, because of a quota for
+//! example, fails for each of a thousand objects alike.
 
 use std::future::Future;
 
 use futures::{StreamExt, stream};
 
-/// How many requests of a batch are under way at a time.
+/// The largest number of concurrent requests in a batch.
 const CONCURRENT: usize = 64;
 
-/// Awaits all of `work`, at most `concurrent` of it at a time. Returns the outcomes in the order in which they came.
+/// Awaits all of `work`, at most `concurrent` of it at a time. Returns the outcomes in the order of
+/// completion.
 pub async fn execute_all<F: Future>(work: impl IntoIterator<Item = F>, concurrent: usize) -> Vec<F::Output> {
     let work: Vec<F> = work.into_iter().collect();
     stream::iter(work).buffer_unordered(concurrent).collect().await
 }
 
-/// Calls `action` for each item, in batches of 1, 2, 4, ... up to `largest`. A batch in which something fails is completed, and
-/// is the last one.
+/// Calls `action` for each item, in batches of 1, 2, 4, ... up to `largest`. A batch with a failure
+/// is completed, and is the last one.
 ///
 /// Source: kube-controller-manager's `slowStartBatch`.
 ///
@@ -48,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// The sizes of the batches in which a number of items is tried; item `failing` fails.
+    /// Returns the sizes of the batches in which a number of items is tried; item `failing` fails.
     async fn batches(count: usize, largest: usize, failing: Option<usize>) -> Vec<usize> {
         let (items, tried) = ((0..count).collect::<Vec<_>>(), Mutex::new(vec![0]));
         let outcome = slow_start(&items, largest, |item| {
@@ -57,7 +58,7 @@ mod tests {
                 if let Some(last) = tried.lock().last_mut() {
                     *last += 1;
                 }
-                // The others of the batch are tried before this one goes on.
+                // Lets the other requests of the batch start before this one continues.
                 tokio::task::yield_now().await;
                 let mut tried = tried.lock();
                 if tried.last() != Some(&0) {

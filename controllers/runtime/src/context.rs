@@ -1,4 +1,4 @@
-//! What every controller works with.
+//! The shared dependencies of all controllers.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -16,28 +16,40 @@ use super::demand::Demand;
 use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
+use super::pass::ObservePasses;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::supervise::Supervisor;
 
-/// What every controller works with. Cloning is cheap; the caches end with the last clone.
+/// Makes the client of a controller, by its name.
+type MakeClient = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
+
+/// The shared dependencies of all controllers: clients, clock, caches, metrics. Cloning is cheap;
+/// the caches end with the last clone.
 pub struct Context<S> {
-    /// The client of reads, and of writes of kinds without a cache, which nothing waits for.
+    /// The client of reads, and of writes of kinds without a cache, which nothing waits for. That of one controller, if
+    /// [`with_clients`](Self::with_clients) makes these.
     pub unrecorded: Client,
+    /// The client of the caches and of discovery.
+    shared: Client,
+    clients: Option<MakeClient>,
+    /// Observes the passes of the controllers.
+    pub(super) observer: Option<ObservePasses>,
     /// The time.
     pub clock: Clock,
     /// The metrics of all controllers.
     pub metrics: Metrics,
-    /// What the controllers are configured with. The runtime does not read it.
+    /// The configuration of the controllers. The runtime does not read it.
     pub settings: Arc<S>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
-    /// The caches that were asked of this context: those that its controller needs.
+    /// The caches requested through this context, which its controller needs.
     needed: Arc<Mutex<Vec<Arc<Indexer>>>>,
     resources: Arc<OnceLock<Arc<Discovery>>>,
     has_prompt_discovery: bool,
     /// The caches of this context, for those of forks.
     cached: CachedObjects,
-    /// The caches of a server that this one is a fork of, which have the same objects up to a revision.
+    /// The caches of a server that this one is a fork of, which have the same objects up to a
+    /// revision.
     origin: Option<(CachedObjects, u64)>,
     identity: Arc<str>,
 }
@@ -46,6 +58,9 @@ impl<S> Clone for Context<S> {
     fn clone(&self) -> Context<S> {
         Context {
             unrecorded: self.unrecorded.clone(),
+            shared: self.shared.clone(),
+            clients: self.clients.clone(),
+            observer: self.observer.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: self.settings.clone(),
@@ -69,14 +84,17 @@ struct Caches {
 }
 
 impl<S> Context<S> {
-    /// A context without any caches yet.
+    /// Creates a context without any caches.
     ///
-    /// - `settings`: what the controllers are configured with
+    /// - `settings`: the configuration of the controllers
     pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: S) -> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
         Context {
-            unrecorded: client,
+            unrecorded: client.clone(),
+            shared: client,
+            clients: None,
+            observer: None,
             clock,
             metrics,
             settings: Arc::new(settings),
@@ -91,42 +109,65 @@ impl<S> Context<S> {
         }
     }
 
-    /// The same context with another identity than one of chance.
+    /// Returns the same context with another identity than one of chance.
     pub fn with_identity(mut self, identity: uuid::Uuid) -> Context<S> {
         self.identity = identity.to_string().into();
         self
     }
 
-    /// The same context, of a server whose discovery has each definition of custom resources before watches report that it is established:
-    /// whoever waits for the controllers does not wait until discovery was looked at once more.
+    /// Returns the same context for a server whose discovery has a custom resource before watches
+    /// report its definition as established. Nothing that waits for the controllers then waits for
+    /// another refresh of discovery.
     pub fn with_prompt_discovery(mut self) -> Context<S> {
         self.has_prompt_discovery = true;
         self
     }
 
-    /// The same context, with its caches among these, and with the objects of a server that this one is a fork of.
+    /// Returns the same context, with its caches among these, and with the objects of a server that
+    /// this one is a fork of.
     ///
-    /// - `origin`: the caches of that server, and the revision up to which both have the same objects
+    /// - `origin`: the caches of that server, and the revision up to which both have the same
+    ///   objects
     pub fn sharing(mut self, cached: CachedObjects, origin: Option<(CachedObjects, u64)>) -> Context<S> {
         (self.cached, self.origin) = (cached, origin);
         self
     }
 
-    /// The context of one controller: the same caches, of which it needs those that it asks for.
-    pub fn of_controller(&self) -> Context<S> {
-        Context { needed: Arc::default(), ..self.clone() }
+    /// The same context, with an observer of the passes of its controllers.
+    pub fn observed_by(self, observer: Option<ObservePasses>) -> Context<S> {
+        Context { observer, ..self }
     }
 
-    /// Waits until the caches that were asked of this context so far are synced.
+    /// The same context, which makes a client for each controller, so that its user agent names the
+    /// controller.
+    pub fn with_clients(
+        mut self,
+        make: impl Fn(&'static str) -> Client + Send + Sync + 'static,
+    ) -> Context<S> {
+        self.clients = Some(Arc::new(make));
+        self
+    }
+
+    /// Returns the context of one controller. It shares the caches and records those that its
+    /// controller requests.
+    pub fn of_controller(&self, name: &'static str) -> Context<S> {
+        let unrecorded = self.clients.as_ref().map_or_else(|| self.shared.clone(), |make| make(name));
+        Context { unrecorded, needed: Arc::default(), ..self.clone() }
+    }
+
+    /// Waits until all caches requested through this context so far are synced.
     pub(super) async fn synced(&self) {
         let needed = self.needed.lock().clone();
         join_all(needed.into_iter().map(Indexer::synced)).await;
     }
 
-    /// The same context with other settings. It shares the caches.
+    /// Returns the same context with other settings. It shares the caches.
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
             unrecorded: self.unrecorded.clone(),
+            shared: self.shared.clone(),
+            clients: self.clients.clone(),
+            observer: self.observer.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             settings: Arc::new(settings),
@@ -141,12 +182,14 @@ impl<S> Context<S> {
         }
     }
 
-    /// The cache of a kind, started by the first call. The controller that asks for it starts when it is synced.
+    /// Returns the cache of a kind, started by the first call. The requesting controller starts
+    /// once it is synced.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
         self.cache_within(ListScope::default())
     }
 
-    /// The cache of some objects of a kind, for controllers that need few of many: what is kept and read is no more than that.
+    /// Returns the cache of some objects of a kind, for controllers that need few of many: no
+    /// others are watched, decoded or stored.
     pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
         let resource = ApiResource::erase::<K>(&());
         let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
@@ -154,16 +197,17 @@ impl<S> Context<S> {
         Arc::new(Cache::of(indexer))
     }
 
-    /// The cache of a kind that is watched only while somebody demands it, for controllers that wait for objects now and then: a watch
-    /// of all that is written is not for free. Nobody waits until it is synced. It keeps what it held when it was watched last.
+    /// Returns the cache of a kind that is watched only while there is demand, for controllers that
+    /// wait for such objects occasionally: a watch of all writes of a kind has a cost. No
+    /// controller waits until it is synced. Between watches it keeps its last content.
     pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
         let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
         let (demand, mut demanded) = Demand::new();
-        let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
+        let (watching, client, clock) = (indexer.clone(), self.shared.clone(), self.clock.clone());
         let resource = ApiResource::erase::<K>(&());
         let (name, supervisor) = (format!("cache of {} on demand", resource.plural), self.supervisor());
         let keeping_fresh = async move {
-            // It ends with the last one who may demand it.
+            // The loop ends when the last `Demand` is dropped.
             while demanded.wait_for(|is_demanded| *is_demanded).await.is_ok() {
                 let start = || {
                     let watched = (resource.clone(), ListScope::default());
@@ -186,7 +230,7 @@ impl<S> Context<S> {
         (Arc::new(Cache::of(indexer)), demand)
     }
 
-    /// What a cache holds.
+    /// Returns the store of a cache, and starts its watch at the first call.
     fn indexer(
         &self,
         (kind, scope): (TypeId, ListScope),
@@ -197,7 +241,7 @@ impl<S> Context<S> {
         let Caches { by_kind, tasks } = &mut *caches;
         let known = by_kind.entry((kind, scope)).or_insert_with(|| {
             let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
-            let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
+            let (watching, client, clock) = (indexer.clone(), self.shared.clone(), self.clock.clone());
             let (name, supervisor) = (format!("cache of {}", resource.plural), self.supervisor());
             let watched = (resource, scope);
             self.cached.add((kind, scope), &indexer);
@@ -212,17 +256,17 @@ impl<S> Context<S> {
         known.clone()
     }
 
-    /// Discovery, refreshed from the first call on.
+    /// Returns discovery, which is refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(
-                self.unrecorded.clone(),
+                self.shared.clone(),
                 self.has_prompt_discovery,
                 self.clock.activity().clone(),
             ));
-            // Not the context: the caches end with the last one.
-            // Nor does whoever asks first need these caches.
-            let others = self.of_controller();
+            // The task must not own the context, since the caches end with the last one. The
+            // controller that requests discovery first does not need these caches either.
+            let others = Context { needed: Arc::default(), ..self.clone() };
             let (definitions, services) = (others.cache(), others.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());
             let start =
@@ -244,12 +288,12 @@ impl<S> Context<S> {
         Supervisor::new(self.clock.clone(), self.metrics.clone())
     }
 
-    /// A uid of this process.
+    /// Returns a uid of this process.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// A queue with the backoff of client-go.
+    /// Returns a queue with the backoff of client-go.
     ///
     /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {

@@ -1,10 +1,10 @@
-//! What a controller is, and the loop that it runs in.
+//! The `Controller` trait and its reconcile loop.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use coracle_clock::Delay;
+use coracle_clock::{Clock, Delay};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use kube::Client;
@@ -14,15 +14,16 @@ use tokio::task::JoinSet;
 
 use super::context::Context;
 use super::error::Error;
+use super::pass::{ObservePasses, Pass};
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::reconcile_context::ReconcileContext;
 use super::sources::Sources;
 use super::workers::work;
 
-/// When to reconcile a key again.
+/// The time at which a key is reconciled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// When a source enqueues it.
+    /// Once a source enqueues it.
     AwaitChange,
     /// After this time, if no source enqueues it before.
     Requeue(Delay),
@@ -30,11 +31,11 @@ pub enum Action {
 
 /// A controller of one queue.
 pub trait Controller: Sized + Send + Sync + 'static {
-    /// Its name in kube-controller-manager.
+    /// The name of the controller in kube-controller-manager.
     const NAME: &'static str;
-    /// Its queue's name in the metrics.
+    /// The name of its queue in the metrics.
     const QUEUE: &'static str;
-    /// How many keys are reconciled at the same time.
+    /// The number of keys that are reconciled concurrently.
     const WORKERS: usize = 5;
     /// The backoff after a first error.
     const FIRST_RETRY: Duration = FIRST_RETRY;
@@ -42,18 +43,21 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
     /// After how many errors in a row a key is dropped until a source enqueues it again.
     const MOST_RETRIES: u32 = u32::MAX;
-    /// How many times as long as its longest step a key rests, so that it takes a fifth of a processor at most: an object of many
-    /// dependents has an event for each change of each, and looks at all of them each time. 0 where one key stands for all objects.
+    /// The pause of a key after a reconciliation, as a multiple of its longest step, so that a key
+    /// takes at most a fifth of a processor. An object with many dependents gets an event for each
+    /// change of each, and each reconciliation reads all of them. 0 for a controller with one key
+    /// for all objects.
     const REST: u32 = 4;
-    /// What its queue holds.
+    /// The keys in its queue.
     type Key: Key;
 
     /// Declares which keys to enqueue when something changes.
     fn sources(&self, sources: &mut Sources<Self::Key>);
 
-    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted objects as well.
+    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted
+    /// objects as well.
     ///
-    /// - `ctx`: records what is written
+    /// - `ctx`: records the writes
     ///
     /// # Errors
     /// The key has to be reconciled again.
@@ -63,12 +67,13 @@ pub trait Controller: Sized + Send + Sync + 'static {
         ctx: &ReconcileContext,
     ) -> impl Future<Output = Result<Action, Error>> + Send;
 
-    /// Called when a key that was enqueued again had to wait until a cache observed what was written to this resource.
+    /// Called when a key that was enqueued again had to wait until a cache observed the
+    /// controller's write to this resource.
     fn on_stale_cache(&self, _group: &str, _resource: &str) {}
 }
 
-/// Runs a controller until the future is dropped. `ready` is called once all caches are synced that its context was
-/// asked for.
+/// Runs a controller until the future is dropped. `ready` is called once all caches requested
+/// through its context are synced.
 ///
 /// # Panics
 /// If the controller does; [`super::supervise`] restarts it.
@@ -78,15 +83,16 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
     let client = context.unrecorded.clone();
-    let reconciler = Reconciler { controller: Arc::new(controller), queue, client };
+    let (clock, observer) = (context.clock.clone(), context.observer.clone());
+    let reconciler = Reconciler { controller: Arc::new(controller), queue, client, clock, observer };
     context.synced().await;
     ready();
-    // The caches end with the last context, which lives until this does.
+    // The caches end with the last context, which this future owns.
     futures::join!(reconciler.run(C::WORKERS), propagate_panics(sources.into_tasks()));
 }
 
-/// A controller of a type that is erased, so that the code of the loop is made once for each type of keys, not for each
-/// controller.
+/// A type-erased controller, so that the code of the loop is compiled once for each type of keys
+/// instead of for each controller.
 trait ErasedController<K>: Send + Sync {
     fn name(&self) -> &'static str;
     fn most_retries(&self) -> u32;
@@ -127,6 +133,8 @@ struct Reconciler<K> {
     controller: Arc<dyn ErasedController<K>>,
     queue: Queue<K>,
     client: Client,
+    clock: Clock,
+    observer: Option<ObservePasses>,
 }
 
 impl<K: Key> Reconciler<K> {
@@ -139,10 +147,16 @@ impl<K: Key> Reconciler<K> {
         work(queue, workers, process).await;
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the duration of a pass is measured")]
     async fn process(&self, key: K) {
-        let Reconciler { controller, queue, client } = self;
+        let Reconciler { controller, queue, client, clock, observer } = self;
         let ctx = ReconcileContext::new(client.clone());
+        let begun = observer.as_ref().map(|_| (clock.now(), Instant::now()));
         let (outcome, longest) = measured(controller.reconcile(&key, &ctx)).await;
+        if let Some((observer, (started, instant))) = observer.as_ref().zip(begun) {
+            let (controller, key, took) = (controller.name(), key.to_string(), instant.elapsed());
+            observer(&Pass { controller, key, started, took, outcome: &outcome });
+        }
         let late = ctx.wait_until_observed().await;
         if queue.is_dirty(&key) {
             late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
@@ -167,18 +181,19 @@ impl<K: Key> Reconciler<K> {
     }
 }
 
-/// A shorter rest is not worth a timer.
+/// The shortest pause: a shorter one is not worth a timer.
 const SHORTEST_REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
-/// How long a key rests after a reconciliation with a longest step of this time: see [`Controller::REST`].
+/// Returns the pause of a key after a reconciliation whose longest step took this time: see
+/// [`Controller::REST`].
 fn rest_after(longest: Duration, rest: u32) -> Duration {
     let rest = longest.saturating_mul(rest);
     if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
 }
 
-/// The output of a future, and the processor time of the longest of its steps: from one await to the next. Requests are many short
-/// steps, a plan is one.
+/// Returns the output of a future, and the processor time of the longest of its steps: from one
+/// await to the next. Requests are many short steps, a plan is one.
 async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
     let mut longest = Duration::ZERO;
     let output = poll_fn(|context| {
@@ -191,15 +206,17 @@ async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
     (output, longest)
 }
 
-/// What this thread has had so far. By the clock on the wall a step would take long where others take the processor.
+/// Returns the processor time of this thread so far. Wall-clock time would include the time taken
+/// by other threads and processes.
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Makes a controller and runs it; reports when its sources are synced.
+/// Creates and runs a controller; signals the channel when its sources are synced.
 pub type Part<S> = fn(Context<S>, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
 
-/// Runs several controllers that are started under one name, until the future is dropped. `ready` is called once all are synced.
+/// Runs several controllers that are started under one name, until the future is dropped. `ready`
+/// is called once all are synced.
 ///
 /// # Panics
 /// If one of them does.

@@ -1,5 +1,7 @@
-//! Which objects a controller manages: those that its object controls and that match. It adopts what matches and no controller
-//! controls, and releases what does not match any more. Nothing is adopted or released while the owner is being deleted.
+//! Adoption and release of objects by controller references. A controller manages the objects that
+//! its object controls and that match its selector. It adopts matching objects without a
+//! controller, and releases objects that no longer match. Nothing is adopted or released while the
+//! owner is terminating.
 
 use std::sync::Arc;
 
@@ -15,7 +17,8 @@ use super::error::Error;
 use super::reconcile_context::ReconcileContext;
 use super::requests::ignore_not_found;
 
-/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those without a controller.
+/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those
+/// without a controller.
 struct ByController;
 
 impl<K: Resource> Index<K> for ByController {
@@ -25,7 +28,7 @@ impl<K: Resource> Index<K> for ByController {
     }
 }
 
-/// The objects that the owner controls, and those without a controller.
+/// Returns the objects that the owner controls, and those without a controller.
 pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let mut candidates = controlled(owner, objects);
     let namespace = owner.namespace.as_deref().unwrap_or_default();
@@ -33,7 +36,7 @@ pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<
     candidates
 }
 
-/// The objects that the owner controls.
+/// Returns the objects that the owner controls.
 pub fn controlled<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let namespace = owner.namespace.as_deref().unwrap_or_default();
     let uid = owner.uid.as_deref().unwrap_or_default();
@@ -43,9 +46,9 @@ pub fn controlled<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     Owned,
-    /// Nobody's, and it should be the owner's.
+    /// Has no controller, and should be adopted.
     Orphan,
-    /// The owner's, and it should not be.
+    /// Has the owner as its controller, and should be released.
     Misplaced,
     Foreign,
 }
@@ -62,10 +65,10 @@ fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation 
     }
 }
 
-/// Adopts and releases candidates, and returns those that the owner controls then.
+/// Adopts and releases candidates, and returns the objects that the owner then controls.
 ///
 /// # Errors
-/// Something could not be adopted or released, or the owner has changed since it was cached.
+/// An object could not be adopted or released, or the owner has changed since it was cached.
 pub async fn claim_objects<O, K>(
     (owners, owner): (&Arc<Cache<O>>, &O),
     objects: &Arc<Cache<K>>,
@@ -80,7 +83,8 @@ where
     claim_with_finalizer((owners, owner), objects, candidates, matches, None, ctx).await
 }
 
-/// As [`claim_objects`]; what is adopted gets a finalizer, and what is released loses it.
+/// Claims objects as [`claim_objects`] does; adopted objects get a finalizer, and released ones
+/// lose it.
 ///
 /// # Errors
 /// As for [`claim_objects`].
@@ -116,7 +120,8 @@ where
     let changes = changing.into_iter().map(|(patch, object, relation)| async move {
         let name = NamespacedName::of(object.as_ref());
         let answer = ctx.api(objects).patch(&name, Patch::Strategic(patch)).await;
-        // Deleted, or replaced by another object of the name: there is nothing to adopt or release.
+        // The object was deleted, or replaced by another one of the same name: there is nothing to
+        // adopt or release.
         let answer = match ignore_not_found(answer) {
             Err(kube::Error::Api(status)) if status.code == 422 && relation == Relation::Misplaced => {
                 Ok(None)
@@ -136,7 +141,8 @@ where
     failure.map_or(Ok(owned), |error| Err(error.into()))
 }
 
-/// Asks the server: what a deleted owner adopts has to be cleaned up by hand.
+/// Returns whether the owner still exists on the server: objects adopted by a deleted owner would
+/// have to be cleaned up by hand.
 async fn is_still_there<O: Cached>(
     owners: &Arc<Cache<O>>,
     owner: &O,

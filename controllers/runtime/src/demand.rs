@@ -1,4 +1,4 @@
-//! The demand for a cache that is watched only now and then.
+//! The demand for a cache that is watched only temporarily.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use coracle_object_meta::NamespacedName;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Those who wait for changes of a cache: it is watched as long as there are any.
+/// The objects that wait for changes of a cache. The cache is watched as long as there are any.
 pub struct Demand {
     waiting: Mutex<HashSet<NamespacedName>>,
     is_demanded: watch::Sender<bool>,
@@ -18,7 +18,7 @@ impl Demand {
         (Demand { waiting: Mutex::default(), is_demanded }, demanded)
     }
 
-    /// Notes whether an object waits for a change.
+    /// Records whether an object waits for a change.
     pub fn set(&self, object: &NamespacedName, waits: bool) {
         let mut waiting = self.waiting.lock();
         match waits {

@@ -32,7 +32,7 @@ impl<S: Clone + Send + Sync + 'static> ControllerDescriptor<S> {
     /// Describes a controller of one loop.
     pub const fn of<C: Initialize<S>>() -> ControllerDescriptor<S> {
         let start = |context: Context<S>, readiness: Readiness| {
-            let context = context.of_controller();
+            let context = context.of_controller(C::NAME);
             let controller = C::new(&context);
             run(context, controller, move || readiness.ready(C::NAME)).boxed()
         };
@@ -46,7 +46,7 @@ where
     S: Send + Sync + 'static,
     C: Initialize<S>,
 {
-    let context = context.of_controller();
+    let context = context.of_controller(C::NAME);
     let controller = C::new(&context);
     let ready = move || {
         // The receiver may have been dropped.

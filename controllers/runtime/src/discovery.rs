@@ -1,8 +1,8 @@
-//! What the API serves, by discovery: for controllers that work on every kind there is.
+//! Discovery of the served API, for controllers that work on every kind.
 //!
-//! A [`DiscoverySnapshot`] is fetched again when a CustomResourceDefinition or an APIService changes, now and then in any case, and when
-//! on request ([`Discovery::refresh`]), for those that must not overlook a kind. A failed request leaves the last
-//! one in place.
+//! A [`DiscoverySnapshot`] is fetched again when a CustomResourceDefinition or an APIService
+//! changes, periodically, and on request ([`Discovery::refresh`]) for controllers that must not
+//! overlook a kind. A failed request leaves the last snapshot in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,10 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use super::cache::{Cache, Cached, Change, Changes};
 
-/// As kube-controller-manager's garbage collector.
+/// The period of refreshes, as in kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
-/// The time by which discovery may lag behind definitions and APIServices: a watch reports these first.
+/// The longest time that discovery may lag behind definitions and APIServices, whose watches report
+/// a change first.
 const LAG: Duration = Duration::from_secs(1);
 
 /// The label of an APIService of the server itself. Source: kube-aggregator, `autoregister`.
@@ -42,7 +43,7 @@ pub struct ServedResource {
 }
 
 impl ServedResource {
-    /// Whether a verb is served.
+    /// Returns whether a verb is served.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -51,24 +52,24 @@ impl ServedResource {
 /// All that is served at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoverySnapshot {
-    /// In the order of discovery.
+    /// The resources, in discovery's order.
     pub resources: Vec<ServedResource>,
-    /// Why a group version (`g/v`) is not known.
+    /// The error of each group version (`g/v`) that is not available.
     pub failed: BTreeMap<String, String>,
 }
 
 impl DiscoverySnapshot {
-    /// Each resource once.
+    /// Iterates over the resources, each in its preferred version.
     pub fn preferred(&self) -> impl Iterator<Item = &ServedResource> {
         self.resources.iter().filter(|served| served.preferred)
     }
 
-    /// The resource of an object's `apiVersion` and `kind`.
+    /// Returns the resource of an object's `apiVersion` and `kind`.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
         self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
 
-    /// What failed, in client-go's words.
+    /// Returns the message for failed groups, in client-go's words; None if discovery is complete.
     pub fn failure(&self) -> Option<String> {
         let failed: Vec<String> =
             self.failed.iter().map(|(version, why)| format!("{version}: {why}")).collect();
@@ -116,10 +117,10 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
     ServedResource { resource, namespaced, preferred: false, verbs: found.verbs }
 }
 
-/// What the API serves, refreshed by a task and on request.
+/// Discovery of the served API, refreshed by a task and on request.
 pub struct Discovery {
     client: Client,
-    /// Whether a definition is there before watches report that it is established.
+    /// Whether discovery has a custom resource before watches report its definition as established.
     is_prompt: bool,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
     subscribers: parking_lot::Mutex<Vec<mpsc::UnboundedSender<Work>>>,
@@ -140,7 +141,7 @@ impl Discovery {
         }
     }
 
-    /// The last snapshot; empty before the first.
+    /// Returns the last snapshot; empty before the first.
     pub fn current(&self) -> Arc<DiscoverySnapshot> {
         self.current.borrow().clone()
     }
@@ -152,23 +153,24 @@ impl Discovery {
         Snapshots { changed, following: None }
     }
 
-    /// The work that is under way.
+    /// Returns the count of the work in progress.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
 
-    /// Asks the server.
+    /// Fetches discovery from the server.
     ///
     /// # Errors
-    /// It cannot be reached, or does not know aggregated discovery (Kubernetes 1.26). That single groups are not known is no
-    /// error: see [`DiscoverySnapshot::failed`].
+    /// The server cannot be reached, or does not support aggregated discovery (Kubernetes 1.26).
+    /// Unavailable single groups are not an error: see [`DiscoverySnapshot::failed`].
     pub async fn refresh(&self) -> kube::Result<Arc<DiscoverySnapshot>> {
         let _fetching = self.fetching.lock().await;
         let core = self.client.list_core_api_versions_aggregated().await?;
         let groups = self.client.list_api_groups_aggregated().await?;
         let snapshot = DiscoverySnapshot::of(core.items.into_iter().chain(groups.items));
         if !snapshot.resources.iter().any(|served| served.resource.group.is_empty()) {
-            // A server without aggregated discovery. It must not be taken for an empty cluster by whatever deletes.
+            // A server without aggregated discovery. A controller that deletes objects must not
+            // take it for an empty cluster.
             let missing = kube::error::DiscoveryError::MissingApiGroup("v1".to_owned());
             return Err(kube::Error::Discovery(missing));
         }
@@ -183,7 +185,7 @@ impl Discovery {
         Ok(self.current())
     }
 
-    /// Keeps it fresh until dropped.
+    /// Refreshes the snapshot until the future is dropped.
     pub(super) async fn run(
         self: Arc<Discovery>,
         clock: Clock,
@@ -193,10 +195,11 @@ impl Discovery {
         let (mut definitions, mut services) = (definitions.subscribe(), services.subscribe());
         let mut pause = REDISCOVERY.after(Duration::ZERO);
         loop {
-            // The work of a change goes on in the pause after it.
+            // The work of a change continues during the pause after it.
             let next = clock.sleep(pause);
             let mut _due = None;
-            // Where discovery is prompt, another look finds what came between the watch and the request, and nobody waits for it.
+            // If discovery is prompt, another refresh finds changes between the watch event and the
+            // request, and nothing waits for it.
             let another = if self.is_prompt { &DISCOVERY_REFRESH } else { &REDISCOVERY };
             pause = tokio::select! {
                 _ = all(&mut definitions) => another.after(LAG),
@@ -236,13 +239,13 @@ impl Snapshots {
     }
 }
 
-/// Waits for changes, and takes all there are.
+/// Waits for changes, and returns all that are queued.
 async fn all<K: Cached>(changes: &mut Changes<K>) -> Vec<Change<K>> {
     let Some(first) = changes.recv().await else { return std::future::pending().await };
     std::iter::once(first).chain(changes.take_waiting()).collect()
 }
 
-/// Whether an APIService is one of a server that is asked over the network, so that discovery has it later.
+/// Returns whether an APIService belongs to an aggregated server, so that discovery has it later.
 fn is_of_another_server(change: &Change<PartialObjectMeta<APIService>>) -> bool {
     let labels =
         |service: &Arc<PartialObjectMeta<APIService>>| service.metadata.labels.clone().unwrap_or_default();

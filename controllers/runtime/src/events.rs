@@ -1,7 +1,8 @@
-//! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, floods stopped.
+//! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, and
+//! floods dropped.
 //!
-//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write. What does not
-//! fit into the channel is lost, as client-go has it.
+//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`]
+//! decides what to write. Events that do not fit into the channel are lost, as in client-go.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,17 +27,20 @@ use super::supervise::Supervisor;
 
 /// client-go's limits.
 const REMEMBERED: usize = 4096;
-/// From this many different messages on, events of one reason about one object are combined ...
+/// The number of different messages from which events of one reason about one object are combined
+/// ...
 const SIMILAR: usize = 10;
 /// ... unless the last one is longer ago than this.
 const SIMILAR_PERIOD: SignedDuration = SignedDuration::from_secs(600);
-/// So many events about one object are let through at once, and then one in each refill.
+/// The number of events about one object that are written at once, and the interval after which
+/// another one is, in seconds.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
 /// While the server cannot be reached everything waits for one event, so often and so long.
 const TRIES: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
-/// So many events may wait to be written. client-go has a thousand for each component, of which each simulated kubelet is one.
+/// Capacity of the queue of events to write. client-go has a thousand for each component, and here
+/// each simulated kubelet is a component.
 const MOST_QUEUED: usize = 1 << 15;
 
 /// The type of an event.
@@ -48,7 +52,7 @@ pub enum EventType {
     Warning,
 }
 
-/// Makes events in the name of one component.
+/// Records events in the name of one component.
 #[derive(Clone)]
 pub struct Recorder {
     component: Arc<str>,
@@ -57,7 +61,7 @@ pub struct Recorder {
     events: mpsc::Sender<Recorded>,
 }
 
-/// What was recorded, without what follows from it.
+/// The arguments of a recorded event, from which the object is made later.
 struct Recorded {
     component: Arc<str>,
     host: Option<Arc<str>>,
@@ -71,7 +75,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// The same component on a certain host.
+    /// Returns the same component on a certain host.
     pub fn on(&self, host: &str) -> Recorder {
         Recorder { host: Some(host.into()), ..self.clone() }
     }
@@ -105,7 +109,9 @@ impl Recorder {
 }
 
 impl Recorded {
-    /// - `named_at`: the time in the name, of which no other event has the same
+    /// Returns the event and its work.
+    ///
+    /// - `named_at`: the time in the event's name, which no other event may share
     fn into_event(self, named_at: Timestamp) -> (Event, Work) {
         let mut event = Event { involved_object: self.about, ..Event::default() };
         event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
@@ -125,7 +131,7 @@ impl Recorded {
     }
 }
 
-/// The object as it was when the event was thought of.
+/// Returns the reference to an object in the version that the event is about.
 fn reference(about: &impl Resource<DynamicType = ()>) -> ObjectReference {
     let resource_version = about.meta().resource_version.clone();
     ObjectReference { resource_version, ..about.object_ref(&()) }
@@ -137,25 +143,27 @@ fn name_of(about: &ObjectReference, now: Timestamp) -> String {
     let like_the_object = name(&about.name);
     let is_fit = like_the_object.len() <= 253
         && like_the_object.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
-    // Not all that can be the name of an object can be the name of an event.
+    // Some valid names of objects are not valid as the name of an event.
     if is_fit { like_the_object } else { name(&about.uid) }
 }
 
-/// The events of one moment: where the clock stands still, an object has many.
+/// The events of one instant: under a manual clock an object may have many.
 #[derive(Default)]
 struct Moment {
     at: Timestamp,
-    /// The number of events so far, by the namespace and the name of the object and by what they say.
+    /// The number of events so far, by the object's namespace and name and by the microseconds
+    /// derived from the event's content.
     counts: HashMap<(Option<String>, Option<String>, i64), i64>,
 }
 
 impl Moment {
-    /// The most events that are told apart.
+    /// The number of events after which the counts are reset.
     const MOST: usize = 10_000;
 
-    /// The time in the name of an event, of which no other one of the object has the same.
+    /// Returns the time in an event's name, which no other event of the object shares.
     ///
-    /// - `is_still`: whether the clock stands still. Then it follows from the event, and not from the order in which several are recorded.
+    /// - `is_still`: whether the clock is manual. The time is then derived from the content of the
+    ///   event, so that it does not depend on the order in which several are recorded.
     fn next(&mut self, event: &Recorded, is_still: bool) -> Timestamp {
         if event.at != self.at || self.counts.len() >= Moment::MOST {
             *self = Moment { at: event.at, counts: HashMap::new() };
@@ -174,7 +182,7 @@ impl Moment {
     }
 }
 
-/// Where the events of all components go through.
+/// The channel for the events of all components.
 #[derive(Clone)]
 pub(super) struct Broadcaster {
     clock: Clock,
@@ -211,7 +219,7 @@ impl Broadcaster {
     }
 }
 
-/// Writes an event, if there is one to write. None of it is a reason to fail.
+/// Writes an event, if there is one. Failures are ignored.
 async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
     let Some(event) = event else { return };
     for _ in 0..TRIES {
@@ -243,19 +251,19 @@ async fn write(client: &Client, event: &Event) -> kube::Result<()> {
             return Ok(());
         }
     }
-    // The namespace may be on its way out.
+    // The namespace may be terminating.
     ignore_status(403, requests::create(&events, event).await).map(|_| ())
 }
 
-/// Decides what becomes of an event, from those before it.
+/// Decides, from earlier events, whether and how an event is written.
 struct Correlator {
-    /// What was written, by what makes events the same.
+    /// The written events, by the key under which events are equal.
     written: Remembered<Written>,
     similar: Remembered<Similar>,
     budgets: Remembered<Budget>,
 }
 
-/// The last [`REMEMBERED`] of many. It takes no memory as long as there are none.
+/// The last [`REMEMBERED`] entries. An empty one allocates no memory.
 struct Remembered<T>(LruCache<String, T>);
 
 impl<T> Default for Remembered<T> {
@@ -311,7 +319,8 @@ impl Correlator {
         }
     }
 
-    /// The event to write: new with a count of 1, otherwise one that was written before. None: too many of them.
+    /// Returns the event to write: new with a count of 1, otherwise one that was written before.
+    /// None: too many of them.
     fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
         let budget = about(&event);
         let (mut event, key) = self.combine(event, now);
@@ -327,7 +336,8 @@ impl Correlator {
         self.spend(budget, now).then_some(event)
     }
 
-    /// An event or, after many of the kind, what stands for all of them; and what makes it the same as another.
+    /// Returns the event or, after many similar ones, an event that stands for all of them; and the
+    /// key under which it equals others.
     fn combine(&mut self, mut event: Event, now: Timestamp) -> (Event, String) {
         let group = format!("{} {}", about(&event), event.reason.as_deref().unwrap_or_default());
         let part = event.involved_object.field_path.clone().unwrap_or_default();
@@ -363,7 +373,7 @@ impl Correlator {
     }
 }
 
-/// The component, the object and the type of an event, by which floods are counted.
+/// Returns the component, the object and the type of an event, the key for counting floods.
 fn about(event: &Event) -> String {
     let object = &event.involved_object;
     let component = event.source.as_ref().and_then(|source| source.component.as_ref());

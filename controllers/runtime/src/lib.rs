@@ -27,6 +27,7 @@ mod error;
 pub mod events;
 pub mod leader;
 pub mod metrics;
+mod pass;
 pub mod queue;
 mod reconcile_context;
 mod recorded_api;
@@ -43,6 +44,7 @@ pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};
 pub use demand::Demand;
 pub use descriptor::{ControllerDescriptor, Initialize, run_selected, start_part};
 pub use error::Error;
+pub use pass::{ObservePasses, Pass};
 pub use reconcile_context::ReconcileContext;
 pub use recorded_api::{RecordedApi, Written};
 pub use requests::{

@@ -10,7 +10,7 @@ use prometheus::{
     Opts, Registry,
 };
 
-/// The registry of the controllers, and what is common to all of them.
+/// The metrics registry of the controllers, and the metrics shared by all of them.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -31,19 +31,19 @@ pub struct Metrics {
 pub struct QueueMetrics {
     /// The name of the queue.
     pub name: Box<str>,
-    /// How many keys wait.
+    /// The number of keys in the queue.
     pub depth: IntGauge,
-    /// How many keys were added.
+    /// The number of keys added.
     pub adds: Counter,
-    /// How many keys were added after an error.
+    /// The number of keys added after an error.
     pub retries: Counter,
-    /// How long a key waits, in seconds.
+    /// The time a key waits in the queue, in seconds.
     pub queue_duration: Histogram,
-    /// How long a key is processed, in seconds.
+    /// The time a key is processed, in seconds.
     pub work_duration: Histogram,
-    /// How long the keys that are being processed have been so, together, in seconds.
+    /// The total time that the keys in process have been processed so far, in seconds.
     pub unfinished_work: Gauge,
-    /// How long the oldest key that is being processed has been so, in seconds.
+    /// The time that the oldest key in process has been processed so far, in seconds.
     pub longest_running: Gauge,
 }
 
@@ -51,14 +51,14 @@ pub struct QueueMetrics {
 const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
 
 impl Default for Metrics {
-    /// Metrics in a registry of their own, which is not exposed.
+    /// Creates metrics in a registry of their own, which is not exposed.
     fn default() -> Metrics {
         Metrics::new(Registry::new())
     }
 }
 
 impl Metrics {
-    /// Metrics that `registry` exposes.
+    /// Creates metrics that `registry` exposes.
     pub fn new(registry: Registry) -> Metrics {
         let histogram = |name: &str, help: &str| {
             let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
@@ -96,12 +96,12 @@ impl Metrics {
         }
     }
 
-    /// The registry, for collectors of a controller's own.
+    /// Returns the registry, for collectors of a controller's own.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The metrics of the queue of this name.
+    /// Returns the metrics of the queue of this name.
     pub fn queue(&self, name: &str) -> QueueMetrics {
         let name = &[name];
         QueueMetrics {
@@ -116,23 +116,23 @@ impl Metrics {
         }
     }
 
-    /// A counter of one controller. After a restart of the controller it continues.
+    /// Returns a counter of one controller. After a restart of the controller it continues.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
         let mut counters = self.counters.lock();
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
         counters.entry(name).or_insert_with(make).clone()
     }
 
-    /// A gauge of one controller.
+    /// Returns a gauge of one controller.
     pub fn gauge(&self, name: &'static str, help: &str, labels: &[&str]) -> GaugeVec {
         let mut gauges = self.gauges.lock();
         let make = || register(&self.registry, GaugeVec::new(Opts::new(name, help), labels));
         gauges.entry(name).or_insert_with(make).clone()
     }
 
-    /// A histogram of one controller.
+    /// Returns a histogram of one controller.
     ///
-    /// - `buckets`: upper bounds, in the unit of what is observed
+    /// - `buckets`: upper bounds, in the unit of the observed values
     pub fn histogram(
         &self,
         name: &'static str,
@@ -149,7 +149,7 @@ impl Metrics {
     }
 }
 
-/// Registers what a constant describes.
+/// Registers a metric that is described by a constant.
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     // Names and labels are constants of this crate.
     #[allow(clippy::unwrap_used)]

@@ -1,15 +1,16 @@
-//! Requests to the API: expected errors, preconditions; and, for what is done to each of thousands of objects without a cache,
-//! requests of which the response is not read as an object. It holds all of one, half of which are its field managers.
+//! Requests to the API: expected errors and preconditions; and requests whose response is not
+//! decoded, for writes to thousands of objects without a cache. A response contains the whole
+//! object, and half of its bytes are field managers.
 
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Api, Resource};
 use serde::Serialize;
 
-/// Creates an object.
+/// Creates an object without decoding the response.
 ///
 /// # Errors
-/// Those of [`Api::create`].
+/// The errors of [`Api::create`].
 pub async fn create<K: Resource + Clone + Serialize>(api: &Api<K>, object: &K) -> kube::Result<()> {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request = Request::new(api.resource_url()).create(&PostParams::default(), body);
@@ -17,10 +18,10 @@ pub async fn create<K: Resource + Clone + Serialize>(api: &Api<K>, object: &K) -
     api.clone().into_client().request_text(request).await.map(drop)
 }
 
-/// Deletes an object.
+/// Deletes an object without decoding the response.
 ///
 /// # Errors
-/// Those of [`Api::delete`].
+/// The errors of [`Api::delete`].
 pub async fn delete<K: Resource + Clone>(
     api: &Api<K>,
     name: &str,
@@ -31,7 +32,7 @@ pub async fn delete<K: Resource + Clone>(
     api.clone().into_client().request_text(request).await.map(drop)
 }
 
-/// None instead of an error with this status code.
+/// Converts an error with this status code to None.
 ///
 /// # Errors
 /// Any other error.
@@ -42,7 +43,7 @@ pub fn ignore_status<T>(code: u16, result: kube::Result<T>) -> kube::Result<Opti
     }
 }
 
-/// None instead of 404: the object does not exist.
+/// Converts 404 to None: the object does not exist.
 ///
 /// # Errors
 /// Any other error.
@@ -50,7 +51,7 @@ pub fn ignore_not_found<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     ignore_status(404, result)
 }
 
-/// None instead of 409: the object exists, is another one, or has changed since it was read.
+/// Converts 409 to None: the object exists, is another one, or has changed since it was read.
 ///
 /// # Errors
 /// Any other error.
@@ -58,13 +59,14 @@ pub fn ignore_conflict<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     ignore_status(409, result)
 }
 
-/// Parameters that delete this object, and no other of its name.
+/// Returns parameters that delete only the object of this uid, not another one of its name.
 pub fn uid_precondition(object: &impl Resource) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams::default().preconditions(preconditions)
 }
 
-/// Whether a create was refused because its namespace is terminating or deleted. Trying again is of no use then.
+/// Returns whether a create was refused because its namespace is terminating or deleted. Trying
+/// again is of no use then.
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

@@ -1,4 +1,4 @@
-//! What enqueues the keys of a controller.
+//! The sources of a controller's keys.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::cache::{Cache, Cached, Change, NamespacedName, Object, Sent};
 use super::queue::{Key, Queue};
 
-/// What enqueues the keys of a controller.
+/// The sources that enqueue a controller's keys.
 pub struct Sources<K> {
     queue: Queue<K>,
     pumps: JoinSet<()>,
@@ -22,12 +22,13 @@ impl<K: Key> Sources<K> {
         Sources { queue, pumps: JoinSet::new() }
     }
 
-    /// The tasks that add keys.
+    /// Returns the tasks that add keys.
     pub(super) fn into_tasks(self) -> JoinSet<()> {
         self.pumps
     }
 
-    /// Calls `enqueue` with each change of a kind; what exists at the start comes as additions.
+    /// Calls `enqueue` with each change of a kind; objects that exist at the start come as
+    /// additions.
     pub fn on<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,
@@ -38,7 +39,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// The queue, for a controller that enqueues keys while it reconciles others.
+    /// Returns the queue, for a controller that enqueues keys while it reconciles others.
     pub fn queue(&self) -> Queue<K> {
         self.queue.clone()
     }
@@ -49,7 +50,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// Runs a task beside the workers that adds keys.
+    /// Runs a task that adds keys, concurrently with the workers.
     pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -96,10 +97,11 @@ impl<K: Key> Sources<K> {
     }
 }
 
-/// What a source does about a change.
+/// The handler of a source for a change.
 type Enqueue<K> = Box<dyn Fn(Change<dyn Object>, &Queue<K>) + Send>;
 
-/// The same code for all sources of a type of keys: see [`Object`].
+/// Passes changes to a handler. The code is shared by all sources of a type of keys: see
+/// [`Object`].
 async fn pump<K: Key>(mut changes: UnboundedReceiver<Sent>, enqueue: Enqueue<K>, queue: Queue<K>) {
     // The keys are in the queue before the work of the change ends.
     while let Some((change, _work)) = changes.next().await {
@@ -115,7 +117,7 @@ impl Sources<NamespacedName> {
         self.on_each_if(cache, |_| true)
     }
 
-    /// Enqueues each object of a kind that changes in a way that concerns the controller.
+    /// Enqueues each object of a kind whose change satisfies a predicate.
     pub fn on_each_if<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,

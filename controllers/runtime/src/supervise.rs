@@ -1,5 +1,6 @@
-//! Controllers fail alone: one that panics is counted and restarted, later each time. The same holds for the tasks that all
-//! controllers rely on: caches, events, discovery.
+//! Supervision of controllers: one that panics is counted and restarted after a growing pause,
+//! without affecting others. The same holds for the tasks that all controllers depend on: caches,
+//! events, discovery.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,12 +18,12 @@ use super::metrics::Metrics;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Which of the controllers that were started have synced caches.
+/// The started controllers, and whether their caches are synced.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(watch::Sender<BTreeMap<&'static str, bool>>);
 
 impl Readiness {
-    /// Counts a controller in: it is not ready yet.
+    /// Registers a controller as not ready yet.
     pub fn expect(&self, name: &'static str) {
         self.set(name, false);
     }
@@ -32,12 +33,12 @@ impl Readiness {
         self.set(name, true);
     }
 
-    /// The names of those that are not ready.
+    /// Returns the names of the controllers that are not ready.
     pub fn missing(&self) -> Vec<&'static str> {
         self.0.borrow().iter().filter(|(_, ready)| !**ready).map(|(name, _)| *name).collect()
     }
 
-    /// Waits until all are ready that are expected.
+    /// Waits until all registered controllers are ready.
     pub async fn complete(&self) {
         // The sender is a field of `self`, so that it is not dropped.
         let _ = self.0.subscribe().wait_for(|states| states.values().all(|ready| *ready)).await;
@@ -50,7 +51,7 @@ impl Readiness {
     }
 }
 
-/// Restarts tasks after a panic. It holds nothing that keeps the tasks themselves alive.
+/// Restarts tasks after a panic. It does not keep the tasks themselves alive.
 #[derive(Clone)]
 pub struct Supervisor {
     clock: Clock,
@@ -58,14 +59,15 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// One that restarts tasks by this clock.
+    /// Creates a supervisor that restarts tasks by this clock.
     ///
     /// - `metrics`: counts the panics
     pub fn new(clock: Clock, metrics: Metrics) -> Supervisor {
         Supervisor { clock, metrics }
     }
 
-    /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
+    /// Runs the future made by `start`, again after each panic, until it is dropped or the work
+    /// ends by itself.
     pub async fn run<F>(&self, name: &str, start: impl Fn() -> F + Send)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -73,7 +75,7 @@ impl Supervisor {
         self.run_boxed(name, Box::new(move || start().boxed())).await;
     }
 
-    /// The same code for all tasks, which are of as many types.
+    /// Runs boxed work. The code is shared by all tasks, which have different types.
     async fn run_boxed(&self, name: &str, start: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + '_>) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -96,8 +98,8 @@ impl Supervisor {
         }
     }
 
-    /// Passes what a channel receives to a handler, one after the other, until the channel is closed. A panic costs what was just
-    /// passed, and the handler, which is made again.
+    /// Passes the items of a channel to a handler, one after the other, until the channel is
+    /// closed. A panic loses the item just passed and the handler, which is made again.
     pub async fn consume<T, H, F>(
         &self,
         name: &str,
@@ -112,7 +114,7 @@ impl Supervisor {
         self.run(name, move || {
             let (channel, make) = (channel.clone(), make.clone());
             async move {
-                // Nobody else takes it but the one that is started after this.
+                // Only the restarted task takes the lock after this.
                 let mut channel = channel.lock().await;
                 let mut handle = make();
                 while let Some(item) = channel.recv().await {

@@ -25,7 +25,7 @@ mod settings;
 mod simulated;
 pub mod timers;
 
-use coracle_controller_runtime::ControllerDescriptor;
+use coracle_controller_runtime::{Controller, ControllerDescriptor};
 
 pub use settings::{Context, Settings};
 pub use simulated::{IGNORE, SILENT};
@@ -33,6 +33,15 @@ pub use simulated::{IGNORE, SILENT};
 /// Selected like controllers, by the names of the programs that do the same in a cluster.
 pub static CONTROLLERS: &[ControllerDescriptor<Settings>] =
     &[ControllerDescriptor::of::<scheduler::Scheduler>(), ControllerDescriptor::of::<kubelet::Kubelet>()];
+
+/// Returns the user agent of a controller, as the program has it that does the same in a cluster. Its first part owns what it
+/// writes.
+pub fn user_agent(controller: &str) -> String {
+    const COMMON: &str = concat!("v1.36 coracle/", env!("CARGO_PKG_VERSION"));
+    // Nodes register themselves.
+    let is_of_node = controller == node_registration::NodeRegistration::NAME;
+    format!("{}/{COMMON}", if is_of_node { kubelet::Kubelet::NAME } else { controller })
+}
 
 /// Runs with any controller and with simulated nodes; no flag selects it.
 pub static ALWAYS: &[ControllerDescriptor<Settings>] = &[

@@ -7,16 +7,16 @@ use std::net::Ipv4Addr;
 pub struct SimulatedNode(pub(super) u32);
 
 impl SimulatedNode {
-    /// How many pods may run on a node. Its range has as many addresses.
+    /// The largest number of pods on a node. The node's address range has room for as many.
     pub const PODS: u32 = 1500;
     const RANGE_BITS: u32 = 11;
 
-    /// All of `count` nodes.
+    /// Iterates over all of `count` nodes.
     pub fn all(count: usize) -> impl Iterator<Item = SimulatedNode> {
         (0..u32::try_from(count).unwrap_or(u32::MAX)).map(SimulatedNode)
     }
 
-    /// The node of that name, if it is one of `count`.
+    /// Returns the node of that name, if it is one of `count`.
     pub fn named(name: &str, count: usize) -> Option<SimulatedNode> {
         let node = SimulatedNode(name.strip_prefix("node-")?.parse().ok()?);
         (usize::try_from(node.0).is_ok_and(|number| number < count) && node.name() == name).then_some(node)
@@ -26,23 +26,24 @@ impl SimulatedNode {
         format!("node-{}", self.0)
     }
 
-    /// The node's own address.
+    /// Returns the node's own address.
     pub fn address(self) -> Ipv4Addr {
         const FIRST: u32 = u32::from_be_bytes([172, 18, 0, 2]);
         Ipv4Addr::from_bits(FIRST.wrapping_add(self.0))
     }
 
-    /// The addresses of its pods, in CIDR notation.
+    /// Returns the addresses of its pods, in CIDR notation.
     pub fn pod_range(self) -> String {
         format!("{}/{}", Ipv4Addr::from_bits(self.range()), 32 - Self::RANGE_BITS)
     }
 
-    /// The addresses that pods may have: the first of a range is the network's, the second the node's.
+    /// Iterates over the addresses that pods may have: the first of a range is the network's, the
+    /// second the node's.
     pub fn pod_addresses(self) -> impl Iterator<Item = Ipv4Addr> {
         (2..(1 << Self::RANGE_BITS) - 1).map(move |offset| Ipv4Addr::from_bits(self.range() + offset))
     }
 
-    /// From 10.244.0.0 to the end of 10.0.0.0/8, and then from 10.128.0.0.
+    /// The ranges are assigned from 10.244.0.0 to the end of 10.0.0.0/8, and then from 10.128.0.0.
     fn range(self) -> u32 {
         const BASE: u32 = u32::from_be_bytes([10, 128, 0, 0]);
         const FIRST: u32 = u32::from_be_bytes([0, 116, 0, 0]);

@@ -1,15 +1,16 @@
-//! The nodes as the API shows them: Node objects, and the Leases by which they are known to live.
+//! Registration of the simulated nodes: Node objects, and the Leases that show that they are alive.
 //!
-//! For each node, when this starts and then every ten seconds:
-//! 1. at the first pass the Node is created, or, if it is there from before, given the labels that it lacks;
-//! 2. its Lease is renewed, and created if it is missing;
-//! 3. every five minutes the conditions' heartbeats are moved on; a node without a status gets all of it.
+//! For each node, at start and then every ten seconds:
+//! 1. at the first pass the Node is created or, if it exists, gets its missing labels;
+//! 2. its Lease is renewed, or created if it is missing;
+//! 3. every five minutes the heartbeats of its conditions are updated; a node without a status gets
+//!    all of it.
 //!
-//! A Node that is deleted stays away until the next start: a kubelet registers once, when it starts, and an administrator who
-//! removes a node means it. Its Lease is then no longer renewed either. One that a client creates under the same name comes to
-//! life.
-//! Labels, taints, conditions and capacities that a client changed stay as they are. A node that is annotated as silent is left
-//! alone; afterwards conditions that became unknown meanwhile are reported again.
+//! A deleted Node stays deleted until the next start: a kubelet registers once, when it starts, and
+//! an administrator removes a node on purpose. Its Lease is then no longer renewed either. A Node
+//! that a client creates under the same name is served again. Labels, taints, conditions and
+//! capacities that a client changed are kept. A node that is annotated as silent is not updated;
+//! afterwards conditions that became unknown are reported again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ use crate::settings::{Context, Settings};
 use crate::simulated::is_silent;
 use crate::timers::NODE_HEARTBEAT;
 
-/// How often a write is tried when others write to the node too.
+/// The number of attempts of a write that conflicts with other writers of the node.
 const TRIES: usize = 5;
 const LEASES: &str = "kube-node-lease";
 const MANAGER: &str = "kubelet";
@@ -54,13 +55,13 @@ const RENEWAL: Duration = Duration::from_secs(10);
 const HEARTBEAT_SECONDS: i64 = 300;
 
 pub struct NodeRegistration {
-    /// The client of Leases: there is no cache of them, for nothing is decided by what they hold.
+    /// The client of Leases. They are not cached, since no decision depends on their content.
     unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
     count: usize,
     nodes: Arc<Cache<Node>>,
-    /// Since when the nodes that were registered are so, and when their last heartbeat was.
+    /// The time of the last heartbeat of each registered node.
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
 }
 
@@ -161,14 +162,14 @@ impl NodeRegistration {
             }
             None => self.make_schedulable(api.create(&wanted).await?, ctx).await?,
         };
-        // As in a kubelet's events, a node's uid is its name.
+        // In a kubelet's events, a node's uid is its name.
         let mut about = kube::Resource::object_ref(&node, &());
         about.uid = Some(simulated.name());
         self.recorder.on(&simulated.name()).event(about, EventType::Normal, "Starting", "Starting kubelet.");
         Ok(node)
     }
 
-    /// Takes away the taint that admission gives to each new node, which is for nodes that are not ready yet.
+    /// Removes the taint that admission adds to each new node until it is ready.
     async fn make_schedulable(&self, mut node: Node, ctx: &ReconcileContext) -> Result<Node, Error> {
         let (api, name) = (self.api(ctx), NamespacedName::of(&node));
         for _ in 0..TRIES {
@@ -223,7 +224,8 @@ impl NodeRegistration {
         Ok(())
     }
 
-    /// Whether the Lease of a node was renewed a moment ago: before a restart, or by the parent of a fork.
+    /// Returns whether the Lease of a node was renewed a moment ago: before a restart, or by the
+    /// parent of a fork.
     async fn is_renewed(&self, node: &Node, now: Timestamp) -> Result<bool, Error> {
         let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
         let stored = api.get_opt(node.metadata.name.as_deref().unwrap_or_default()).await?;
@@ -324,7 +326,7 @@ fn conditions(now: Timestamp) -> Vec<NodeCondition> {
     .into()
 }
 
-/// Go's name of the architecture.
+/// Returns Go's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -339,17 +341,18 @@ fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a s
     wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-/// Whether no kubelet has written the status of a node: a client has just created it.
+/// Returns whether no kubelet has written the status of a node: a client has just created it.
 fn is_bare(node: &Node) -> bool {
     node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }
 
-/// Whether a condition became unknown while the node was silent.
+/// Returns whether a condition became unknown while the node was silent.
 fn is_unknown(node: &Node) -> bool {
     node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
 }
 
-/// Moves on the heartbeats of the conditions that are there; one that has none of the kubelet's gets them all.
+/// Updates the heartbeats of the existing conditions; a node without conditions of a kubelet gets
+/// all of them.
 fn heartbeat(node: &Node, now: Timestamp) -> Value {
     let known = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ours = conditions(now);

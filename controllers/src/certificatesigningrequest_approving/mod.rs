@@ -1,9 +1,10 @@
 //! certificatesigningrequest-approving-controller: approves client certificates of kubelets.
 //!
-//! A request for the signer `kubernetes.io/kube-apiserver-client-kubelet`, neither approved nor denied, is reconciled:
-//! 1. what is no request of a kubelet is left alone;
-//! 2. a SubjectAccessReview asks whether the requester may create it, for itself or for any node;
-//! 3. if so it is approved, otherwise it is tried again, later each time.
+//! A request for the signer `kubernetes.io/kube-apiserver-client-kubelet`, neither approved nor
+//! denied, is reconciled:
+//! 1. a request that is not a kubelet's is ignored;
+//! 2. a SubjectAccessReview checks whether the requester may create it, for itself or for any node;
+//! 3. if so it is approved, otherwise it is retried with a growing delay.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ impl Initialize<Settings> for CertificateSigningRequestApprover {
     }
 }
 
-/// What a requester may be allowed to create, and the message of the approval.
+/// The subresource that the requester must be allowed to create, and the message of the approval.
 type Recognizer = (&'static str, &'static str);
 
 const SELF: Recognizer =
@@ -118,7 +119,7 @@ impl CertificateSigningRequestApprover {
     }
 }
 
-/// As what a request can be approved, in the order in which it is tried.
+/// Returns the recognizers that apply to a request, in the order in which they are tried.
 fn recognizers(request: &CertificateSigningRequest) -> Vec<Recognizer> {
     let is_decided = ["Approved", "Denied"].iter().any(|r#type| condition(request, r#type).is_some());
     if request.spec.signer_name != KUBE_APISERVER_CLIENT_KUBELET || is_decided || is_issued(request) {

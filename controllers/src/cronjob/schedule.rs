@@ -1,13 +1,13 @@
-//! Which of the times of a schedule is due. The grammar and the times of schedules are in `coracle-cron`.
+//! The due times of a CronJob. `coracle-cron` has the grammar and the times of schedules.
 
 use coracle_cron::Schedule;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// More missed times than this are reported.
+/// The number of missed times above which an event is recorded.
 const TOO_MANY_MISSED: i64 = 100;
-/// The most times that are gone through to find the last one.
+/// The largest number of times that are iterated to find the last one.
 const MAX_STEPS: usize = 100_000;
 
 /// A schedule in its time zone.
@@ -16,7 +16,7 @@ pub struct ZonedSchedule {
     zone: TimeZone,
 }
 
-/// Why a CronJob has no schedule to follow.
+/// The reasons for which a CronJob has no valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleError {
     UnknownTimeZone(String),
@@ -26,11 +26,11 @@ pub enum ScheduleError {
 /// The times between the last run and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueTime {
-    /// From when on times count.
+    /// The start of the period in which times count.
     pub earliest: Timestamp,
     /// The last time that has come.
     pub most_recent: Option<Timestamp>,
-    /// How many times have come, by a rough estimate.
+    /// The number of missed times, a rough estimate.
     pub missed: i64,
 }
 
@@ -40,7 +40,7 @@ impl DueTime {
     }
 }
 
-/// Two times of a schedule are the same: it has none.
+/// The error of a schedule without any time, such as February 30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverDue;
 
@@ -58,7 +58,7 @@ impl ZonedSchedule {
         self.schedule.next(after, &self.zone)
     }
 
-    /// The time as the annotation of a Job has it.
+    /// Returns the time as the annotation of a Job has it.
     pub fn local_time(&self, time: Timestamp) -> String {
         let local = time.to_zoned(self.zone.clone());
         match local.offset().is_zero() {
@@ -67,9 +67,12 @@ impl ZonedSchedule {
         }
     }
 
-    /// What has come since the last run.
+    /// Returns the times that have come since the last run.
     ///
     /// - `has_deadline`: whether times before the starting deadline are left out
+    ///
+    /// # Errors
+    /// The schedule has no time.
     ///
     /// Source: kube-controller-manager's `mostRecentScheduleTime`.
     pub fn due_time(
@@ -102,7 +105,7 @@ impl ZonedSchedule {
         Ok(DueTime { earliest, most_recent, missed })
     }
 
-    /// When to look at the schedule again; None: it has no further time.
+    /// Returns the time of the next reconciliation; None if the schedule has no further time.
     ///
     /// Source: kube-controller-manager's `nextScheduleTimeDuration`.
     pub fn next_after(&self, cron_job: &CronJob, now: Timestamp) -> Option<Timestamp> {

@@ -1,4 +1,4 @@
-//! How soon a failed pod of a node is deleted: at once the first time, and then each time later.
+//! The backoff of deletions of failed pods on a node: none at first, then growing.
 //!
 //! Source: client-go's `flowcontrol.Backoff`.
 
@@ -31,9 +31,10 @@ impl Entry {
 }
 
 impl FailedPodsBackoff {
-    /// How long a failed pod stays; None: it is to be deleted now, and the next one stays longer.
+    /// Returns the time until a failed pod may be deleted; None if it may be deleted now, which
+    /// doubles the delay of the next one.
     pub fn delay(&mut self, key: Key, now: Timestamp) -> Option<Duration> {
-        // Nothing else removes the entries of sets and nodes that do not exist any more.
+        // Entries of deleted sets and nodes are removed only here.
         self.entries.retain(|_, entry| !entry.is_expired(now));
         match self.entries.get_mut(&key) {
             Some(entry) => {

@@ -1,4 +1,4 @@
-//! Whether a pod of a set belongs on a node.
+//! The eligibility of a node for a pod of a set.
 //!
 //! Source: kube-controller-manager's `NodeShouldRunDaemonPod`.
 
@@ -14,26 +14,26 @@ use super::pods::tolerations;
 pub enum Eligibility {
     /// A pod is created if there is none.
     Run,
-    /// None is created, and one that is there stays.
+    /// No pod is created, and an existing one stays.
     Continue,
-    /// One that is there is deleted.
+    /// An existing pod is deleted.
     Stop,
 }
 
-/// What a set asks of a node. It is the same for all nodes.
+/// A set's requirements on a node. They are the same for all nodes.
 pub struct Requirements<'a> {
     set: &'a DaemonSet,
     tolerations: Vec<Toleration>,
 }
 
 impl Requirements<'_> {
-    /// What a set asks of each node.
+    /// Returns the requirements of a set.
     pub fn of(set: &DaemonSet) -> Requirements<'_> {
         let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
         Requirements { set, tolerations: spec.map(tolerations).unwrap_or_default() }
     }
 
-    /// Whether a pod should run on a node. Neither resources nor the node's readiness matter.
+    /// Returns the eligibility of a node, independent of resources and the node's readiness.
     pub fn eligibility(&self, node: &Node) -> Eligibility {
         let spec = self.set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
         let Some(spec) = spec else { return Eligibility::Stop };
@@ -54,7 +54,7 @@ impl Requirements<'_> {
         }
     }
 
-    /// Whether a pod is created on a node.
+    /// Returns whether a pod is created on a node.
     pub fn should_run(&self, node: &Node) -> bool {
         self.eligibility(node) == Eligibility::Run
     }

@@ -1,4 +1,4 @@
-//! The history of a set: the revision of its current template, and which revisions are kept.
+//! The history of a set: the revision of its current template, and the revisions to keep.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use coracle_kinds::controller_revision::{self, holds};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 
-/// Where the current template stands in the history.
+/// The revisions of a set, divided by whether they hold the current template.
 #[derive(Default)]
 pub struct History {
-    /// The revisions that hold the current template, the newest first. More than one is one too many.
+    /// The revisions that hold the current template, the newest first. More than one is one too
+    /// many.
     pub current: Vec<Arc<ControllerRevision>>,
     /// All others, the oldest first.
     pub old: Vec<Arc<ControllerRevision>>,
@@ -28,12 +29,12 @@ impl History {
         History { current, old }
     }
 
-    /// The number of the current revision, at least.
+    /// Returns the number of the current revision, at least.
     pub fn next_number(&self) -> i64 {
         self.old.iter().map(|revision| revision.revision).max().unwrap_or(0) + 1
     }
 
-    /// The oldest revisions beyond the limit, without those of which there are pods.
+    /// Returns the oldest revisions beyond the limit, except those with pods.
     pub fn excess(&self, set: &DaemonSet, pods: &[Arc<Pod>]) -> Vec<Arc<ControllerRevision>> {
         let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit).unwrap_or(10);
         let excess = self.old.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
@@ -46,7 +47,7 @@ impl History {
     }
 }
 
-/// The hash of a revision, which its pods carry.
+/// Returns the hash of a revision, which its pods carry.
 pub fn hash(revision: &ControllerRevision) -> Option<&str> {
     revision.metadata.labels.as_ref()?.get(HASH_LABEL).map(String::as_str)
 }

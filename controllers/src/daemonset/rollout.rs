@@ -1,4 +1,4 @@
-//! The rolling update: which pods of earlier templates are replaced next.
+//! The rolling update: selects the next pods of earlier templates to replace.
 //!
 //! Source: kube-controller-manager's `pkg/controller/daemon/update.go`.
 
@@ -15,13 +15,13 @@ use super::observed::Observed;
 use super::pods::{by_node, is_updated};
 use crate::workload::int_or_percent::{Round, scaled_value};
 
-/// Whether the pods of a set are updated by the controller.
+/// Returns whether the pods of a set are updated by the controller.
 pub fn is_rolling(set: &DaemonSet) -> bool {
     let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate")
 }
 
-/// Whether a node may have a pod more while it is updated.
+/// Returns whether a node may have a pod more while it is updated.
 pub fn allows_surge(set: &DaemonSet) -> bool {
     limits(set, i32::MAX).1 > 0
 }
@@ -30,7 +30,7 @@ fn rolling(set: &DaemonSet) -> Option<&RollingUpdateDaemonSet> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref().filter(|_| is_rolling(set))
 }
 
-/// How many pods may be unavailable, and how many more there may be. Shares are rounded up.
+/// Returns `maxUnavailable` and `maxSurge` as numbers of pods. Percentages are rounded up.
 fn limits(set: &DaemonSet, desired: i32) -> (i32, i32) {
     let scaled = |value: Option<&IntOrString>| {
         let scaled = value.and_then(|value| scaled_value(value, desired, Round::Up));
@@ -69,7 +69,7 @@ fn on_node<'a>(set: &DaemonSet, pods: &[&'a Arc<Pod>], hash: &str) -> OnNode<'a>
     }
 }
 
-/// The nodes on which pods are created, and the pods that are deleted.
+/// Returns the nodes on which pods are created, and the pods that are deleted.
 pub fn plan(observed: &Observed<'_>) -> (Vec<String>, Vec<Arc<Pod>>) {
     let requirements = Requirements::of(observed.set);
     let mut nodes = by_node(observed.pods);
@@ -90,7 +90,7 @@ pub fn plan(observed: &Observed<'_>) -> (Vec<String>, Vec<Arc<Pod>>) {
     }
 }
 
-/// Deletes old pods, those that are not available always, and others as long as enough are available.
+/// Deletes old pods: unavailable ones always, available ones as long as enough are available.
 fn replace(
     observed: &Observed<'_>,
     nodes: &BTreeMap<&str, Vec<&Arc<Pod>>>,
@@ -114,7 +114,7 @@ fn replace(
     replaced
 }
 
-/// Creates new pods beside old ones, and deletes old pods whose successor is available.
+/// Creates new pods in addition to old ones, and deletes old pods whose successor is available.
 fn add(
     observed: &Observed<'_>,
     requirements: &Requirements<'_>,

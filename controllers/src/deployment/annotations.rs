@@ -1,4 +1,4 @@
-//! The annotations by which Deployments and their ReplicaSets know each other's revisions and sizes.
+//! The annotations that record revisions and sizes on Deployments and their ReplicaSets.
 
 use coracle_object_meta::{annotation, set_annotation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The revisions that a ReplicaSet had before it became the new one again.
 pub(super) const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The size of the Deployment, by which a change of it is recognized.
+/// The size of the Deployment at the last sync, for the detection of changes.
 pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 /// The size and the surge of the Deployment, the base of proportional scaling.
 pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
@@ -15,25 +15,25 @@ pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 pub(super) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What a history may have in bytes.
+/// The largest size of a revision history, in bytes.
 const LONGEST_HISTORY: usize = 2000;
 
-/// Whether an annotation is never copied between a Deployment and its ReplicaSets.
+/// Returns whether an annotation is never copied between a Deployment and its ReplicaSets.
 pub(super) fn is_skipped(key: &str) -> bool {
     [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, ROLLBACK_TO].contains(&key)
 }
 
-/// The revision; 0 without one. None: it is no number.
+/// Returns the revision; 0 without one. None: it is no number.
 pub(super) fn revision(meta: &ObjectMeta) -> Option<i64> {
     annotation(meta, REVISION).map_or(Some(0), |text| text.parse().ok())
 }
 
-/// A size that is noted in an annotation.
+/// Returns the size in an annotation.
 pub(super) fn size(set: &ReplicaSet, name: &str) -> Option<i32> {
     annotation(&set.metadata, name)?.parse().ok()
 }
 
-/// Sets an annotation. Returns whether that changed anything.
+/// Sets an annotation. Returns whether its value changed.
 pub(super) fn set(meta: &mut ObjectMeta, name: &str, value: &str) -> bool {
     let changes = annotation(meta, name) != Some(value);
     if changes {
@@ -42,21 +42,21 @@ pub(super) fn set(meta: &mut ObjectMeta, name: &str, value: &str) -> bool {
     changes
 }
 
-/// Copies the annotations of a Deployment to a ReplicaSet, which keeps those that the Deployment has no more. Returns whether that
-/// changed anything.
+/// Copies the annotations of a Deployment to a ReplicaSet, which keeps those that the Deployment no
+/// longer has. Returns whether the ReplicaSet has changed.
 pub(super) fn copy(deployment: &Deployment, replica_set: &mut ReplicaSet) -> bool {
     let annotations = deployment.metadata.annotations.iter().flatten();
     let copied = annotations.filter(|(key, _)| !is_skipped(key));
     copied.fold(false, |changed, (key, value)| set(&mut replica_set.metadata, key, value) || changed)
 }
 
-/// Notes the size of the Deployment, and with its surge. Returns whether that changed anything.
+/// Records the size of the Deployment, and the size with its surge. Returns whether they changed.
 pub(super) fn set_sizes(set: &mut ReplicaSet, desired: i32, max: i32) -> bool {
     let desired = self::set(&mut set.metadata, DESIRED_REPLICAS, &desired.to_string());
     self::set(&mut set.metadata, MAX_REPLICAS, &max.to_string()) || desired
 }
 
-/// Raises the revision of the new ReplicaSet, and notes a former one. Returns whether that changed anything.
+/// Raises the revision of the new ReplicaSet, and records a former one. Returns whether it changed.
 pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
     let meta = &mut set.metadata;
     let former = annotation(meta, REVISION).map(str::to_owned);
@@ -64,7 +64,7 @@ pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
         None | Some("") => 0,
         Some(text) => match text.parse::<i64>() {
             Ok(number) => number,
-            // What is no number was written by somebody else, and is left to him.
+            // A value that is not a number was written by another client, and is kept.
             Err(_) => return false,
         },
     };
@@ -80,7 +80,8 @@ pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
     true
 }
 
-/// A history with another entry, and without the oldest ones if it would be too long. None: even the entry alone is too long.
+/// Returns a history with another entry, and without the oldest ones if it would be too long. None:
+/// even the entry alone is too long.
 fn appended(history: &str, entry: &str) -> Option<String> {
     if history.is_empty() {
         return Some(entry.to_owned());

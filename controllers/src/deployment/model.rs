@@ -1,5 +1,6 @@
-//! A model of a rolling update: ReplicaSets whose pods come, become available and fail at random, and changes of the Deployment in
-//! the middle. A rolling update keeps its bounds in every state, and always ends.
+//! A model of a rolling update: ReplicaSets whose pods are created, become available and fail at
+//! random, and changes of the Deployment in between. A rolling update keeps its bounds in every
+//! state, and always ends.
 
 use std::sync::Arc;
 
@@ -12,18 +13,18 @@ use super::replica_sets::{ReplicaSets, Resize, available, replicas, total, wante
 use super::rolling::{self, Step, rolling_update};
 use super::scale;
 
-/// What happens next. Numbers choose among what there is.
+/// The next event. Its numbers select among the existing objects.
 #[derive(Clone, Debug)]
 enum Event {
     /// The controller plans and executes a step.
     Reconcile,
     /// Pods of a ReplicaSet become available.
     BecomeAvailable(usize, i32),
-    /// A pod of a ReplicaSet is not available any more.
+    /// A pod of a ReplicaSet becomes unavailable.
     Fail(usize),
     /// The template changes: the new ReplicaSet is an old one, and another one will be created.
     ChangeTemplate,
-    /// The Deployment goes back to the template of an old ReplicaSet.
+    /// The Deployment is rolled back to the template of an old ReplicaSet.
     RollBack(usize),
 }
 
@@ -78,7 +79,7 @@ impl World {
         });
     }
 
-    /// Returns whether anything had to be done.
+    /// Reconciles the Deployment; returns whether anything changed.
     fn reconcile(&mut self) -> bool {
         match rolling_update(&self.deployment, &self.sets) {
             Step::CreateNew => {
@@ -149,7 +150,8 @@ proptest! {
             world.apply(event);
             prop_assert!(total(world.sets.all()) <= most, "too many pods after {event:?}");
             if matches!(event, Event::Reconcile) {
-                // The controller takes only what is not needed; what failed by itself is not its fault.
+                // The controller deletes only pods that are not needed; pods that failed by
+                // themselves do not count.
                 prop_assert!(world.available() >= least.min(before), "too few available after {event:?}");
             }
         }

@@ -18,7 +18,8 @@ pub(super) struct ReplicaSets {
 }
 
 impl ReplicaSets {
-    /// Of several ReplicaSets with the template the oldest is the new one. Its name and its hash do not matter.
+    /// Sorts the ReplicaSets. If several have the template, the oldest is the new one, independent
+    /// of its name and hash.
     pub fn of(spec: &DeploymentSpec, mut sets: Vec<Arc<ReplicaSet>>) -> ReplicaSets {
         sort_by_age(&mut sets);
         let is_new = |set: &Arc<ReplicaSet>| {
@@ -29,48 +30,48 @@ impl ReplicaSets {
         ReplicaSets { new, old: sets }
     }
 
-    /// The old ones, then the new one.
+    /// Iterates over the old ones, then the new one.
     pub fn all(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
         self.old.iter().chain(&self.new)
     }
 
-    /// Those that want pods.
+    /// Iterates over the ReplicaSets with a size above 0.
     pub fn active(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
         self.all().filter(|set| replicas(set) > 0)
     }
 
-    /// The old ones that want pods.
+    /// Iterates over the old ones that want pods.
     pub fn old_active(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
         self.old.iter().filter(|set| replicas(set) > 0)
     }
 
-    /// The highest revision of the old ones.
+    /// Returns the highest revision of the old ones.
     pub fn max_old_revision(&self) -> i64 {
         self.old.iter().filter_map(|set| annotations::revision(&set.metadata)).max().unwrap_or(0).max(0)
     }
 }
 
-/// From the oldest to the youngest.
+/// Sorts ReplicaSets from the oldest to the youngest.
 pub(super) fn sort_by_age(sets: &mut [Arc<ReplicaSet>]) {
     sets.sort_by_cached_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
 }
 
-/// How many pods a ReplicaSet wants.
+/// Returns the desired number of pods of a ReplicaSet.
 pub(super) fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// How many pods all of them want.
+/// Returns the desired number of pods of all these ReplicaSets.
 pub(super) fn total<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>) -> i32 {
     sets.fold(0, |total, set| total.saturating_add(replicas(set)))
 }
 
-/// A number of the status; 0 without a status.
+/// Returns a number of the status; 0 without a status.
 pub(super) fn reported(set: &ReplicaSet, number: impl Fn(&ReplicaSetStatus) -> Option<i32>) -> i32 {
     set.status.as_ref().and_then(number).unwrap_or(0)
 }
 
-/// How many of its pods are available.
+/// Returns the number of available pods of a ReplicaSet.
 pub(super) fn available(set: &ReplicaSet) -> i32 {
     reported(set, |status| status.available_replicas)
 }
@@ -87,13 +88,13 @@ impl Resize {
         Resize { set: Arc::clone(set), to }
     }
 
-    /// None if the ReplicaSet has that size.
+    /// Returns a resize; None if the ReplicaSet already has that size.
     pub fn unless_equal(set: &Arc<ReplicaSet>, to: i32) -> Option<Resize> {
         (replicas(set) != to).then(|| Resize::new(set, to))
     }
 }
 
-/// How many pods a Deployment wants.
+/// Returns the desired number of pods of a Deployment.
 pub(super) fn wanted(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! The new ReplicaSet: created, or brought up to date with its Deployment, and the revision of both.
+//! The new ReplicaSet of a Deployment, which is created or updated, and the revision of both.
 
 use std::sync::Arc;
 
@@ -17,11 +17,12 @@ use super::replica_sets::{ReplicaSets, replicas, wanted};
 use super::template::{HASH_LABEL, equals_without_hash};
 use super::{rolling, status};
 
-/// What a name may have in bytes.
+/// The largest length of a name, in bytes.
 const LONGEST_NAME: usize = 253;
 
 impl Executor<'_> {
-    /// Brings the new ReplicaSet, if it exists, up to date with the Deployment; if it was, the Deployment gets its revision.
+    /// Updates the new ReplicaSet, if it exists, from the Deployment; if it was up to date, the
+    /// Deployment gets its revision.
     pub async fn sync_revision(&mut self, mut sets: ReplicaSets) -> Result<ReplicaSets, Error> {
         let Some(new) = &sets.new else { return Ok(sets) };
         if let Some(changed) = up_to_date(&self.deployment, new, sets.max_old_revision() + 1) {
@@ -43,8 +44,8 @@ impl Executor<'_> {
         Ok(sets)
     }
 
-    /// Creates the ReplicaSet of the Deployment's template, or finds it under the name that it would have. None: the namespace is
-    /// terminating.
+    /// Creates the ReplicaSet of the Deployment's template, or finds it under the name that it
+    /// would have. None: the namespace is terminating.
     pub async fn create_new_replica_set(
         &mut self,
         sets: &ReplicaSets,
@@ -56,7 +57,7 @@ impl Executor<'_> {
             Ok(created) => (Arc::new(created), true),
             Err(error) if is_namespace_terminating(&error) => return Ok(None),
             Err(kube::Error::Api(error)) if error.reason == "AlreadyExists" => {
-                // It is not in the list of those that were claimed: the cache may be behind.
+                // The ReplicaSet is not among the claimed ones: the cache may lag behind.
                 let existing = self.replica_sets().get(&NamespacedName::of(&new)).await?;
                 match existing.filter(|set| self.is_of_template(set)) {
                     Some(set) => {
@@ -64,7 +65,7 @@ impl Executor<'_> {
                         (Arc::new(set), false)
                     }
                     None => {
-                        // Another name is tried.
+                        // The next attempt uses another name.
                         let mut status = self.status();
                         status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
                         self.write_status(status).await?;
@@ -104,7 +105,7 @@ impl Executor<'_> {
         is_equal && is_controlled_by(&set.metadata, &self.deployment)
     }
 
-    /// A failed status is no further reason to fail.
+    /// Reports a failure in the status. An error of that write is ignored.
     async fn report_failure(&mut self, name: &str, error: &Error) {
         const REASON: &str = "ReplicaSetCreateError";
         let message = format!("Failed to create new replica set {name:?}: {}", error.message());
@@ -119,7 +120,7 @@ impl Executor<'_> {
     }
 }
 
-/// The new ReplicaSet as it should be, if it is not.
+/// Returns the new ReplicaSet as it should be, if it is not.
 fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Option<ReplicaSet> {
     let mut changed = new.clone();
     let is_copied = annotations::copy(deployment, &mut changed);
@@ -132,7 +133,7 @@ fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Optio
     (is_copied || is_raised || is_longer).then_some(changed)
 }
 
-/// The ReplicaSet of the Deployment's template, which does not exist yet.
+/// Returns the ReplicaSet of the Deployment's template, which does not exist yet.
 fn new_replica_set(deployment: &Deployment, sets: &ReplicaSets, revision: i64) -> Option<ReplicaSet> {
     let spec = deployment.spec.as_ref()?;
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);

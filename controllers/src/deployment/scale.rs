@@ -1,4 +1,5 @@
-//! What happens when a Deployment is scaled, or while it is paused: ReplicaSets change their sizes, but no rollout goes on.
+//! Scaling of a Deployment, also while it is paused: ReplicaSets are resized, but no rollout
+//! progresses.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,13 +11,14 @@ use super::annotations::{DESIRED_REPLICAS, MAX_REPLICAS, size};
 use super::replica_sets::{ReplicaSets, Resize, available, replicas, total, wanted};
 use super::rolling::{is_rolling, max_replicas};
 
-/// Whether the Deployment has another size than its ReplicaSets were made for.
+/// Returns whether the size of the Deployment differs from the one its ReplicaSets were resized
+/// for.
 pub(super) fn is_scaling_event(deployment: &Deployment, sets: &ReplicaSets) -> bool {
     sets.active().any(|set| size(set, DESIRED_REPLICAS).is_some_and(|size| size != wanted(deployment)))
 }
 
-/// The sizes that follow from the size of the Deployment. A ReplicaSet may be listed with the size that it has: then its annotations
-/// are out of date.
+/// Returns the sizes that follow from the size of the Deployment. A ReplicaSet may be listed with
+/// the size that it has: then its annotations are out of date.
 pub(super) fn plan(deployment: &Deployment, sets: &ReplicaSets) -> Vec<Resize> {
     let wanted = wanted(deployment);
     let active: Vec<_> = sets.active().cloned().collect();
@@ -38,7 +40,8 @@ fn is_saturated(new: &ReplicaSet, wanted: i32) -> bool {
     replicas(new) == wanted && size(new, DESIRED_REPLICAS) == Some(wanted) && available(new) == wanted
 }
 
-/// Each of several ReplicaSets gets its share of what is added or taken; what remains by rounding goes to the largest.
+/// Distributes an increase or decrease over several ReplicaSets in proportion to their sizes; the
+/// remainder of rounding goes to the largest.
 fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Vec<Resize> {
     let allowed = if wanted(deployment) > 0 { max_replicas(deployment) } else { 0 };
     let to_add = allowed.saturating_sub(total(active.iter()));
@@ -65,7 +68,7 @@ fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Ve
     resizes
 }
 
-/// By how much a ReplicaSet grows in proportion to the whole.
+/// Returns the number of pods that a ReplicaSet gains in proportion to the total.
 fn share(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     if wanted(deployment) == 0 {
         return -replicas(set);
@@ -76,7 +79,7 @@ fn share(deployment: &Deployment, set: &ReplicaSet) -> i32 {
         return 0;
     }
     let grown = f64::from(replicas(set)) * f64::from(max_replicas(deployment)) / f64::from(before);
-    // Halves are rounded away from zero; what is out of range is limited to it.
+    // Halves are rounded away from zero; values out of range are clamped.
     #[allow(clippy::cast_possible_truncation)]
     let grown = grown.round() as i32;
     grown.saturating_sub(replicas(set))

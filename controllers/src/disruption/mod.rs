@@ -1,12 +1,15 @@
-//! disruption-controller: how many of its pods a PodDisruptionBudget can spare.
+//! disruption-controller: computes the number of allowed disruptions of each PodDisruptionBudget.
 //!
 //! A budget is reconciled when it changes and when a pod that it selects does:
-//! 1. the pods that it selects now, and, where it counts by share, how many their owners want (`scale.rs`);
-//! 2. from both the status as it should be (`plan/`), without the pods that are being evicted;
-//! 3. the status is written if it differs, and checked again when an eviction should have been executed.
+//! 1. the pods that it selects are listed and, if it has a percentage, the desired sizes of their
+//!    owners (`scale.rs`);
+//! 2. the status is computed from both (`plan/`), without the pods that are being evicted;
+//! 3. the status is written if it differs, and checked again when an eviction should have been
+//!    executed.
 //!
-//! If pods cannot be counted no disruption is allowed; the status has the reason. A pod is checked itself two minutes after it was
-//! marked as about to be disrupted: if it is still there, it was not.
+//! If pods cannot be counted no disruption is allowed; the status has the reason. A pod is checked
+//! two minutes after it was marked as about to be disrupted: if it still exists, the mark was
+//! wrong.
 
 mod plan;
 mod scale;
@@ -45,7 +48,7 @@ pub struct DisruptionController {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     Budget(NamespacedName),
-    /// One that was to be disrupted.
+    /// A pod that was marked as about to be disrupted.
     Pod(NamespacedName),
 }
 
@@ -137,7 +140,7 @@ impl DisruptionController {
         Ok(recheck.map_or(Action::AwaitChange, |left| Action::Requeue(DISRUPTED_POD.after(left))))
     }
 
-    /// The pods of a budget, and how many there should be.
+    /// Returns the pods of a budget, and how many there should be.
     async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), CountError> {
         let pods = self.pods_of(budget).inspect_err(|error| {
             self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
@@ -175,7 +178,7 @@ impl DisruptionController {
         plan::counts(&spec, scale)
     }
 
-    /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
+    /// Removes the mark that a pod is about to be disrupted, if it still exists.
     async fn clear_stale_condition(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Action, Error> {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {
@@ -189,13 +192,13 @@ impl DisruptionController {
     }
 }
 
-/// What a budget selects; None is nothing.
+/// Returns the selector of a budget; None selects nothing.
 fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, kube::core::ParseExpressionError> {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     selector.map(Selector::try_from).transpose()
 }
 
-/// The budgets that select a pod now, or did before the change.
+/// Returns the budgets that select a pod now, or did before the change.
 fn budgets_of(
     change: &Change<Pod>,
     budgets: &Cache<PodDisruptionBudget>,

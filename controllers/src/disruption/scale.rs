@@ -1,6 +1,7 @@
-//! How many pods their owners want together.
+//! The desired number of pods of all owners together.
 //!
-//! A Deployment counts for the pods of its ReplicaSets. Of owners of any other kind the `scale` subresource is read.
+//! A Deployment counts for the pods of its ReplicaSets. For owners of any other kind the `scale`
+//! subresource is read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub(super) struct Scale {
 impl DisruptionController {
     pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, CountError> {
         let mut unmanaged = false;
-        // By the owner of the pods, so that each is read once, and by what has the scale, so that each counts once.
+        // Keyed by the owner of the pods, so that each is read once, and by the object with the
+        // scale, so that each counts once.
         let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
         for pod in pods {
             let Some(owner) = controller_of(&pod.metadata) else {
@@ -45,7 +47,7 @@ impl DisruptionController {
         Ok(Scale { wanted, unmanaged })
     }
 
-    /// The object that has the scale for an owner, and its scale.
+    /// Returns the object that has the scale for an owner, and its scale.
     async fn find(
         &self,
         owner: &OwnerReference,
@@ -82,7 +84,8 @@ impl DisruptionController {
         }
     }
 
-    /// The scale subresource of an owner; None if it is not there, or is another one by now.
+    /// Returns the scale subresource of an owner; None if it is not there, or is another one by
+    /// now.
     async fn ask(
         &self,
         owner: &OwnerReference,
@@ -119,7 +122,7 @@ fn no_match(owner: &OwnerReference) -> CountError {
     format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version)
 }
 
-/// The message of the server, or of the error without one.
+/// Returns the message of the server, or of the error without one.
 fn message(error: kube::Error) -> CountError {
     match error {
         kube::Error::Api(status) => status.message.clone(),

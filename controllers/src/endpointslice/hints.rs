@@ -1,4 +1,4 @@
-//! The hints that `spec.trafficDistribution` asks for.
+//! Hints for `spec.trafficDistribution`.
 //!
 //! Source: `k8s.io/endpointslice/trafficdist`.
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, Fo
 
 use super::endpoint::is_ready_endpoint;
 
-/// Where the clients of an endpoint should be.
+/// The preferred location of an endpoint's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficDistribution {
     /// Anywhere.
@@ -17,7 +17,7 @@ pub enum TrafficDistribution {
 }
 
 impl TrafficDistribution {
-    /// What a Service asks for. A value that is not known is none.
+    /// Returns the traffic distribution of a Service. An unknown value counts as none.
     pub fn of(service: &Service) -> TrafficDistribution {
         let spec = service.spec.as_ref();
         match spec.and_then(|spec| spec.traffic_distribution.as_deref()) {
@@ -27,7 +27,8 @@ impl TrafficDistribution {
         }
     }
 
-    /// Sets the hints of a slice, and returns whether that changed anything. Endpoints that are not ready keep theirs.
+    /// Sets the hints of a slice, and returns whether they changed. Endpoints that are not ready
+    /// keep theirs.
     pub fn apply(self, slice: &mut EndpointSlice) -> bool {
         let mut changed = false;
         for endpoint in slice.endpoints.iter_mut().flatten() {
@@ -41,7 +42,7 @@ impl TrafficDistribution {
         changed
     }
 
-    /// Whether [`TrafficDistribution::apply`] would change a slice.
+    /// Returns whether [`TrafficDistribution::apply`] would change a slice.
     pub fn differs(self, slice: &EndpointSlice) -> bool {
         slice.endpoints.iter().flatten().any(|endpoint| {
             (self == TrafficDistribution::None || is_ready_endpoint(endpoint))

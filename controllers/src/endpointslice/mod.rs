@@ -1,13 +1,17 @@
-//! endpointslice-controller: the EndpointSlices of Services with a selector.
+//! endpointslice-controller: maintains the EndpointSlices of Services with a selector.
 //!
-//! A Service is reconciled when it changes, when a pod that it selects changes in a way that shows in an endpoint, when one of its
-//! slices is changed by another client, and, if it has hints by zone, when nodes change:
-//! 1. the endpoint and the ports of each pod (`endpoint.rs`);
-//! 2. their placement in slices of at most 100, so that few slices are written (`placement.rs`, `plan/`);
-//! 3. hints, by traffic distribution (`hints.rs`) or by the CPUs of zones (`topology.rs`);
-//! 4. the slices are created, updated and deleted (`service_endpoints::slices`).
+//! A Service is reconciled when it changes, when a pod that it selects changes in a way that
+//! affects an endpoint, when one of its slices is changed by another client, and, if it has hints
+//! by zone, when nodes change:
+//! 1. the endpoint and the ports of each pod are computed (`endpoint.rs`);
+//! 2. endpoints are placed in slices of at most 100, so that few slices are written
+//!    (`placement.rs`, `plan/`);
+//! 3. hints are added, by traffic distribution (`hints.rs`) or by the CPUs of zones
+//!    (`topology.rs`);
+//! 4. slices are created, updated and deleted (`service_endpoints::slices`).
 //!
-//! The writes of a Service with many endpoints are limited (`service_endpoints::pace`): what changes meanwhile is written together.
+//! The writes of a Service with many endpoints are limited (`service_endpoints::pace`): changes in
+//! the meantime are written together.
 
 mod endpoint;
 mod hints;
@@ -41,7 +45,7 @@ use topology::{Hinter, PopulatedHints};
 /// The value of the label of the slices of this controller.
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
-/// How long a slice that another client changed is left as it is.
+/// The delay before a slice that another client changed is reconciled.
 const AFTER_A_FOREIGN_CHANGE: Duration = Duration::from_secs(1);
 
 pub struct EndpointSliceController {
@@ -177,7 +181,7 @@ impl EndpointSliceController {
     }
 }
 
-/// What of a node decides about hints.
+/// Returns the properties of a node that affect hints: its zone and its readiness.
 fn topology_of_node(node: &Node) -> impl PartialEq + use<> {
     let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());

@@ -1,4 +1,4 @@
-//! Which endpoints a slice has: as few slices as possible are written.
+//! The distribution of endpoints over slices, such that as few slices as possible are written.
 //!
 //! Source: `k8s.io/endpointslice` (`reconcileByPortMapping`).
 
@@ -13,7 +13,7 @@ use crate::service_endpoints::endpoint_set::{EndpointSet, identity, is_same};
 /// The most endpoints of a slice.
 pub const MAX_ENDPOINTS: usize = 100;
 
-/// What becomes of the slices of one set of ports.
+/// The changes of the slices with one set of ports.
 #[derive(Default)]
 pub struct Placement {
     pub create: Vec<EndpointSlice>,
@@ -64,7 +64,7 @@ pub fn place(
         }
     }
     placement.added = desired.len();
-    // The fullest of those that are written anyway.
+    // Fills the slices that are written anyway, the fullest first.
     placement.update.sort_by_key(|slice| Reverse(endpoints(slice).len()));
     placement.update.iter_mut().for_each(|slice| fill(slice, &mut desired));
     while !desired.is_empty() {
@@ -97,7 +97,7 @@ fn fill(slice: &mut EndpointSlice, from: &mut EndpointSet) {
     }
 }
 
-/// The slice with the least room that takes all of so many endpoints.
+/// Returns the fullest slice that can still take `count` endpoints.
 fn slice_with_room(slices: &[Arc<EndpointSlice>], count: usize) -> Option<usize> {
     if count >= MAX_ENDPOINTS {
         return None;

@@ -1,7 +1,8 @@
-//! Hints in proportion to the CPUs of the zones, for Services with the annotation `service.kubernetes.io/topology-mode: Auto`.
+//! Hints in proportion to the CPUs of the zones, for Services with the annotation
+//! `service.kubernetes.io/topology-mode: Auto`.
 //!
-//! Each zone gets a share of the endpoints; an endpoint serves its own zone first, and zones with too many give to those with too
-//! few.
+//! Each zone gets a share of the endpoints. An endpoint serves its own zone first; zones with too
+//! many endpoints share some with zones that have too few.
 //!
 //! Source: `k8s.io/endpointslice/topologycache`.
 
@@ -46,7 +47,7 @@ struct Allocation {
     desired: f64,
 }
 
-/// Whether a Service asks for these hints.
+/// Returns whether a Service requests these hints.
 pub fn is_enabled(service: &Service) -> bool {
     let of = |key: &str| annotation(&service.metadata, key);
     let mode = of("service.kubernetes.io/topology-aware-hints")
@@ -55,14 +56,15 @@ pub fn is_enabled(service: &Service) -> bool {
 }
 
 impl Hinter<'_> {
-    /// Notes that a Service does not ask for them any more.
+    /// Records that a Service no longer requests hints.
     pub fn remove(&mut self, service: &Service, kind: AddressType) {
         if self.populated.remove(&(NamespacedName::of(service), kind)).is_some() {
             self.disabled("Topology Aware Hints has been disabled", kind);
         }
     }
 
-    /// Sets the hints of the slices that are written, and writes those whose hints do not fit any more.
+    /// Sets the hints of the slices that are written, and adds slices whose hints have changed to
+    /// the updates.
     pub fn add_hints(
         &mut self,
         service: &Service,
@@ -126,7 +128,7 @@ impl Hinter<'_> {
     }
 }
 
-/// How many endpoints each zone gets, or why none.
+/// Returns the number of endpoints for each zone, or the reason why there are no hints.
 fn allocations(nodes: &[Arc<Node>], total: usize) -> Result<BTreeMap<String, Allocation>, String> {
     let ratios = cpu_ratios(nodes)
         .ok_or("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")?;
@@ -155,7 +157,7 @@ fn allocations(nodes: &[Arc<Node>], total: usize) -> Result<BTreeMap<String, All
     Ok(allocations)
 }
 
-/// The share of the CPUs that each zone has. None: it is not known of a node.
+/// Returns the share of the CPUs that each zone has. None: it is not known of a node.
 fn cpu_ratios(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, f64>> {
     let label = |node: &Node, key: &str| node.metadata.labels.as_ref()?.get(key).cloned();
     let is_excluded = |node: &Node| {
@@ -181,7 +183,7 @@ fn cpu_ratios(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, f64>> {
     (total > 0.0).then(|| by_zone.into_iter().map(|(zone, cpu)| (zone, cpu / total)).collect())
 }
 
-/// The hints of a slice that is not written; None: it has to be.
+/// Returns the hints of a slice that is not written; None: it has to be.
 fn hints_by_zone(
     slice: &EndpointSlice,
     allocated: &ByZone,
@@ -202,7 +204,8 @@ fn hints_by_zone(
     hints.iter().all(fits).then_some(hints)
 }
 
-/// Gives each endpoint its own zone, and then endpoints of zones with too many to those with too few.
+/// Assigns each endpoint to its own zone, and then reassigns endpoints of zones with too many to
+/// those with too few.
 fn distribute(
     endpoints: &mut [&mut Endpoint],
     allocated: &mut ByZone,
@@ -238,7 +241,7 @@ fn for_zone(name: String) -> EndpointHints {
     EndpointHints { for_zones: Some(vec![ForZone { name }]), for_nodes: None }
 }
 
-/// How many endpoints zones have too many, and too few.
+/// Returns the surplus and the deficit of endpoints by zone.
 fn surplus_and_deficit(allocated: &ByZone, allocations: &BTreeMap<String, Allocation>) -> (ByZone, ByZone) {
     let (mut surplus, mut deficit) = (Vec::<(f64, &String)>::new(), Vec::<(f64, &String)>::new());
     for (zone, allocation) in allocations {

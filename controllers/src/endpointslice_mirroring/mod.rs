@@ -1,7 +1,9 @@
-//! endpointslice-mirroring-controller: EndpointSlices of the Endpoints that people write for Services without a selector.
+//! endpointslice-mirroring-controller: EndpointSlices for the Endpoints that users write for
+//! Services without a selector.
 //!
-//! Endpoints are reconciled when they change, when their Service comes, goes, or gains or loses its selector, and when one of their
-//! slices is changed by another client. Endpoints that are not to be mirrored have no slices.
+//! Endpoints are reconciled when they change, when their Service is created, deleted, or gains or
+//! loses its selector, and when one of their slices is changed by another client. Endpoints that
+//! are not to be mirrored have no slices.
 
 mod metrics;
 mod plan;
@@ -29,7 +31,7 @@ const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 /// Endpoints with this label are not mirrored.
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 
-/// How long a slice that another client changed is left as it is.
+/// The delay before a slice that another client changed is reconciled.
 const AFTER_A_FOREIGN_CHANGE: Duration = Duration::from_secs(1);
 
 pub struct EndpointSliceMirroringController {

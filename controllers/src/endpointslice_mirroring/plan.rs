@@ -22,7 +22,7 @@ use crate::service_endpoints::subsets::{Member, pack};
 pub const MAX_ADDRESSES: usize = 1000;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The changes, and what is counted of them.
+/// The changes to make, and their counts for the metrics.
 #[derive(Default)]
 pub struct Plan {
     pub changes: SliceChanges,
@@ -30,13 +30,13 @@ pub struct Plan {
     pub counts: Counts,
 }
 
-/// How many endpoints change, and how many addresses are not mirrored.
+/// The number of endpoints that change, and of addresses that are not mirrored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub added: usize,
     pub updated: usize,
     pub removed: usize,
-    /// Also those that are invalid.
+    /// The number of addresses that are not mirrored, including invalid ones.
     pub skipped: usize,
     pub invalid: usize,
 }
@@ -102,7 +102,7 @@ fn desired_endpoints(
     desired
 }
 
-/// Each address with each of its ports, without addresses that are invalid.
+/// Returns each valid address with each of its ports.
 fn members(endpoints: &Endpoints, totals: &mut Totals) -> Vec<Member> {
     let (mut members, mut invalid) = (Vec::new(), BTreeSet::new());
     for subset in endpoints.subsets.iter().flatten() {
@@ -165,7 +165,7 @@ fn count_changes(slice: Option<&EndpointSlice>, desired: &EndpointSet, totals: &
     added + updated + removed == 0
 }
 
-/// Whether the labels, the annotations and the owner of a slice are those of the Endpoints.
+/// Returns whether the labels, the annotations and the owner of a slice are those of the Endpoints.
 fn has_metadata_of(slice: &EndpointSlice, endpoints: &Endpoints) -> bool {
     let mut labels = slice.metadata.labels.clone().unwrap_or_default();
     labels.remove(MANAGED_BY);

@@ -1,17 +1,17 @@
-//! What becomes of one object: it stays, loses references, or is deleted.
+//! The decision about one object: keep it, remove references, or delete it.
 //!
-//! Pure: the object and its owners were read from the server, [`plan`] decides.
+//! Pure: the object and its owners were read from the server; [`plan`] decides.
 
 use super::graph::{Owner, Phase, Uid};
 
 /// The state of an owner on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is not there, or is another object of the name.
+    /// It does not exist, or is another object of the same name.
     Dangling,
-    /// It is deleted in the foreground.
+    /// It is terminating and waits for its dependents (foreground deletion).
     Waiting,
-    /// It lives, or is on its way out without caring for its dependents.
+    /// It exists and does not wait for its dependents, whether it is terminating or not.
     Solid,
 }
 
@@ -31,20 +31,21 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     Keep,
-    /// Some owner lives: the object loses its references to the others.
+    /// At least one owner is solid: the references to the other owners are removed.
     Release(Vec<Uid>),
-    /// `unblocked`: first none of its references may block an owner, for it is part of a circle.
+    /// `unblocked`: whether its references must stop blocking their owners first, because it may be
+    /// part of a cycle.
     Delete {
         policy: Policy,
         unblocked: bool,
     },
 }
 
-/// What the graph knows of the dependents of the object.
+/// The state of the object's dependents in the graph.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dependents {
     pub any: bool,
-    /// One of them waits for its own dependents: it may wait for this object.
+    /// Whether a dependent waits for its own dependents: it may wait for this object.
     pub any_waits: bool,
 }
 

@@ -1,10 +1,11 @@
-//! Owners and dependents: a node for each uid that was observed, as an object or in a reference, and what has to be processed next.
+//! The graph of owners and dependents: a node for each uid that was observed, as an object or in a
+//! reference, and the work that follows from each change.
 //!
-//! Pure: changes go in, [`Work`] comes out. One task writes; the workers only read.
+//! Pure: it takes changes and returns [`Work`]. One task writes; the workers only read.
 //!
-//! An owner that is only known from a reference is *virtual*: it has the coordinates that its first dependent gave it, until it is
-//! observed or found to be absent. A uid may be referred to by wrong coordinates, so what is absent is an
-//! [`Identity`], not a uid.
+//! An owner that is only known from a reference is *virtual*: it has the coordinates of its first
+//! dependent's reference until it is observed or found to be absent. A reference may combine a uid
+//! with wrong coordinates, so an [`Identity`] is recorded as absent, not a uid.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroUsize;
@@ -18,19 +19,20 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 
 pub type Uid = Arc<str>;
 
-/// What an object is called, and which of those that were ever called so it is.
+/// The coordinates and the uid of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     pub kind: Arc<str>,
     pub api_version: Arc<str>,
-    /// Empty for objects of the cluster.
+    /// Empty for cluster-scoped objects.
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Uid,
 }
 
 impl Identity {
-    /// Whether a reference calls the object what it is called. A reference has no namespace.
+    /// Returns whether a reference has the object's coordinates and uid. A reference has no
+    /// namespace.
     fn is_meant_by(&self, owner: &Owner) -> bool {
         self.uid == owner.uid
             && self.name == owner.name
@@ -64,7 +66,7 @@ impl Owner {
         references.into_iter().flatten().map(Owner::of).collect()
     }
 
-    /// The identity of the owner, if it is in this namespace.
+    /// Returns the identity of the owner, if it is in this namespace.
     pub fn identity(&self, namespace: Arc<str>) -> Identity {
         Identity {
             kind: self.kind.clone(),
@@ -76,7 +78,7 @@ impl Owner {
     }
 }
 
-/// What the collector must know of an object.
+/// The properties of an object that the collector uses.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub identity: Identity,
@@ -85,7 +87,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// None if it has no uid, which no server's object lacks.
+    /// Returns None if the object has no uid, which the server always sets.
     pub fn new(kind: &Arc<str>, api_version: &Arc<str>, meta: &ObjectMeta) -> Option<Object> {
         Some(Object {
             identity: Identity {
@@ -101,7 +103,7 @@ impl Object {
     }
 }
 
-/// How far an object is on its way out.
+/// The progress of an object's deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
     pub is_terminating: bool,
@@ -133,29 +135,29 @@ pub struct Node {
     pub identity: Identity,
     pub owners: Vec<Owner>,
     pub dependents: BTreeSet<Uid>,
-    /// Whether it was seen, not only referred to.
+    /// Whether the object was observed, not only referred to.
     pub is_observed: bool,
-    /// One way: an object that terminates stays so.
+    /// Whether the object is terminating. Never reset.
     pub is_terminating: bool,
-    /// One way as well: whether it waits for its dependents.
+    /// Whether the object waits for its dependents (foreground deletion). Never reset.
     pub is_deleting_dependents: bool,
-    /// As last seen.
+    /// The phase at the last observation.
     phase: Phase,
 }
 
-/// What happened.
+/// A change to the graph.
 #[derive(Clone, Debug)]
 pub enum Change {
     Seen(Object),
     Deleted(Identity),
-    /// Asked by name, the server did not have it.
+    /// The server did not have an object of this identity when it was read by name.
     Absent(Identity),
 }
 
-/// What to do about it.
+/// Work that follows from a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// See whether it has to be deleted.
+    /// Check whether the object has to be deleted.
     Delete(Uid),
     /// The same, but not at once.
     DeleteLater(Uid),
@@ -184,18 +186,18 @@ impl Graph {
         self.nodes.get(uid)
     }
 
-    /// Dependents as they are known now.
+    /// Iterates over the known dependents.
     pub fn dependents<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         node.dependents.iter().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// Dependents that have to be deleted before an owner that waits for them.
+    /// Iterates over the dependents that have to be deleted before an owner that waits for them.
     pub fn blocking<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         let uid = &node.identity.uid;
         self.dependents(node).filter(move |d| d.owners.iter().any(|owner| owner.blocks && owner.uid == *uid))
     }
 
-    /// What was observed of one kind.
+    /// Returns the identities of the observed objects of one kind.
     pub fn observed(&self, api_version: &str, kind: &str) -> Vec<Identity> {
         let nodes = self.nodes.values().filter(|node| node.is_observed);
         let nodes = nodes.map(|node| &node.identity);
@@ -262,7 +264,7 @@ impl Graph {
         }
     }
 
-    /// Gives a virtual node what it was seen to be.
+    /// Replaces a virtual node's identity by the observed one.
     fn observe(&mut self, identity: &Identity, work: &mut Vec<Work>) {
         let Some(node) = self.nodes.get_mut(&identity.uid) else { return };
         if node.is_observed {
@@ -284,7 +286,7 @@ impl Graph {
         }
     }
 
-    /// Makes an object a dependent of owners that it did not have before.
+    /// Adds an object as a dependent of its new owners.
     fn link(&mut self, dependent: &Identity, owners: &[Owner], work: &mut Vec<Work>) {
         let mut is_doubtful = false;
         for owner in owners {
@@ -347,7 +349,8 @@ impl Graph {
         work.extend(waiting.map(|owner| Work::Delete(owner.identity.uid.clone())));
     }
 
-    /// An identity was not found. Others may know the same uid by another, which may yet be right.
+    /// Handles an identity that was not found. Other dependents may refer to the same uid by
+    /// another identity, which may be right.
     fn absent(&mut self, identity: &Identity, work: &mut Vec<Work>) {
         let Some(node) = self.nodes.get(&identity.uid) else { return };
         if node.is_observed && node.identity == *identity {
@@ -378,7 +381,7 @@ impl Graph {
 }
 
 impl Node {
-    /// A node that is known from a reference only.
+    /// Returns a node that is known from a reference only.
     fn referred(identity: Identity) -> Node {
         Node {
             identity,
@@ -392,30 +395,31 @@ impl Node {
     }
 }
 
-/// Whether an object of this namespace can own a dependent at all.
+/// Returns whether an object of this namespace can own a dependent at all.
 fn reaches(identity: &Identity, dependent: &Node) -> bool {
     identity.namespace.is_empty() || identity.namespace == dependent.identity.namespace
 }
 
-/// Whether a dependent means an identity by a reference.
+/// Returns whether a dependent means an identity by a reference.
 fn agrees(dependent: &Node, identity: &Identity) -> bool {
     reaches(identity, dependent) && dependent.owners.iter().any(|owner| identity.is_meant_by(owner))
 }
 
-/// The reference by which a dependent means something else than an identity, though it is the same uid.
+/// Returns a reference of a dependent with the same uid but other coordinates than the identity.
 fn disagreement<'a>(dependent: &'a Node, identity: &Identity) -> Option<&'a Owner> {
     let mut references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
     references.find(|owner| !reaches(identity, dependent) || !identity.is_meant_by(owner))
 }
 
-/// Another identity by which dependents know the uid: the next in their order, or the first again.
+/// Returns another identity that dependents have for the uid: the next one in order, or the first
+/// one after the last.
 fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
     let mut known = BTreeSet::new();
     for dependent in dependents {
         let references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
         known.extend(references.map(|owner| {
             let same_kind = owner.kind == identity.kind && owner.api_version == identity.api_version;
-            // A kind that was looked up without a namespace has none.
+            // The identity of a cluster-scoped kind has no namespace.
             let namespace = match identity.namespace.is_empty() && same_kind {
                 true => identity.namespace.clone(),
                 false => dependent.identity.namespace.clone(),

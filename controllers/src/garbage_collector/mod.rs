@@ -1,4 +1,4 @@
-//! garbage-collector-controller: deletes the dependents of owners that do not exist any more.
+//! garbage-collector-controller: deletes the dependents of owners that no longer exist.
 //!
 //! ```text
 //!   monitors ─event──► graph (one task) ──work──► attempt-to-delete ─► workers ─► the API
@@ -7,12 +7,17 @@
 //!                         └───────────────── absent ◄─────────────────────┘
 //! ```
 //!
-//! 1. [`monitor`] watches the metadata of every resource that can be deleted, following discovery.
-//! 2. [`graph`] holds owners and dependents, and names the objects to process after each change.
-//! 3. A worker asks the server for the object and its owners; [`attempt::plan`] decides; the worker applies the plan.
-//! 4. An owner that shall orphan its dependents is removed from their references, then released.
+//! 1. [`monitor`] watches the metadata of every resource that can be deleted, as reported by
+//!    discovery.
+//! 2. [`graph`] has the owners and dependents, and returns the objects to process after each
+//!    change.
+//! 3. A worker reads the object and its owners from the server; [`attempt::plan`] decides; the
+//!    worker applies the plan.
+//! 4. An owner that orphans its dependents is removed from their references, then its finalizer is
+//!    removed.
 //!
-//! The graph may be old or wrong: nothing is deleted without asking the server. Source: API concepts, "Garbage Collection".
+//! The graph may be old or wrong, so nothing is deleted without reading it from the server. Source:
+//! API concepts, "Garbage Collection".
 
 mod attempt;
 mod graph;
@@ -41,13 +46,13 @@ use monitor::{MonitorEvent, Monitors, Reported, Reports};
 
 pub const NAME: &str = "garbage-collector-controller";
 
-/// How many objects are worked on at the same time, in each of the two queues.
+/// The number of objects that are processed concurrently, in each of the two queues.
 const WORKERS: usize = 20;
 
-/// What the tasks of the collector share.
+/// The state shared by the tasks of the collector.
 struct Collector {
-    /// Writes objects of any kind. There is no cache of them: a worker reads each object from the
-    /// server before it decides.
+    /// Writes objects of any kind. They are not cached: a worker reads each object from the server
+    /// before it decides.
     unrecorded: Client,
     resources: Arc<Discovery>,
     recorder: Recorder,
@@ -95,7 +100,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         };
         monitors.run(&resources, ready).await;
     });
-    // What is not known yet must not be taken for absent.
+    // An object must not be taken for absent because it is not known yet.
     let _ = is_synced.await;
     let (deleting, orphaning) = (collector.clone(), collector.clone());
     futures::join!(
@@ -106,7 +111,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
 }
 
 impl Collector {
-    /// The only writer of the graph.
+    /// Maintains the graph, as its only writer.
     async fn keep_graph(
         self: Arc<Self>,
         mut receiver: mpsc::UnboundedReceiver<Reported>,

@@ -1,4 +1,4 @@
-//! Watches the metadata of everything that can be deleted, following discovery.
+//! Watches of the metadata of all deletable resources, as reported by discovery.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -16,28 +16,29 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Change, Object, Uid};
 
-/// The time after which the collector begins although some kinds could not be listed. Source: `initialSyncTimeout` of upstream.
+/// The time after which the collector begins although some kinds could not be listed. Source:
+/// `initialSyncTimeout` of upstream.
 const INITIAL_SYNC: Duration = Duration::from_secs(30);
 
-/// What a monitor reports.
+/// An event reported by a monitor.
 #[derive(Debug)]
 pub enum MonitorEvent {
     Change(Change),
-    /// A complete list of a kind was reported: what is not in it was deleted.
+    /// A complete list of a kind was reported: all other objects of the kind were deleted.
     Relisted {
         api_version: Arc<str>,
         kind: Arc<str>,
         seen: HashSet<Uid>,
-        /// Turns true when the graph has it all: a worker that began before would take dependents that are merely not
-        /// known yet for absent ones.
+        /// Set to true once the graph has the complete list: a worker that started earlier would
+        /// take dependents that are not known yet for absent ones.
         synced: Arc<watch::Sender<bool>>,
     },
 }
 
-/// An event on its way to the graph, which is work until the graph has it.
+/// An event that is sent to the graph, which drops the work once it has processed the event.
 pub type Reported = (MonitorEvent, Work);
 
-/// The sender of events to the graph, which counts them as work on their way.
+/// The sender of events to the graph, which counts pending events as work.
 #[derive(Clone)]
 pub struct Reports {
     events: mpsc::UnboundedSender<Reported>,
@@ -77,7 +78,8 @@ impl Monitors {
         Monitors { reader, clock, reports, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
-    /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
+    /// Follows discovery until dropped. `ready` is called once all objects that existed at the
+    /// start are known.
     pub async fn run(mut self, resources: &Discovery, ready: impl FnOnce()) {
         let mut snapshots = resources.subscribe();
         let mut ready = Some(ready);
@@ -140,19 +142,21 @@ impl Monitors {
     }
 }
 
-/// Whether a server has no such resource.
+/// Returns whether a server has no such resource.
 fn is_not_served(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }
 
-/// Events own nothing and are owned by nothing, and there are many of them.
+/// Events have no owners or dependents, and are numerous.
 fn is_monitored(served: &ServedResource) -> bool {
     let is_event =
         served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
     !is_event && ["delete", "list", "watch"].iter().all(|verb| served.supports(verb))
 }
 
-/// - `first`: the work until everything is reported that was there at first, or that could not be
+/// Watches one resource.
+///
+/// - `first`: the work until all objects that existed at the start are reported, or cannot be
 async fn monitor(
     (client, clock): (Client, Clock),
     served: ServedResource,
@@ -187,7 +191,8 @@ async fn monitor(
             Ok(Event::Bookmark(_)) => {}
             Err(error) => {
                 tracing::debug!(%kind, %error, "a watch has to be started again");
-                // Of what is no longer served nothing comes; discovery will say so.
+                // A resource that is no longer served has no events; discovery will report that it
+                // is removed.
                 if is_not_served(&error) {
                     synced.send_replace(true);
                 }

@@ -1,4 +1,4 @@
-//! Asks the server, lets [`plan`] decide, and applies the plan.
+//! The workers: read an object and its owners from the server, call [`plan`], and apply the plan.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use super::Collector;
 use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 
-/// How many dependents of an owner are released at a time: a server rejects too many requests at once.
+/// The number of dependents of an owner that are released concurrently: a server rejects too many
+/// requests at once.
 const MAX_CONCURRENT: usize = 32;
 
 /// Whether an object has to be processed again.
@@ -25,11 +26,11 @@ enum Outcome {
     Retry,
 }
 
-/// Where an identity lives in the API.
+/// The API through which an identity is accessed.
 enum Place {
     Cluster(Api<DynamicObject>),
     Namespace(Api<DynamicObject>),
-    /// A namespaced kind without a namespace: an object of the cluster refers to it, and cannot.
+    /// A namespaced kind without a namespace: an invalid reference of a cluster-scoped object.
     Nowhere,
 }
 
@@ -88,7 +89,8 @@ impl Collector {
             let plan = plan(Phase::of(&live), &owners, self.dependents(uid));
             apply(&identity, &api, &live, plan).await?;
         }
-        // A watch that was restarted may never report an object that was created and deleted meanwhile.
+        // A restarted watch may never report an object that was created and deleted in the
+        // meantime.
         let is_observed = self.graph().node(uid).is_none_or(|node| node.is_observed);
         Ok(if is_observed { Outcome::Done } else { Outcome::Retry })
     }
@@ -106,7 +108,8 @@ impl Collector {
         }
     }
 
-    /// Removes the finalizer of an owner that no dependent blocks, or enqueues those that do.
+    /// Removes the finalizer of an owner that no dependent blocks, or enqueues the blocking
+    /// dependents.
     async fn advance_foreground(
         &self,
         identity: &Identity,
@@ -119,7 +122,7 @@ impl Collector {
             node.and_then(|node| {
                 let mut blocking = graph.blocking(node).peekable();
                 blocking.peek()?;
-                // Those that wait themselves are enqueued when they change.
+                // Dependents that wait for their own dependents are enqueued when they change.
                 let attempted = blocking.filter(|dependent| !dependent.is_deleting_dependents);
                 Some(attempted.map(|dependent| dependent.identity.uid.clone()).collect())
             })
@@ -131,7 +134,8 @@ impl Collector {
         Ok(())
     }
 
-    /// What there is of the owners; None where the question makes no sense.
+    /// Returns the owners with their state on the server; None if the identity cannot have owners
+    /// there.
     async fn classify(
         &self,
         identity: &Identity,
@@ -246,7 +250,7 @@ async fn release(api: &Api<DynamicObject>, identity: &Identity, owners: &[Uid]) 
 /// Custom resources have no strategic merge patch.
 const UNSUPPORTED_MEDIA_TYPE: u16 = 415;
 
-/// Makes none of the object's references block its owner.
+/// Sets `blockOwnerDeletion` to false in all references of the object.
 async fn unblock(api: &Api<DynamicObject>, live: &ObjectMeta) -> Result<(), Error> {
     refer(api, live, |references| {
         references.iter_mut().for_each(|reference| reference.block_owner_deletion = Some(false));
@@ -254,7 +258,7 @@ async fn unblock(api: &Api<DynamicObject>, live: &ObjectMeta) -> Result<(), Erro
     .await
 }
 
-/// Changes the references of an object, if it is as it was read.
+/// Changes the references of an object, if it has not changed since it was read.
 async fn refer(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -274,7 +278,8 @@ async fn remove_finalizer(api: &Api<DynamicObject>, live: &ObjectMeta, finalizer
     patch(api, live, json!({"finalizers": kept})).await
 }
 
-/// Patches members of the metadata, if the object is as it was read. A deleted object is no error.
+/// Patches members of the metadata, if the object has not changed since it was read. A deleted
+/// object is not an error.
 async fn patch(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -293,7 +298,8 @@ async fn live(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<
     Ok(found.filter(|found| found.uid.as_deref() == Some(uid)))
 }
 
-/// Deletes the object that was judged: no other of its name, and not if its owners changed meanwhile.
+/// Deletes the object that was judged, with its uid as a precondition, and not if its owners
+/// changed in the meantime.
 async fn delete(
     api: &Api<DynamicObject>,
     judged: &ObjectMeta,
@@ -319,7 +325,7 @@ async fn delete(
     if live.owner_references != judged.owner_references {
         return Err(kube::Error::Api(conflict).into());
     }
-    // Something else of it changed, which does not save it.
+    // Another part of the object changed, which does not affect the decision.
     options.preconditions = Some(Preconditions { uid: judged.uid.clone(), resource_version: None });
     Ok(ignore_not_found(requests::delete(api, name, &options).await).map(|_| ())?)
 }

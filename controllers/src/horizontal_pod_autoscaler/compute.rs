@@ -19,9 +19,10 @@ use super::usage;
 /// kube-controller-manager's default of `--horizontal-pod-autoscaler-tolerance`.
 const TOLERANCE: f64 = 0.1;
 
-/// What the metrics say.
+/// The result of evaluating all metrics.
 pub struct Computed {
-    /// The number of replicas and the metric that asks for most of them; otherwise what is wrong with the metrics.
+    /// The number of replicas and the metric that recommends most of them, or the error of the
+    /// metrics.
     pub outcome: Result<(i32, String), String>,
     /// The condition `ScalingActive`.
     pub active: Statement,
@@ -29,7 +30,7 @@ pub struct Computed {
     pub statuses: Vec<MetricStatus>,
     /// The reason and the message of a warning for each metric that cannot be used.
     pub warnings: Vec<(String, String)>,
-    /// What is wrong, though the others suffice.
+    /// The error of some metrics, if the others suffice.
     pub error: Option<String>,
 }
 
@@ -44,7 +45,7 @@ struct Metric {
 struct Failure {
     /// The reason of events and of the condition.
     reason: &'static str,
-    /// Of the event.
+    /// The message of the event.
     message: String,
     /// Put before the message.
     context: String,
@@ -145,7 +146,7 @@ impl Computation<'_> {
         }
     }
 
-    /// The replicas by the usage of one resource, and what the metric is called.
+    /// Returns the replicas by the usage of one resource, and the name of the metric.
     async fn resource(
         &self,
         resource: &str,
@@ -188,7 +189,7 @@ impl Computation<'_> {
         Tolerances { up: of(up), down: of(down) }
     }
 
-    /// Metrics of other APIs, which are not served.
+    /// Returns the failure for metrics of other APIs, which are not served.
     fn unavailable(&self, spec: &MetricSpec) -> Failure {
         const CUSTOM: &str = "unable to fetch metrics from custom metrics API: no custom metrics API \
                               (custom.metrics.k8s.io) registered";
@@ -238,7 +239,7 @@ fn valid(metric: &str) -> Statement {
     Statement::scaling_active(true, "ValidMetricFound", message)
 }
 
-/// The value of a metric: the mean usage, and the utilization if that is the target.
+/// Returns the value of a metric: the mean usage, and the utilization if that is the target.
 fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatus {
     MetricValueStatus {
         average_utilization: proposal.utilization.filter(|_| target.average_value.is_none()),
@@ -250,7 +251,7 @@ fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatu
     }
 }
 
-/// A quantity in thousandths.
+/// Returns a quantity in thousandths.
 fn milli(quantity: &Text) -> Option<i64> {
     quantity.0.parse::<Quantity>().ok().map(|quantity| quantity.milli_value())
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// What a condition says.
+/// The content of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     pub r#type: &'static str,
@@ -27,7 +27,8 @@ impl Statement {
     }
 }
 
-/// Sets a condition in its place, or as the last one. The transition time changes with the status only.
+/// Sets a condition in its place, or as the last one. The transition time changes with the status
+/// only.
 pub fn set(conditions: &mut Vec<HorizontalPodAutoscalerCondition>, statement: Statement, now: Timestamp) {
     let status = if statement.is_true { "True" } else { "False" };
     let index = conditions.iter().position(|condition| condition.type_ == statement.r#type);

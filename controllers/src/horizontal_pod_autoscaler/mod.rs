@@ -1,13 +1,18 @@
-//! horizontal-pod-autoscaler-controller: the number of replicas of a target follows the usage of its pods.
+//! horizontal-pod-autoscaler-controller: adjusts the number of replicas of a target to the usage of
+//! its pods.
 //!
-//! An autoscaler is reconciled every 15 seconds (`--horizontal-pod-autoscaler-sync-period`), and that long after it changes, never at once:
-//! 1. the scale of the target is read (`target.rs`); what is outside of the bounds is moved into them without metrics;
-//! 2. the metrics recommend a number of replicas (`compute.rs`, from `usage.rs` and the arithmetic of `replicas.rs`);
+//! An autoscaler is reconciled every 15 seconds (`--horizontal-pod-autoscaler-sync-period`), and
+//! that long after it changes, never at once:
+//! 1. the scale of the target is read (`target.rs`); a size outside of the bounds is moved into
+//!    them without metrics;
+//! 2. the metrics recommend a number of replicas (`compute.rs`, from `usage.rs` and the arithmetic
+//!    of `replicas.rs`);
 //! 3. earlier recommendations, rates and bounds limit it (`stabilize.rs`);
 //! 4. the scale is written if it differs, and the status with its conditions (`conditions.rs`).
 //!
-//! Usage comes from `metrics.k8s.io`. Where that is not served, as on a cluster without metrics-server, the conditions and events
-//! say so. Metrics of pods, objects and external systems are never found: the APIs for them are not read.
+//! Usage comes from `metrics.k8s.io`. If that is not served, as on a cluster without
+//! metrics-server, the conditions and events report it. Metrics of pods, objects and external
+//! systems are never found: their APIs are not read.
 
 mod compute;
 mod conditions;
@@ -43,13 +48,13 @@ use metrics::Metrics;
 use stabilize::{Memory, Request};
 use target::{Target, get_scale, parse_selector, text_selects};
 
-/// A shorter period would do nothing but read the same metrics again.
+/// The shortest sync period: a shorter one would only read the same metrics again.
 const LEAST_SYNC_PERIOD: Duration = Duration::from_secs(1);
-/// How long one waits whose status could not be written.
+/// The delay after a failed write of the status.
 const RETRY: Duration = Duration::from_secs(15);
 
 pub struct HorizontalPodAutoscalerController {
-    /// Writes the scale of targets of any kind, and reads metrics. There is no cache of scales: each
+    /// Writes the scale of targets of any kind, and reads metrics. Scales are not cached: each
     /// reconciliation reads its scale from the server.
     unrecorded: Client,
     clock: Clock,
@@ -62,7 +67,7 @@ pub struct HorizontalPodAutoscalerController {
     sync_period: Duration,
 }
 
-/// What is remembered of an autoscaler.
+/// The state kept for an autoscaler.
 #[derive(Default)]
 struct Known {
     memory: Memory,
@@ -70,7 +75,7 @@ struct Known {
     selector: String,
 }
 
-/// One pass over an autoscaler: the status as it comes to be.
+/// One pass over an autoscaler, which builds its status.
 struct Pass<'a> {
     controller: &'a HorizontalPodAutoscalerController,
     name: &'a NamespacedName,
@@ -128,7 +133,8 @@ impl Controller for HorizontalPodAutoscalerController {
         self.metrics.desired(name, pass.status.desired_replicas);
         let status = pass.status;
         self.update_status(&autoscaler, status, ctx).await?;
-        // What failed is in the conditions, and is tried again in the same time as all else.
+        // The error is in the conditions, and the reconciliation is repeated after the usual
+        // period.
         if let Err(error) = outcome {
             tracing::debug!(autoscaler = %name, %error, "not scaled");
         }
@@ -159,7 +165,7 @@ impl HorizontalPodAutoscalerController {
 }
 
 impl Pass<'_> {
-    /// Scales the target. Returns what was done, for the metrics.
+    /// Scales the target. Returns the action for the metrics.
     async fn reconcile(&mut self) -> Result<&'static str, String> {
         let controller = self.controller;
         let spec = &self.autoscaler.spec;
@@ -192,7 +198,7 @@ impl Pass<'_> {
         self.scale(&target, current, desired, &why, statuses).await
     }
 
-    /// The number of replicas by the metrics, why, and the metrics.
+    /// Returns the number of replicas by the metrics, why, and the metrics.
     async fn by_metrics(
         &mut self,
         target: &Target,
@@ -240,7 +246,7 @@ impl Pass<'_> {
         Ok((desired, why, Some(statuses)))
     }
 
-    /// The pods of the target, if no other autoscaler has them too.
+    /// Returns the pods of the target, if no other autoscaler has them too.
     fn pods_of(&mut self, target: &Target) -> Result<Vec<Arc<Pod>>, String> {
         let controller = self.controller;
         let text = target.selector();

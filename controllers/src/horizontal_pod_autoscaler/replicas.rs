@@ -1,4 +1,4 @@
-//! How many replicas the usage of the pods asks for.
+//! The number of replicas for the usage of the pods.
 //!
 //! Source: kube-controller-manager's `pkg/controller/podautoscaler/replica_calculator.go`.
 
@@ -10,9 +10,9 @@ use coracle_kinds::resources::{amount, is_sidecar, resource_list};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// How long CPU usage of a new pod counts only while it is ready.
+/// The time after a pod's start during which its CPU usage counts only while it is ready.
 const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
-/// How long after its start a pod may become ready for the first time.
+/// The time after a pod's start within which it may become ready for the first time.
 const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
 
 /// The usage of a pod, in thousandths of a unit.
@@ -24,7 +24,8 @@ pub struct Sample {
     pub window: SignedDuration,
 }
 
-/// How far the usage may be from its target without consequences.
+/// The relative deviations of the usage from its target, in both directions, that do not cause
+/// scaling.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerances {
     pub down: f64,
@@ -37,7 +38,7 @@ impl Tolerances {
     }
 }
 
-/// What the usage is to be.
+/// The target of the usage.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     /// Percent of the requests.
@@ -59,7 +60,7 @@ pub struct Proposal {
 /// The pods of a target and their usage of one resource.
 pub struct Usage<'a> {
     pub resource: &'a str,
-    /// None: all containers together.
+    /// The container; None for the sum of all containers.
     pub container: Option<&'a str>,
     pub pods: &'a [Arc<Pod>],
     pub samples: BTreeMap<String, Sample>,
@@ -75,10 +76,10 @@ struct Groups {
 }
 
 impl Usage<'_> {
-    /// How many replicas there should be.
+    /// Returns the recommended number of replicas.
     ///
     /// # Errors
-    /// Why it cannot be known, as kube-controller-manager says it.
+    /// The reason why it cannot be computed, in kube-controller-manager's words.
     pub fn replicas(&self, current: i32, target: Target, tolerances: Tolerances) -> Result<Proposal, String> {
         if self.pods.is_empty() {
             return Err("no pods returned by selector while calculating replica count".to_owned());
@@ -153,7 +154,7 @@ impl Usage<'_> {
         groups
     }
 
-    /// The requests of each pod, in thousandths.
+    /// Returns the requests of each pod, in thousandths.
     fn requests(&self) -> Result<BTreeMap<&str, i64>, String> {
         let mut requests = BTreeMap::new();
         for pod in self.pods {
@@ -181,7 +182,8 @@ impl Usage<'_> {
     }
 }
 
-/// Whether the CPU usage of a pod says nothing, since it has only just started or never was ready.
+/// Returns whether the CPU usage of a pod is meaningless, since it has just started or was never
+/// ready.
 fn is_unready(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
     let ready = conditions(pod).find(|condition| condition.type_ == "Ready");
     let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
@@ -195,7 +197,8 @@ fn is_unready(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
     }
 }
 
-/// The usage in relation to the target, in percent of the requests if they are the target, and on average.
+/// Returns the usage in relation to the target, in percent of the requests if they are the target,
+/// and on average.
 fn ratio(
     used: &BTreeMap<&str, i64>,
     requests: &BTreeMap<&str, i64>,
@@ -233,7 +236,8 @@ mod tests {
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
-    /// A pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f` failed, `t` terminating; each requests 100m.
+    /// Returns a pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f`
+    /// failed, `t` terminating; each requests 100m.
     fn pod(index: usize, letter: char) -> Arc<Pod> {
         let phase = match letter {
             'p' => "Pending",

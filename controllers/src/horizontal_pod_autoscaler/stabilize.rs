@@ -1,22 +1,23 @@
-//! From the recommended number of replicas to the one that is set: recommendations of the last minutes, the rates of
-//! `spec.behavior`, and the bounds.
+//! Stabilization: computes the number of replicas to set from the recommended one, the
+//! recommendations of the last minutes, the rates of `spec.behavior`, and the bounds.
 //!
-//! Source: kube-controller-manager's `pkg/controller/podautoscaler/horizontal.go` (`normalizeDesiredReplicas` and
-//! `normalizeDesiredReplicasWithBehaviors`).
+//! Source: kube-controller-manager's `pkg/controller/podautoscaler/horizontal.go`
+//! (`normalizeDesiredReplicas` and `normalizeDesiredReplicasWithBehaviors`).
 
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::Statement;
 
-/// For how long higher recommendations are followed, without a window of `spec.behavior`.
+/// The time for which higher recommendations are followed, in seconds, if `spec.behavior` has no
+/// window.
 const DOWNSCALE_WINDOW: i32 = 300;
 
-/// What is remembered of an autoscaler, in memory only.
+/// The history of an autoscaler, in memory only.
 #[derive(Debug, Default)]
 pub struct Memory {
     recommendations: Vec<(Timestamp, i32)>,
-    /// By how many replicas the target was scaled.
+    /// The numbers of replicas that were added, by time.
     added: Vec<(Timestamp, i32)>,
     removed: Vec<(Timestamp, i32)>,
 }
@@ -25,7 +26,7 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub current: i32,
-    /// What the metrics recommend.
+    /// The number of replicas that the metrics recommend.
     pub recommended: i32,
     pub min: i32,
     pub max: i32,
@@ -51,14 +52,14 @@ const DOWN_STABILIZED: (&str, &str) = (
 );
 
 impl Memory {
-    /// The first number of replicas that was seen counts as a recommendation.
+    /// Records the first observed number of replicas as a recommendation.
     pub fn observe_first(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
-    /// Notes that the target was scaled.
+    /// Records that the target was scaled.
     pub fn observe_scaling(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
@@ -76,7 +77,7 @@ impl Memory {
         events.push((now, by));
     }
 
-    /// The number of replicas to set, and the conditions that say why.
+    /// Returns the number of replicas to set, and the conditions with the reasons.
     pub fn normalize(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
@@ -185,7 +186,7 @@ impl Memory {
         }
     }
 
-    /// How many replicas there were when the period of a policy began.
+    /// Returns the number of replicas at the start of a policy's period.
     fn at_period_start(&self, policy: &HPAScalingPolicy, request: Request) -> i32 {
         let since = seconds_before(request.now, policy.period_seconds);
         let sum = |events: &[(Timestamp, i32)]| -> i32 {
@@ -228,7 +229,8 @@ mod tests {
         Timestamp::from_second(1_000_000 + second).unwrap()
     }
 
-    /// Passes at seconds, with the current and the recommended number; returns what is set, and the reasons.
+    /// Runs passes, each at a time in seconds with the current and the recommended number; returns
+    /// the numbers set and the reasons.
     fn passes(behavior: Value, bounds: (i32, i32), passes: &[(i64, i32, i32)]) -> Vec<String> {
         let behavior: Option<HorizontalPodAutoscalerBehavior> = serde_json::from_value(behavior).unwrap();
         let mut memory = Memory::default();

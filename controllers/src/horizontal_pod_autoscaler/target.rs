@@ -11,7 +11,7 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use std::collections::BTreeSet;
 
-/// A scale, and where it was found.
+/// The scale of a target, and the API that it was read from.
 pub struct Target {
     pub scale: Scale,
     resource: ApiResource,
@@ -20,7 +20,7 @@ pub struct Target {
 /// Reads the scale of a target, in any version of its group.
 ///
 /// # Errors
-/// Why there is none, as it is said in conditions.
+/// The reason why it cannot be read, as shown in conditions.
 pub async fn get_scale(
     client: &Client,
     discovery: &Discovery,
@@ -53,12 +53,12 @@ pub async fn get_scale(
 }
 
 impl Target {
-    /// How many replicas the target is to have.
+    /// Returns the desired number of replicas of the target.
     pub fn replicas(&self) -> i32 {
         self.scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
     }
 
-    /// The selector of the target's pods, as text.
+    /// Returns the selector of the target's pods, as text.
     pub fn selector(&self) -> &str {
         self.scale.status.as_ref().and_then(|status| status.selector.as_deref()).unwrap_or_default()
     }
@@ -86,10 +86,10 @@ impl Target {
     }
 }
 
-/// Parses a selector as it is written in a query.
+/// Parses a selector in the syntax of a query.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The syntax error.
 pub fn parse_selector(text: &str) -> Result<Selector, String> {
     requirements(text)
         .into_iter()
@@ -137,7 +137,8 @@ fn parse_requirement(text: &str) -> Result<Expression, String> {
     })
 }
 
-/// Whether a selector that is written as text matches an object. One that cannot be read matches none.
+/// Returns whether a selector that is written as text matches an object. One that cannot be read
+/// matches none.
 pub fn text_selects(
     selector: &str,
     meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,

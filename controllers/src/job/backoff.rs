@@ -1,4 +1,4 @@
-//! How long a Job waits before it replaces failed pods.
+//! The backoff of a Job before it replaces failed pods.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use coracle_kinds::pods;
 
-/// kube-controller-manager's: the first failure delays the next pod so long, each further one twice as long, at most ...
+/// kube-controller-manager's: the first failure delays the next pod so long, each further one twice
+/// as long, at most ...
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 /// A wait is not worth less than this.
@@ -21,7 +22,8 @@ pub struct BackoffRecord {
 }
 
 impl BackoffRecord {
-    /// The record with pods that have newly finished. A success ends the row of failures before it.
+    /// Returns the record with pods that have newly finished. A success ends the row of failures
+    /// before it.
     pub fn with(&self, succeeded: &[Timestamp], failed: &[Timestamp]) -> BackoffRecord {
         let newest = failed.iter().copied().max();
         let Some(success) = succeeded.iter().copied().max() else {
@@ -35,13 +37,14 @@ impl BackoffRecord {
         }
     }
 
-    /// How long no pod is created yet; None if one may be created now.
+    /// Returns the time during which no pod is created yet; None if one may be created now.
     pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
         remaining(self.failures, self.last_failure?, now)
     }
 }
 
-/// How long after a number of failures no pod is created yet; None if one may be created now.
+/// Returns the time after a number of failures during which no pod is created yet; None if one may
+/// be created now.
 pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?;
     let length = FIRST.saturating_mul(1 << doublings.min(10)).min(LONGEST);
@@ -50,7 +53,7 @@ pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Opti
     Duration::try_from(left).ok().filter(|left| !left.is_zero()).map(|left| left.max(SHORTEST_WAIT))
 }
 
-/// When a pod finished: the time of its last container, or the nearest to that which is known.
+/// Returns the time at which a pod finished: that of its last container, or the nearest known one.
 ///
 /// Source: kube-controller-manager's `backoff_utils.go`.
 pub fn finish_time(pod: &Pod) -> Timestamp {

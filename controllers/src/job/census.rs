@@ -1,4 +1,4 @@
-//! What the pods of a Job come to: which of them are active, and which have newly finished.
+//! The classification of a Job's pods: the active ones, and those that have newly finished.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-cou
 /// The annotation with the failures that the pod failure policy had ignored.
 pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// What a reconciliation of a Job is based on.
+/// The state that a reconciliation of a Job is based on.
 #[derive(Clone, Copy)]
 pub struct Observed<'a> {
     pub job: &'a Job,
     pub spec: &'a JobSpec,
-    /// The pods that the Job controls, also those that have ended or are terminating.
+    /// The pods that the Job controls, including ended and terminating ones.
     pub pods: &'a [Arc<Pod>],
     /// The uids of pods whose finalizer was removed, though the cache may still show it.
     pub released: &'a HashSet<String>,
@@ -48,22 +48,22 @@ impl Observed<'_> {
         self.spec.completions.unwrap_or(0)
     }
 
-    /// Whether a pod is to be counted still.
+    /// Returns whether a pod is to be counted still.
     pub fn is_tracked(&self, pod: &Pod) -> bool {
         jobs::is_tracked(pod) && !self.released.contains(uid(pod))
     }
 
-    /// The index of a pod, if it is below the completions.
+    /// Returns the index of a pod, if it is below the completions.
     pub fn index(&self, pod: &Pod) -> Option<i32> {
         jobs::completion_index(pod).filter(|index| *index < self.completions())
     }
 
-    /// Whether a pod that finished counts: in an Indexed Job only with an index.
+    /// Returns whether a pod that finished counts: in an Indexed Job only with an index.
     pub fn has_place(&self, pod: &Pod) -> bool {
         !self.is_indexed() || self.index(pod).is_some()
     }
 
-    /// Whether only pods in phase Failed are replaced, and terminating ones are not.
+    /// Returns whether only pods in phase Failed are replaced, and terminating ones are not.
     pub fn replaces_only_failed(&self) -> bool {
         self.spec.pod_replacement_policy.as_deref() == Some("Failed")
             || self.spec.pod_failure_policy.is_some()
@@ -73,7 +73,7 @@ impl Observed<'_> {
         match pods::phase(pod) {
             "Failed" => true,
             "Succeeded" => false,
-            // It may have no kubelet that would end it.
+            // There may be no kubelet to end it.
             _ => !self.replaces_only_failed() && pods::is_terminating(pod),
         }
     }
@@ -83,7 +83,7 @@ impl Observed<'_> {
     }
 }
 
-/// What the pods come to.
+/// The counts of a Job's pods.
 pub struct Census {
     pub active: Vec<Arc<Pod>>,
     pub ready: i32,
@@ -95,9 +95,10 @@ pub struct Census {
     /// The completed indexes of the status, and those with newly succeeded pods.
     pub succeeded_before: Indexes,
     pub succeeded_indexes: Indexes,
-    /// With `backoffLimitPerIndex`.
+    /// Set with `backoffLimitPerIndex`.
     pub failed_indexes: Option<Indexes>,
-    /// With `backoffLimitPerIndex`: the failed pods that keep the failure counts of their indexes until they are replaced.
+    /// Set with `backoffLimitPerIndex`: the failed pods that keep the failure counts of their
+    /// indexes until they are replaced.
     pub awaiting_replacement: BTreeMap<i32, Arc<Pod>>,
     pub backoff: BackoffRecord,
 }
@@ -110,7 +111,8 @@ impl Census {
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
         let (uncounted_succeeded, uncounted_failed) =
             (uncounted.succeeded.unwrap_or_default(), uncounted.failed.unwrap_or_default());
-        // A pod that was counted as failed while it terminated may succeed yet: it stays what it was counted as.
+        // A pod that was counted as failed while it was terminating may still succeed: it remains
+        // counted as failed.
         let listed: HashSet<&str> =
             uncounted_succeeded.iter().chain(&uncounted_failed).map(String::as_str).collect();
         let new = |has_finished: &dyn Fn(&Pod) -> bool| -> Vec<&Arc<Pod>> {
@@ -170,7 +172,7 @@ pub fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Whether a pod was deleted and has not ended.
+/// Returns whether a pod was deleted and has not ended.
 pub fn is_terminating(pod: &Pod) -> bool {
     !pods::is_terminal(pod) && pods::is_terminating(pod)
 }
@@ -182,7 +184,7 @@ fn failed_indexes(observed: &Observed, status: &JobStatus) -> Indexes {
     before.with(new.collect::<Vec<_>>())
 }
 
-/// Whether a failed pod was the last one that its index may have.
+/// Returns whether a failed pod was the last one that its index may have.
 fn is_index_failed(observed: &Observed, pod: &Pod) -> bool {
     let limit = observed.spec.backoff_limit_per_index.unwrap_or(i32::MAX);
     observed.is_failed(pod)
@@ -204,7 +206,7 @@ impl FailureCounts {
         self.counted.saturating_add(self.ignored)
     }
 
-    /// The counts with one more failure.
+    /// Returns the counts with one more failure.
     pub fn after(self, action: &FailureAction) -> FailureCounts {
         match action.is_counted() {
             true => FailureCounts { counted: self.counted.saturating_add(1), ..self },
@@ -213,13 +215,13 @@ impl FailureCounts {
     }
 }
 
-/// The failures of its index before a pod.
+/// Returns the failures of its index before a pod.
 pub fn failure_counts(pod: &Pod) -> FailureCounts {
     let of = |name| pod.annotations().get(name).and_then(|text| text.parse().ok()).unwrap_or(0).max(0);
     FailureCounts { counted: of(INDEX_FAILURE_COUNT), ignored: of(INDEX_IGNORED_FAILURE_COUNT) }
 }
 
-/// The last failed pod of each index that is neither done nor active.
+/// Returns the last failed pod of each index that is neither done nor active.
 fn awaiting_replacement(observed: &Observed, census: &Census) -> BTreeMap<i32, Arc<Pod>> {
     let active: HashSet<i32> = census.active_indexes().collect();
     let is_open = |index: i32| {

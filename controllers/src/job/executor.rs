@@ -24,7 +24,7 @@ use super::tracking::{Tracking, track};
 use super::verdict::{Outcome, Verdict};
 use crate::workload::pod_control::BURST_REPLICAS;
 
-/// How many pods are changed at a time.
+/// The number of pods that are changed concurrently.
 const CONCURRENT: usize = 64;
 
 pub struct Executor<'a> {

@@ -1,4 +1,4 @@
-//! Sets of completion indexes, written as `0,2-4,7`.
+//! Sets of completion indexes, in the format `0,2-4,7`.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Indexes {
 }
 
 impl Indexes {
-    /// The indexes below `completions` in a text. Parts that cannot be read are skipped.
+    /// Returns the indexes below `completions` in a text. Parts that cannot be read are skipped.
     pub fn parse(text: &str, completions: i32) -> Indexes {
         let intervals = text.split(',').filter_map(|part| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -33,35 +33,35 @@ impl Indexes {
         Indexes { intervals: merged }
     }
 
-    /// Whether the set has this index.
+    /// Returns whether the set has this index.
     pub fn contains(&self, index: i32) -> bool {
         let after = self.intervals.partition_point(|(first, _)| *first <= index);
         after.checked_sub(1).and_then(|i| self.intervals.get(i)).is_some_and(|(_, last)| *last >= index)
     }
 
-    /// How many indexes there are.
+    /// Returns the number of indexes.
     pub fn len(&self) -> i32 {
         // Indexes are below the completions, which are an i32.
         self.intervals.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }
 
-    /// This set with further indexes.
+    /// Returns this set with further indexes.
     pub fn with(&self, indexes: impl IntoIterator<Item = i32>) -> Indexes {
         let more = indexes.into_iter().map(|index| (index, index));
         Indexes::of_intervals(self.intervals.iter().copied().chain(more).collect())
     }
 
-    /// The indexes of both sets.
+    /// Returns the indexes of both sets.
     pub fn union(&self, other: &Indexes) -> Indexes {
         Indexes::of_intervals(self.intervals.iter().chain(&other.intervals).copied().collect())
     }
 
-    /// How many indexes are in both sets.
+    /// Returns the number of indexes in both sets.
     pub fn count_common(&self, other: &Indexes) -> i32 {
         let (mut count, mut others) = (0, other.intervals.iter().copied().peekable());
         for (first, last) in &self.intervals {
@@ -76,7 +76,8 @@ impl Indexes {
         count
     }
 
-    /// The lowest indexes below `completions` that are not in the set, `count` of them at most.
+    /// Returns the lowest indexes below `completions` that are not in the set, `count` of them at
+    /// most.
     pub fn lowest_missing(&self, completions: i32, count: usize) -> Vec<i32> {
         let (mut missing, mut next) = (Vec::new(), 0);
         let end = (completions, completions);
@@ -90,7 +91,7 @@ impl Indexes {
 }
 
 impl fmt::Display for Indexes {
-    /// Three or more consecutive indexes are a range.
+    /// Formats three or more consecutive indexes as a range.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (first, last)) in self.intervals.iter().enumerate() {
             let separator = if i == 0 { "" } else { "," };

@@ -1,4 +1,4 @@
-//! Which pods of a Job to create or to delete.
+//! Creation and deletion of a Job's pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,15 @@ use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_active;
 
-/// What to do about the pods of a Job. Pods are created or deleted in one reconciliation, not both.
+/// The action on the pods of a Job. A reconciliation either creates or deletes pods, not both.
 #[derive(Debug)]
 pub enum PodAction {
     None,
-    /// Deletes active pods of a Job that ends. They keep their finalizers, and so are counted if the Job fails.
+    /// Deletes active pods of a Job that ends. They keep their finalizers, and so are counted if
+    /// the Job fails.
     Terminate(Vec<Arc<Pod>>),
-    /// Deletes active pods that are too many. They lose their finalizers before, and so are not counted.
+    /// Deletes active pods that are too many. They lose their finalizers before, and so are not
+    /// counted.
     Remove(Vec<Arc<Pod>>),
     Create(Creation),
     /// Pods are missing, but it is too early to create them.
@@ -28,7 +30,7 @@ pub enum PodAction {
 /// Pods to create.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Creation {
-    /// As many pods, of a Job that is not Indexed.
+    /// The number of pods to create, for a Job that is not Indexed.
     Plain(usize),
     /// Pods of these indexes; with `backoffLimitPerIndex` with the failures before.
     Indexed(Vec<(i32, Option<FailureCounts>)>),
@@ -43,7 +45,7 @@ impl Creation {
     }
 }
 
-/// What to do about the pods of a Job that goes on.
+/// Returns the action on the pods of a Job without a verdict.
 ///
 /// Source: kube-controller-manager's `manageJob`.
 pub fn manage(observed: &Observed, census: &Census) -> PodAction {
@@ -53,7 +55,7 @@ pub fn manage(observed: &Observed, census: &Census) -> PodAction {
     }
     let parallelism = observed.spec.parallelism.unwrap_or(1);
     let wanted = match observed.spec.completions {
-        // From the first success on no pods are created.
+        // After the first success no pods are created.
         None if census.succeeded > 0 => active,
         None => parallelism,
         Some(completions) => completions.saturating_sub(census.succeeded).min(parallelism).max(0),
@@ -110,7 +112,7 @@ fn creation_of(indexes: Vec<(i32, Option<FailureCounts>)>) -> PodAction {
     if indexes.is_empty() { PodAction::None } else { PodAction::Create(Creation::Indexed(indexes)) }
 }
 
-/// The lowest indexes without a pod that is needed.
+/// Returns the lowest indexes without a pod that is needed.
 fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<i32> {
     let mut taken = census.succeeded_indexes.with(census.active_indexes());
     if let Some(failed) = &census.failed_indexes {
@@ -123,7 +125,8 @@ fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<
     taken.lowest_missing(observed.completions(), missing)
 }
 
-/// Pods that are too many: those of an Indexed Job that have no place or share it, and then others, `least` in all.
+/// Returns the removal of superfluous pods: those of an Indexed Job without an index or with a
+/// shared one, and then others, `least` in all.
 fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
     let (mut surplus, left) = match observed.is_indexed() {
         true => without_place(observed, &census.active),
@@ -137,7 +140,7 @@ fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
     if surplus.is_empty() { PodAction::None } else { PodAction::Remove(surplus) }
 }
 
-/// Parts pods into those without an index of their own, and the best one of each index.
+/// Divides pods into those without an index of their own, and the best one of each index.
 fn without_place(observed: &Observed, active: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut sorted: Vec<Arc<Pod>> = active.to_vec();
     sorted.sort_by_key(|pod| observed.index(pod));

@@ -1,14 +1,17 @@
 //! job-controller: runs pods until enough of them have succeeded, or too many have failed.
 //!
-//! A Job is reconciled when it changes, a moment after its pods do, at its deadline, and when a back-off is over:
-//! 1. pods that match are adopted, with the tracking finalizer, others released (`coracle_controller_runtime::controller_ref`);
-//! 2. its pods are looked through ([`census`]): which are active, which have newly finished;
-//! 3. the [`verdict`] is made: whether the Job is to end, and why;
-//! 4. without one, missing pods are created and superfluous ones deleted ([`manage`], [`pods`]); with one, all active ones are deleted;
+//! A Job is reconciled when it changes, a moment after its pods do, at its deadline, and when a
+//! backoff ends:
+//! 1. matching pods are adopted, with the tracking finalizer, and others released
+//!    (`coracle_controller_runtime::controller_ref`);
+//! 2. its pods are classified ([`census`]): the active ones, and those that have newly finished;
+//! 3. the [`verdict`] is made: whether the Job ends, and why;
+//! 4. without a verdict, missing pods are created and superfluous ones deleted ([`manage`],
+//!    [`pods`]); with one, all active ones are deleted;
 //! 5. finished pods are counted, each exactly once, and the status is written ([`tracking`]).
 //!
-//! [`plan`] is all of that without the requests, which are in [`executor`]. Pods that no Job counts any more lose their finalizers by
-//! [`orphans`], a queue of its own.
+//! [`plan`] does all of that except the requests, which are in [`executor`]. [`orphans`], a queue
+//! of its own, removes the finalizers of pods that no Job counts any more.
 
 mod backoff;
 mod census;
@@ -62,7 +65,8 @@ pub const NAME: &str = "job-controller";
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// How long changes of pods are gathered. kube-controller-manager waits for a second; nothing depends on it but the number of writes.
+/// The period during which changes of pods are batched. kube-controller-manager waits for a second;
+/// only the number of writes depends on it.
 const BATCH_PERIOD: Duration = Duration::from_millis(100);
 
 /// Runs both queues.
@@ -80,7 +84,7 @@ pub struct JobController {
     records: Mutex<HashMap<NamespacedName, JobRecord>>,
 }
 
-/// What is known of a Job beside what the API shows.
+/// The state of a Job that is not in the API.
 #[derive(Clone, Default)]
 struct JobRecord {
     uid: String,
@@ -196,7 +200,7 @@ impl JobController {
         controller_ref::claim_with_finalizer(owner, &self.pods, candidates, matches, finalizer, ctx).await
     }
 
-    /// What is remembered of a Job, without what the cache shows by now.
+    /// Returns the record of a Job, without removed finalizers that the cache already shows.
     fn record(&self, name: &NamespacedName, job: &Job, pods: &[Arc<Pod>]) -> JobRecord {
         let mut records = self.records();
         let record = records.entry(name.clone()).or_default();
@@ -220,7 +224,8 @@ impl JobController {
     }
 }
 
-/// How long after a change of a Job it is reconciled; None: there is nothing to do.
+/// Returns the delay between a change of a Job and its reconciliation; None if the change needs
+/// none.
 fn delay(change: &Change<Job>) -> Option<Duration> {
     let (Some(old), Some(new)) = (&change.old, &change.new) else { return Some(Duration::ZERO) };
     match finished(new) {

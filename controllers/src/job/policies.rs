@@ -1,4 +1,5 @@
-//! What `spec.podFailurePolicy` says about a failed pod, and `spec.successPolicy` about succeeded indexes.
+//! Evaluation of `spec.podFailurePolicy` for a failed pod, and of `spec.successPolicy` for
+//! succeeded indexes.
 
 use k8s_openapi::api::batch::v1::{
     JobSpec, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -9,7 +10,7 @@ use kube::ResourceExt;
 
 use super::indexes::Indexes;
 
-/// What happens to a Job when a pod fails.
+/// The effect of a failed pod on its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureAction {
     /// The Job fails, with this message.
@@ -18,19 +19,19 @@ pub enum FailureAction {
     FailIndex,
     /// The failure is not counted.
     Ignore,
-    /// The failure is counted; a rule says so.
+    /// The failure is counted by a matching rule.
     Count,
     /// The failure is counted: no rule matches.
     Default,
 }
 
 impl FailureAction {
-    /// Whether the failure counts towards the backoff limit.
+    /// Returns whether the failure counts towards the backoff limit.
     pub fn is_counted(&self) -> bool {
         *self != FailureAction::Ignore
     }
 
-    /// The action as the spec names it; None if no rule matched.
+    /// Returns the action as the spec names it; None if no rule matched.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             FailureAction::FailJob(_) => Some("FailJob"),
@@ -42,7 +43,7 @@ impl FailureAction {
     }
 }
 
-/// The action of the first rule that matches a failed pod.
+/// Returns the action of the first rule that matches a failed pod.
 ///
 /// Source: kube-controller-manager's `pod_failure_policy.go`.
 pub fn match_pod_failure_policy(spec: &JobSpec, pod: &Pod) -> FailureAction {
@@ -60,7 +61,7 @@ pub fn match_pod_failure_policy(spec: &JobSpec, pod: &Pod) -> FailureAction {
             "FailIndex" => Some(FailureAction::FailIndex),
             "Ignore" => Some(FailureAction::Ignore),
             "Count" => Some(FailureAction::Count),
-            // Of a later version: the rule is skipped.
+            // An action of a later version: the rule is skipped.
             _ => None,
         }
     });
@@ -97,7 +98,7 @@ fn matching_condition(patterns: &[PodFailurePolicyOnPodConditionsPattern], pod: 
     Some(format!("Pod {} has condition {}", full_name(pod), pattern.type_))
 }
 
-/// The message of the first rule by which a Job has succeeded.
+/// Returns the message of the first rule that makes a Job succeed.
 pub fn match_success_policy(spec: &JobSpec, succeeded: &Indexes) -> Option<String> {
     let rules = spec.success_policy.as_ref().map(|policy| &policy.rules)?;
     let is_met = |rule: &SuccessPolicyRule| match (&rule.succeeded_indexes, rule.succeeded_count) {

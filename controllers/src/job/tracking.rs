@@ -1,8 +1,9 @@
-//! How each pod of a Job is counted exactly once.
+//! Tracking of finished pods, which ensures that each pod of a Job is counted exactly once.
 //!
-//! A pod that has finished is held by a finalizer. Its uid (in an Indexed Job its index, if it succeeded) enters the status first; then
-//! the finalizer is removed; then the uid is replaced by one more in the counter. Whatever fails in between, the next
-//! reconciliation continues from the status: uids without a finalizer are counted, and those with one lose it.
+//! A finished pod is kept by a finalizer. First its uid (in an Indexed Job its index, if it
+//! succeeded) is added to the status; then the finalizer is removed; then the uid is removed from
+//! the status and the counter incremented. If any step fails, the next reconciliation continues
+//! from the status: uids without a finalizer are counted, and pods with one lose it.
 //!
 //! Source: kube-controller-manager's `trackJobStatusAndRemoveFinalizers`.
 
@@ -30,7 +31,7 @@ pub struct Tracking {
     pub status: JobStatus,
     /// The pods to remove the finalizer of, once the status is written.
     pub released: Vec<Arc<Pod>>,
-    /// What the pod failure policy did.
+    /// The actions of the pod failure policy, for the metrics.
     pub handled_by_policy: Vec<&'static str>,
     verdict: Option<Verdict>,
     /// The uids of pods with the finalizer.
@@ -78,7 +79,7 @@ pub fn track(observed: &Observed, census: &Census, settled: Settled) -> Tracking
     Tracking { status, released, handled_by_policy, verdict, tracked, reached_limit }
 }
 
-/// Whether the finalizer of a pod is of no further use.
+/// Returns whether the finalizer of a pod is of no further use.
 fn can_be_released(observed: &Observed, census: &Census, verdict: Option<&Verdict>, pod: &Pod) -> bool {
     let is_memory = || {
         let kept = observed.index(pod).and_then(|index| census.awaiting_replacement.get(&index));
@@ -90,7 +91,7 @@ fn can_be_released(observed: &Observed, census: &Census, verdict: Option<&Verdic
         || (observed.is_failed(pod) && !is_memory())
 }
 
-/// What is to be counted.
+/// The pods to count.
 struct Lists<'a> {
     succeeded: Vec<String>,
     failed: Vec<String>,
@@ -158,16 +159,17 @@ fn count_released(status: &mut JobStatus, tracked: &HashSet<String>) -> bool {
 }
 
 impl Tracking {
-    /// Whether the first status has to be written.
+    /// Returns whether the first status has to be written.
     pub fn has_changed(&self, observed: &Observed) -> bool {
         observed.job.status.as_ref() != Some(&self.status)
     }
 
-    /// The status after finalizers were removed, and the verdict, if that ends the Job. None: there is nothing to write.
+    /// Returns the status after finalizers were removed, and the verdict if it ends the Job; None
+    /// if there is nothing to write.
     ///
     /// - `written`: the status that is stored
-    /// - `released`: the uids of the pods that have no finalizer any more
-    /// - `is_all_released`: whether no removal failed
+    /// - `released`: the uids of the pods without a finalizer
+    /// - `is_all_released`: whether all removals succeeded
     pub fn conclude(
         &self,
         written: &JobStatus,
@@ -191,7 +193,7 @@ impl Tracking {
     }
 }
 
-/// Whether all pods are counted, and none is terminating.
+/// Returns whether all pods are counted, and none is terminating.
 fn is_over(status: &JobStatus) -> bool {
     let uncounted = status.uncounted_terminated_pods.as_ref();
     let is_counted = uncounted.is_none_or(|pods| pods.succeeded.is_none() && pods.failed.is_none());

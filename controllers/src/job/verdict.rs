@@ -1,4 +1,4 @@
-//! Whether a Job is to end, and why.
+//! The verdict on a Job: whether it ends, and why.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ pub enum Outcome {
     Failure,
 }
 
-/// How a Job ends. It is written twice: when it is decided, and when no pod runs any more.
+/// The way in which a Job ends. It is written twice: when it is decided, and when no pod runs any
+/// more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub outcome: Outcome,
@@ -31,7 +32,7 @@ impl Verdict {
         Verdict::new(Outcome::Success, "CompletionsReached", "Reached expected number of succeeded pods")
     }
 
-    /// The condition that is true from the decision on.
+    /// Returns the condition that is true from the decision on.
     pub fn interim_condition(&self) -> &'static str {
         match self.outcome {
             Outcome::Success => "SuccessCriteriaMet",
@@ -39,7 +40,7 @@ impl Verdict {
         }
     }
 
-    /// The condition that is true in the end.
+    /// Returns the condition that is true in the end.
     pub fn terminal_condition(&self) -> &'static str {
         match self.outcome {
             Outcome::Success => "Complete",
@@ -48,8 +49,8 @@ impl Verdict {
     }
 }
 
-/// The verdict on a Job, if there is one before its pods are counted again: the first rule that applies. The completions are
-/// looked at after its pods were managed.
+/// Returns the verdict on a Job before its pods are counted again, from the first rule that
+/// applies; None if there is none yet. Completions are evaluated after its pods were managed.
 pub fn verdict(observed: &Observed, census: &Census) -> Option<Verdict> {
     decided(observed)
         .or_else(|| failed_by_policy(observed))
@@ -62,7 +63,7 @@ pub fn verdict(observed: &Observed, census: &Census) -> Option<Verdict> {
         })
 }
 
-/// The verdict of an earlier reconciliation.
+/// Returns the verdict of an earlier reconciliation.
 fn decided(observed: &Observed) -> Option<Verdict> {
     let criteria = jobs::true_condition(observed.job, "SuccessCriteriaMet").map(|c| (Outcome::Success, c));
     let target = || jobs::true_condition(observed.job, "FailureTarget").map(|c| (Outcome::Failure, c));
@@ -88,7 +89,8 @@ fn past_backoff_limit(observed: &Observed, census: &Census) -> Option<Verdict> {
     is_past.then(|| Verdict::new(Outcome::Failure, "BackoffLimitExceeded", message))
 }
 
-/// Where the kubelet restarts containers, its restarts count as failures.
+/// Returns whether container restarts exceed the limit. They count as failures if the kubelet
+/// restarts containers.
 fn past_restarts(observed: &Observed, limit: i32) -> bool {
     let policy = observed.spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     let alive = observed.pods.iter().filter(|pod| matches!(pods::phase(pod), "Running" | "Pending"));
@@ -105,7 +107,8 @@ fn past_deadline(observed: &Observed) -> Option<Verdict> {
     is_past.then(|| Verdict::new(Outcome::Failure, "DeadlineExceeded", message))
 }
 
-/// How long the Job may be active still, from when it is started on.
+/// Returns the remaining time that the Job may be active, counted from its start time; None if it
+/// is not limited.
 fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     let allowed = SignedDuration::from_secs(observed.spec.active_deadline_seconds?);
     let since = observed.job.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
@@ -113,7 +116,7 @@ fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     (!observed.is_suspended()).then(|| allowed.saturating_sub(elapsed))
 }
 
-/// When the Job has to be reconciled again because of its deadline.
+/// Returns the time until the Job has to be reconciled again because of its deadline.
 pub fn deadline_requeue(observed: &Observed) -> Option<Duration> {
     let left = time_until_deadline(observed)?;
     Duration::try_from(left).ok().filter(|left| !left.is_zero())

@@ -1,4 +1,4 @@
-//! Deletes what is in a namespace, and counts what remains.
+//! Deletes the content of a namespace, and counts the remaining objects.
 
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::discovery::{Discovery, ServedResource};
@@ -9,27 +9,27 @@ use kube::{Api, Client, ResourceExt};
 
 use super::plan::{Findings, Remains};
 
-/// How many resources are worked on at the same time.
+/// The number of resources that are processed concurrently.
 const MAX_CONCURRENT: usize = 8;
 
 pub struct Content<'a> {
-    /// Deletes objects of any kind. There is no cache of them: the server counts what remains.
+    /// Deletes objects of any kind. They are not cached: the server counts the remaining ones.
     pub unrecorded: &'a Client,
     pub namespace: &'a str,
     pub resources: &'a Discovery,
 }
 
-/// How far a pass came.
+/// The result of a pass over a namespace.
 #[derive(Default)]
 pub struct Emptied {
     pub findings: Findings,
-    /// In how many seconds the rest should be deleted.
+    /// The number of seconds in which the remaining objects should be deleted.
     pub estimate: i64,
-    /// Why this cannot be the end, whatever remains.
+    /// The errors that prevent the namespace from being finalized, even if nothing remains.
     pub errors: Option<String>,
 }
 
-/// What became of one resource.
+/// The result for one resource.
 struct Outcome<'a> {
     served: &'a ServedResource,
     remains: Remains,
@@ -38,10 +38,11 @@ struct Outcome<'a> {
 }
 
 impl Content<'_> {
-    /// Deletes everything, the pods first. `grace` is how many seconds they may still take.
+    /// Deletes all objects, the pods first. `grace` is the number of seconds the pods may still
+    /// take.
     ///
     /// # Errors
-    /// Discovery failed: what there is to delete is not known.
+    /// Discovery failed, so the resources to delete are unknown.
     pub async fn delete(&self, grace: i64) -> kube::Result<Emptied> {
         let snapshot = self.resources.refresh().await?;
         let mut emptied = Emptied::default();
@@ -97,7 +98,8 @@ impl Content<'_> {
     async fn try_delete_all(&self, served: &ServedResource) -> kube::Result<Remains> {
         let api =
             Api::<DynamicObject>::namespaced_with(self.unrecorded.clone(), self.namespace, &served.resource);
-        // Whatever a kind's own default is: nothing shall outlive its namespace.
+        // Background deletion, independent of a kind's default: no object may outlive its
+        // namespace.
         let background = DeleteParams::background();
         if !served.supports("deletecollection") || !self.delete_collection(&api, &background).await? {
             for name in remaining(served, &api).await?.iter().map(ResourceExt::name_any) {
@@ -108,10 +110,10 @@ impl Content<'_> {
         Ok(Remains::of(left.iter().map(ResourceExt::finalizers)))
     }
 
-    /// False: the server does not know how.
+    /// Deletes a collection. Returns false if the server does not support it.
     async fn delete_collection(&self, api: &Api<DynamicObject>, how: &DeleteParams) -> kube::Result<bool> {
         let request = Request::new(api.resource_url()).delete_collection(how, &ListParams::default());
-        // The response holds all deleted objects; it is not decoded.
+        // The response, which contains all deleted objects, is not decoded.
         let answer = self.unrecorded.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         Ok(unsupported(answer)?.is_some())
     }
@@ -128,7 +130,7 @@ async fn remaining(
     Ok(list.map(|list| list.items).unwrap_or_default())
 }
 
-/// None for what the server does not know, or no longer.
+/// Returns None if the server does not serve the resource or does not support the verb.
 fn unsupported<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     Ok(ignore_status(405, ignore_not_found(answer))?.flatten())
 }
@@ -137,7 +139,7 @@ fn is_pods(served: &ServedResource) -> bool {
     served.resource.group.is_empty() && served.resource.plural == "pods"
 }
 
-/// An error as clients of the API know it.
+/// Returns an error as clients of the API know it.
 fn error_message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,

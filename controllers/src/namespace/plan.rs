@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::{NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// What holds an object by a finalizer is expected to be done within so many seconds.
+/// The time within which a finalizer is expected to be removed, in seconds.
 const FINALIZERS_TAKE: i64 = 15;
 
 /// A condition's type, and reason and message while all is well.
 const CONDITIONS: [(&str, &str, &str); 5] = [
     (DISCOVERY, "ResourcesDiscovered", "All resources successfully discovered"),
-    // Group versions that do not parse are not in discovery here, but clients read this condition as well.
+    // Discovery here has only group versions that parse, but clients read this condition as well.
     (
         "NamespaceDeletionGroupVersionParsingFailure",
         "ParsedGroupVersions",
@@ -28,16 +28,16 @@ const DELETION: &str = "NamespaceDeletionContentFailure";
 const CONTENT: &str = "NamespaceContentRemaining";
 const FINALIZERS: &str = "NamespaceFinalizersRemaining";
 
-/// What remains of one resource.
+/// The remaining objects of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
     pub count: usize,
-    /// How many objects each finalizer holds.
+    /// The number of objects with each finalizer.
     pub finalizers: BTreeMap<String, usize>,
 }
 
 impl Remains {
-    /// From the finalizers of each object that remains.
+    /// Counts the remaining objects by their finalizers.
     pub fn of<'a>(objects: impl IntoIterator<Item = &'a [String]>) -> Remains {
         let mut remains = Remains::default();
         for finalizers in objects {
@@ -49,7 +49,8 @@ impl Remains {
         remains
     }
 
-    /// In how many seconds this should be deleted; None: there is no reason for it to be still there.
+    /// Returns the number of seconds in which this should be deleted; None if there is no reason
+    /// for it to exist.
     pub fn estimate(&self, grace: i64) -> Option<i64> {
         match () {
             () if self.count == 0 => Some(0),
@@ -60,13 +61,14 @@ impl Remains {
     }
 }
 
-/// What a pass over a namespace found.
+/// The findings of a pass over a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Which group versions are not known, and how many.
+    /// The number of unavailable group versions, and the error message.
     pub discovery: Option<(usize, String)>,
     pub failures: Vec<String>,
-    /// By resource and group, as `configmaps.` and `deployments.apps`. Left empty while pods remain, as nothing else was tried.
+    /// By resource and group, such as `configmaps.` and `deployments.apps`. Empty while pods
+    /// remain, as no other resource was processed.
     pub remains: BTreeMap<String, Remains>,
 }
 
@@ -103,7 +105,7 @@ impl Findings {
         }
     }
 
-    /// The conditions to be; None if they are so already.
+    /// Returns the conditions to be; None if they are so already.
     pub fn conditions(&self, old: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
         let mut new = old.to_vec();
         for (r#type, reason, message) in CONDITIONS {
@@ -130,14 +132,15 @@ impl Findings {
     }
 }
 
-/// None for nothing.
+/// Joins the items; None if there are none.
 fn listed(items: impl Iterator<Item = String>) -> Option<String> {
     let mut items: Vec<String> = items.collect();
     items.sort_unstable();
     (!items.is_empty()).then(|| items.join(", "))
 }
 
-/// For how many seconds pods may still take their time; none, if all their time is over.
+/// Returns the number of seconds for which pods may still exist; 0 if the grace periods of all have
+/// ended.
 pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, now: Timestamp) -> i64 {
     let is_over = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -155,7 +158,7 @@ pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, no
     }
 }
 
-/// When to check again what should be deleted in so many seconds.
+/// Returns the delay before the next check of objects that should be deleted in `estimate` seconds.
 pub fn pause(estimate: i64) -> Duration {
     Duration::from_secs(u64::try_from(estimate / 2 + 1).unwrap_or(1))
 }

@@ -1,4 +1,5 @@
-//! Writes what [`taints`] plans, and the taints that evict as fast as the zones permit.
+//! Writes the changes planned by [`taints`], and adds the `NoExecute` taints at the rate that the
+//! zones permit.
 
 use std::sync::Arc;
 
@@ -13,18 +14,18 @@ use super::NodeLifecycleController;
 use super::taints::{self, NodeChange, evicting_taints};
 use crate::timers::NODE_EVICTION_RATE;
 
-/// How often a write of taints is tried when others write to the node too.
+/// The number of attempts of a write that conflicts with other writers of the node.
 const TRIES: usize = 5;
 
 impl NodeLifecycleController {
-    /// Taints the nodes whose turn it is.
+    /// Taints the queued nodes that the rate limit permits now.
     pub(super) async fn taint_queued(&self, ctx: &ReconcileContext) -> Result<Action, Error> {
         loop {
             let now = self.clock.now();
             let next = self.state().zones.next(now);
             let Some((zone, name)) = next else { break };
             let Some(node) = self.node(&name) else { continue };
-            // It may have become ready.
+            // The node may have become ready in the meantime.
             let taints = ready_status(&node).and_then(evicting_taints);
             let Some((wanted, opposite)) = taints else { continue };
             match self.change(&node, taints::swap(wanted, opposite), ctx).await {

@@ -1,4 +1,4 @@
-//! Whether a node lives: pure, from its status, its Lease, what was known of it, and the time.
+//! The health of a node. Pure: from its status, its Lease, its previous health, and the time.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
 /// The conditions that become unknown with a silent kubelet.
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What is known of a node.
+/// The observed health of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeHealth {
-    /// When it was last observed to live, by our clock.
+    /// The time at which it was last observed to be alive, by this process's clock.
     pub probe: Timestamp,
     /// The heartbeat of its condition Ready. None: it has no such condition.
     heartbeat: Option<Option<Timestamp>>,
@@ -26,7 +26,8 @@ pub struct NodeHealth {
 }
 
 impl NodeHealth {
-    /// What is known after another look: a heartbeat or a renewal that differs from the last one is a sign of life.
+    /// Returns the health after another observation: a heartbeat or a renewal that differs from the
+    /// last one is a sign of life.
     pub fn observe(
         known: Option<&NodeHealth>,
         node: &Node,
@@ -38,7 +39,7 @@ impl NodeHealth {
         let renewal = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
         let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
         let is_alive = match known {
-            // A node without a status lives from its creation on.
+            // A node without a status counts as alive since its creation.
             None => heartbeat.is_some(),
             Some(known) => known.heartbeat != heartbeat,
         };
@@ -51,7 +52,8 @@ impl NodeHealth {
         NodeHealth { probe, heartbeat, renewal: renewal.max(known.and_then(|known| known.renewal)) }
     }
 
-    /// The first moment at which the node has been silent for too long. None: that is written already.
+    /// Returns the first moment at which the node has been silent for too long. None: that is
+    /// written already.
     pub fn end_of_grace(&self, node: &Node) -> Option<Timestamp> {
         let is_written = condition(node, "Ready").is_some_and(|ready| ready.status == "Unknown");
         let end = self.probe.saturating_add(self.grace()).unwrap_or(Timestamp::MAX);
@@ -64,7 +66,8 @@ impl NodeHealth {
         SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
     }
 
-    /// The conditions to write for a node that has been silent for too long. None: it was not, or they are written.
+    /// Returns the conditions to write for a node that has been silent for too long. None: it was
+    /// not, or they are written.
     pub fn overdue(&self, node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
         if self.end_of_grace(node).is_none_or(|end| now < end) {
             return None;

@@ -1,13 +1,16 @@
-//! node-lifecycle-controller: notices nodes whose kubelet is silent, and taints nodes by their conditions.
+//! node-lifecycle-controller: detects nodes with a silent kubelet, and taints nodes by their
+//! conditions.
 //!
-//! Every five seconds all nodes are checked ([`health`]); a node is observed to live when its status or its Lease changes, and
-//! the time of that is the observer's:
+//! Every five seconds all nodes are checked ([`health`]). A node is alive if its status or its
+//! Lease changes, by the time of the observation:
 //! 1. a node that was silent for too long gets conditions of the status Unknown;
-//! 2. the pods of a node that is not ready any more are marked as not ready;
-//! 3. such a node gets a taint that evicts its pods, as soon as the rate of its zone permits ([`zones`]);
-//! 4. if all zones are down, none of the nodes has such a taint: more likely the observer is cut off.
+//! 2. the pods of a node that is no longer ready are marked as not ready;
+//! 3. such a node gets a taint that evicts its pods, as soon as the rate of its zone permits
+//!    ([`zones`]);
+//! 4. if all zones are down, no node has such a taint: it is more likely that the observer is
+//!    disconnected.
 //!
-//! Taints that only keep pods from being scheduled follow the conditions of a node at once ([`taints`]).
+//! Taints that only prevent scheduling follow the conditions of a node at once ([`taints`]).
 
 mod executor;
 mod health;
@@ -45,7 +48,8 @@ use crate::timers::{NODE_CHANGE, NODE_GRACE_PERIOD, NODE_MONITOR};
 const LEASES: &str = "kube-node-lease";
 /// kube-controller-manager's `--node-monitor-period`.
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
-/// The shortest wait for the end of a grace period: a node that cannot be written is checked again in time.
+/// The shortest wait for the end of a grace period: a node that cannot be written is checked again
+/// in time.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 pub struct NodeLifecycleController {
@@ -63,17 +67,17 @@ pub struct NodeLifecycleController {
 
 #[derive(Default)]
 struct State {
-    /// Whether the nodes were looked at before.
+    /// Whether the nodes were checked before.
     has_registered: bool,
     /// The nodes that were registered, by name.
     known: BTreeMap<String, ObjectReference>,
     health: HashMap<String, NodeHealth>,
-    /// Nodes some pods of which could not be marked yet.
+    /// The nodes with pods that could not be marked yet.
     unmarked: BTreeSet<String>,
     zones: Zones,
 }
 
-/// What is reconciled.
+/// The key of a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// The health of all nodes.
@@ -177,7 +181,7 @@ impl Controller for NodeLifecycleController {
 }
 
 impl NodeLifecycleController {
-    /// The time at which the next node will have been silent for too long, if it stays silent.
+    /// Returns the time at which the grace period of the next node ends, if it stays silent.
     fn end_of_grace(&self) -> Option<Timestamp> {
         let state = self.state();
         let ends = self.nodes.all().into_iter().filter_map(|node| {

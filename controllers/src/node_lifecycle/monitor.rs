@@ -1,4 +1,5 @@
-//! The check of all nodes: which are new, which are silent, which become ready or not, and what follows for their zones.
+//! The check of all nodes: finds new and silent nodes and changes of readiness, and updates their
+//! zones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::taints::{self, evicting_taints};
 use super::zones::{Disruption, zone_of};
 use super::{LEASES, NodeLifecycleController};
 
-/// How many nodes are checked at the same time.
+/// The number of nodes that are checked concurrently.
 const CONCURRENT_CHECKS: usize = 8;
 
 impl NodeLifecycleController {
@@ -46,7 +47,7 @@ impl NodeLifecycleController {
                     self.change(node, taints::make_reachable, ctx).await?;
                 }
             }
-            // Whatever was silent gets another chance.
+            // The grace period of all nodes starts again.
             Disruption::Ends => self.state().health.values_mut().for_each(|health| health.probe = now),
         }
         if self.state().zones.has_queued() {
@@ -128,7 +129,7 @@ impl NodeLifecycleController {
         counts.then(|| (zone_of(&node), current.as_deref() == Some("True")))
     }
 
-    /// Gives a node the taint that evicts, exchanges it, or takes it away.
+    /// Adds, exchanges or removes the `NoExecute` taint of a node.
     async fn follow_readiness(
         &self,
         node: &Arc<Node>,

@@ -1,4 +1,4 @@
-//! What is changed about a node: its taints and labels. Pure.
+//! Changes of a node's taints and labels. Pure.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ const LABELS: [(&str, &str); 2] =
 /// A change of a node.
 #[derive(Debug, PartialEq)]
 pub struct NodeChange {
-    /// All taints that it has afterwards. None: they stay.
+    /// The complete new list of taints; None if they do not change.
     taints: Option<Vec<Taint>>,
     /// Labels to be set.
     labels: BTreeMap<&'static str, String>,
 }
 
 impl NodeChange {
-    /// The merge patch that makes the change in this version of the node, and in no other.
+    /// Returns the merge patch for this version of the node; it conflicts with any other version.
     pub fn patch(&self, node: &Node) -> Value {
         let mut patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
         if !self.labels.is_empty() {
@@ -44,7 +44,8 @@ impl NodeChange {
     }
 }
 
-/// The taint that a node gets for the status of its condition Ready, and that which it must not have then.
+/// Returns the taint that a node gets for the status of its condition Ready, and that which it must
+/// not have then.
 pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
     match status {
         "False" => Some((NOT_READY, UNREACHABLE)),
@@ -53,8 +54,9 @@ pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Gives a node the taints without eviction that follow from its conditions, and takes the others of these away; completes the
-/// deprecated labels. Admission makes each new node not ready: that taint stays until a kubelet has reported whether it is.
+/// Sets the `NoSchedule` taints that follow from a node's conditions and removes the others; adds
+/// missing deprecated labels. Admission taints each new node as not ready: that taint stays until a
+/// kubelet has reported the condition.
 pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {
     let conditions = || node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let from_conditions = BY_CONDITION
@@ -85,12 +87,12 @@ pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {
     (taints.is_some() || !labels.is_empty()).then_some(NodeChange { taints, labels })
 }
 
-/// Takes the taints away by which pods are evicted from silent and unready nodes.
+/// Removes the `NoExecute` taints of silent and unready nodes.
 pub fn make_reachable(node: &Node, now: Time) -> Option<NodeChange> {
     only_taints(exchange(node, NO_EXECUTE, &[], |taint| is_evicting(taint, &[NOT_READY, UNREACHABLE]), now))
 }
 
-/// Gives a node one of these taints, and takes the other away.
+/// Adds one of these taints to a node, and removes the other.
 pub fn swap(wanted: &'static str, opposite: &'static str) -> impl Fn(&Node, Time) -> Option<NodeChange> {
     move |node, now| {
         only_taints(exchange(node, NO_EXECUTE, &[wanted], |taint| is_evicting(taint, &[opposite]), now))
@@ -105,7 +107,8 @@ fn is_evicting(taint: &Taint, keys: &[&str]) -> bool {
     taint.effect == NO_EXECUTE && keys.contains(&taint.key.as_str())
 }
 
-/// The taints of a node without those that are removed and with those that it lacks. None: nothing changes.
+/// Returns the change that removes some taints of a node and adds missing ones; None if nothing
+/// changes.
 fn exchange(
     node: &Node,
     effect: &str,

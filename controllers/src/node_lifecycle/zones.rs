@@ -1,4 +1,5 @@
-//! Zones: how many of their nodes are down, and how fast the others may be tainted because of that. Pure.
+//! Zones: the share of their nodes that are down, and the rate at which other nodes may be tainted
+//! because of that. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,14 +7,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 
-/// kube-controller-manager's `--node-eviction-rate` and `--secondary-node-eviction-rate`, in nodes a second.
+/// kube-controller-manager's `--node-eviction-rate` and `--secondary-node-eviction-rate`, in nodes
+/// a second.
 const RATE: f64 = 0.1;
 const SECONDARY_RATE: f64 = 0.01;
 /// kube-controller-manager's `--large-cluster-size-threshold` and `--unhealthy-zone-threshold`.
 const LARGE: usize = 50;
 const UNHEALTHY: f64 = 0.55;
 
-/// The region and the zone of a node.
+/// Returns the region and the zone of a node.
 pub fn zone_of(node: &Node) -> String {
     let label = |keys: [&str; 2]| {
         let labels = node.metadata.labels.as_ref();
@@ -23,7 +25,7 @@ pub fn zone_of(node: &Node) -> String {
     let zone = label(["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"]);
     match (region, zone) {
         ("", "") => String::new(),
-        // As kube-controller-manager joins them: the character is in no label.
+        // kube-controller-manager's separator, which occurs in no label.
         _ => format!("{region}:\0:{zone}"),
     }
 }
@@ -49,7 +51,7 @@ enum ZoneState {
     FullDisruption,
 }
 
-/// What has become of the disruption of all zones.
+/// The change of the disruption of all zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disruption {
     Unchanged,
@@ -59,12 +61,13 @@ pub enum Disruption {
 }
 
 impl Zones {
-    /// The names of the zones.
+    /// Iterates over the names of the zones.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
 
-    /// Sets the rates of all zones by how many of their nodes are ready. Zones that are not listed have no nodes any more.
+    /// Sets the rates of all zones from the readiness of their nodes. Zones that are not listed
+    /// have no nodes any more.
     pub fn observe(&mut self, ready_by_zone: &BTreeMap<String, Vec<bool>>, now: Timestamp) -> Disruption {
         self.0.retain(|name, _| ready_by_zone.contains_key(name));
         let mut all_are_down = true;
@@ -81,7 +84,7 @@ impl Zones {
                 for zone in self.0.values_mut() {
                     zone.state = ZoneState::FullDisruption;
                     zone.limiter.swap(0.0, now);
-                    // They are reachable from now on, as far as anybody can tell.
+                    // The nodes count as reachable from now on.
                     zone.queue.clear();
                 }
                 return Disruption::Begins;
@@ -99,7 +102,7 @@ impl Zones {
         if all_were_down { Disruption::Ends } else { Disruption::Unchanged }
     }
 
-    /// Has a node wait for its taint.
+    /// Queues a node for its taint.
     pub fn enqueue(&mut self, zone: &str, node: &str, now: Timestamp) {
         let zone = self.0.entry(zone.to_owned()).or_insert_with(|| Zone::new(now));
         if !zone.queue.iter().any(|waiting| waiting == node) {
@@ -107,17 +110,17 @@ impl Zones {
         }
     }
 
-    /// Has a node wait no longer.
+    /// Removes a node from its queue.
     pub fn remove(&mut self, node: &str) {
         self.0.values_mut().for_each(|zone| zone.queue.retain(|waiting| waiting != node));
     }
 
-    /// Whether any node waits.
+    /// Returns whether any node waits.
     pub fn has_queued(&self) -> bool {
         self.0.values().any(|zone| !zone.queue.is_empty())
     }
 
-    /// A zone and a node of it whose turn it is.
+    /// Returns a zone and its next node to taint, if the rate permits one.
     pub fn next(&mut self, now: Timestamp) -> Option<(String, String)> {
         let waiting = self.0.iter_mut().filter(|(_, zone)| !zone.queue.is_empty());
         for (name, zone) in waiting {
@@ -128,7 +131,8 @@ impl Zones {
         None
     }
 
-    /// How long until it is the turn of another node. None: none waits, or none may be tainted.
+    /// Returns the time until another node may be tainted; None if none waits, or none may be
+    /// tainted.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         let waiting = self.0.values().filter(|zone| !zone.queue.is_empty());
         waiting.filter_map(|zone| zone.limiter.wait(now)).min()
@@ -143,7 +147,7 @@ impl Zone {
 }
 
 impl ZoneState {
-    /// By which nodes are ready.
+    /// Returns the state of a zone from the readiness of its nodes.
     fn of(ready: &[bool]) -> ZoneState {
         let down = ready.iter().filter(|ready| !**ready).count();
         let share = |count: usize| u32::try_from(count).map_or(f64::MAX, f64::from);
@@ -170,7 +174,7 @@ struct RateLimiter {
     /// Tokens a second.
     rate: f64,
     tokens: f64,
-    /// When `tokens` was right.
+    /// The time at which `tokens` was computed.
     at: Timestamp,
 }
 
@@ -191,7 +195,7 @@ impl RateLimiter {
         self.at = now;
     }
 
-    /// A new rate starts with a full bucket, unless the old one had to be waited for.
+    /// Sets a new rate, with a full bucket unless the old one was empty.
     fn swap(&mut self, rate: f64, now: Timestamp) {
         if self.rate != rate {
             let tokens = if self.try_accept(now) { 1.0 } else { 0.0 };

@@ -1,4 +1,5 @@
-//! Where a volume is to be attached, and where no longer. Pure.
+//! The decision about a volume's attachments: the nodes to attach it to and to detach it from.
+//! Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 
 pub struct Observed<'a> {
-    /// None: it was deleted, or needs no attachment.
+    /// The volume; None if it was deleted or needs no attachment.
     pub volume: Option<&'a PersistentVolume>,
     /// The nodes of pods that use it.
     pub nodes: BTreeSet<&'a str>,
-    /// Its attachments.
+    /// The attachments of the volume.
     pub attachments: &'a [Arc<VolumeAttachment>],
 }
 
@@ -49,13 +50,15 @@ pub fn plan<'a>(observed: &Observed<'a>) -> Plan<'a> {
     plan
 }
 
-/// Whether several nodes may have a volume. Without access modes that is left to its driver.
+/// Returns whether several nodes may have a volume. Without access modes that is left to its
+/// driver.
 fn is_for_many(volume: &PersistentVolume) -> bool {
     let modes = volume.access_modes();
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
 }
 
-/// Why a pod has to wait for a volume: others, on other nodes, have it. Nobody sees names of another namespace.
+/// Returns the message for a pod that has to wait for a volume used by others on other nodes. It
+/// does not contain names from other namespaces.
 pub fn refusal(volume: &str, pod: &Pod, others: &[&Arc<Pod>]) -> String {
     let is_near = |other: &&&Arc<Pod>| other.metadata.namespace == pod.metadata.namespace;
     let (near, far): (Vec<&Arc<Pod>>, Vec<_>) = others.iter().partition(is_near);
@@ -82,7 +85,8 @@ mod tests {
         const ONCE: &[&str] = &["ReadWriteOnce"];
         const MANY: &[&str] = &["ReadWriteOnce", "ReadOnlyMany"];
         type Names<'a> = &'a [&'a str];
-        /// The case, the volume's modes, the nodes, the attachments; what to attach, detach and refuse.
+        /// The case, the volume's modes, the nodes and the attachments; then the nodes to attach,
+        /// detach and refuse.
         type Case<'a> = (&'a str, Option<Names<'a>>, Names<'a>, Names<'a>, [Names<'a>; 3]);
         let cases: [Case; 10] = [
             ("nobody wants it", Some(ONCE), &[], &[], [&[], &[], &[]]),
@@ -109,7 +113,7 @@ mod tests {
         }
     }
 
-    /// On a node; a terminating one begins with a dash.
+    /// Returns an attachment to a node; the name of a terminating one begins with a dash.
     fn attachment(node: &str) -> VolumeAttachment {
         let (node, terminating) =
             node.strip_prefix('-').map_or((node, None), |node| (node, Some("2026-01-01T00:00:00Z")));

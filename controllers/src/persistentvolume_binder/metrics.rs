@@ -1,4 +1,5 @@
-//! kube-controller-manager's metrics of volumes: how long operations take, how many fail, and how many objects there are.
+//! kube-controller-manager's metrics of volumes: durations and failures of operations, and numbers
+//! of objects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec, Opts};
 
 use crate::settings::Context;
 
-/// The label value of what is not known.
+/// The label value for an unknown property.
 pub const UNKNOWN: &str = "N/A";
 
-/// Kubernetes' buckets for what is done to storage.
+/// Kubernetes' buckets for storage operations, in seconds.
 const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// What is done to volumes, by Kubernetes' names.
+/// The operations on volumes, by Kubernetes' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// From when a claim is given to a provisioner until it is bound.
+    /// From the assignment of a claim to a provisioner until it is bound.
     Provision,
-    /// From when a volume is to be deleted until it is deleted.
+    /// From the release of a volume with the policy Delete until it is deleted.
     Delete,
 }
 
@@ -40,7 +41,7 @@ impl Operation {
     }
 }
 
-/// The operations of one kind that are under way, from end to end.
+/// The end-to-end operations of one kind that are in progress.
 pub struct EndToEnd {
     operation: Operation,
     clock: Clock,
@@ -56,13 +57,13 @@ impl EndToEnd {
         EndToEnd { operation, clock: context.clock.clone(), seconds, began: Mutex::default() }
     }
 
-    /// Begins one, if it has not begun.
+    /// Begins an operation, if it has not begun.
     pub fn begin(&self, name: &NamespacedName, plugin: &str) {
         let mut began = self.began.lock();
         began.entry(name.clone()).or_insert_with(|| (plugin.to_owned(), self.clock.now()));
     }
 
-    /// Ends one that was begun.
+    /// Ends an operation and records its duration.
     pub fn end(&self, name: &NamespacedName) {
         if let Some((plugin, began)) = self.take(name) {
             let seconds = self.clock.now().duration_since(began).as_secs_f64();
@@ -70,7 +71,7 @@ impl EndToEnd {
         }
     }
 
-    /// Forgets one that will not come to its end.
+    /// Drops an operation that will not complete.
     pub fn forget(&self, name: &NamespacedName) {
         self.take(name);
     }
@@ -107,7 +108,7 @@ impl Attempts {
         }
     }
 
-    /// One attempt ended.
+    /// Records an attempt that ended.
     pub fn observe(&self, seconds: f64, is_success: bool) {
         let (name, status) = (self.operation.name(), if is_success { "success" } else { "fail-unknown" });
         let labels = [self.plugin, &format!("volume_{name}"), status, "false"];
@@ -118,7 +119,7 @@ impl Attempts {
     }
 }
 
-/// Claims that were given a default class after they were made.
+/// Counts the claims that were assigned a default class after their creation.
 pub struct Retroactive {
     total: Counter,
     errors: Counter,
@@ -151,18 +152,18 @@ impl Retroactive {
 struct Inventory {
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
-    /// What it is registered as.
+    /// The empty metrics, for their descriptions.
     shape: [GaugeVec; 5],
 }
 
-/// Shows how many volumes and claims there are.
+/// Exports the numbers of volumes and claims.
 pub fn show_inventory(context: &Context) {
     let inventory = Inventory { volumes: context.cache(), claims: context.cache(), shape: gauges() };
-    // One that is shown already, of a controller that was started again, counts the same.
+    // If a restarted controller has registered one before, that one exports the same numbers.
     let _ = context.metrics.registry().register(Box::new(inventory));
 }
 
-/// The gauges, empty.
+/// Returns the gauges, empty.
 fn gauges() -> [GaugeVec; 5] {
     let of_claims = ["namespace", "storage_class", "volume_attributes_class"];
     [
@@ -207,7 +208,8 @@ fn count(volumes: &[Arc<PersistentVolume>], claims: &[Arc<PersistentVolumeClaim>
     gauges.iter().flat_map(Collector::collect).collect()
 }
 
-/// The plugin of a volume, as far as kube-controller-manager has one that could provision, delete or recycle it.
+/// Returns the plugin of a volume, as far as kube-controller-manager has one that could provision,
+/// delete or recycle it.
 fn plugin(volume: &PersistentVolume) -> &'static str {
     match &volume.spec {
         Some(spec) if spec.host_path.is_some() => HOST_PATH,

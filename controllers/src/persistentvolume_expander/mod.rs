@@ -1,7 +1,8 @@
-//! persistentvolume-expander-controller: claims that ask for more than they have.
+//! persistentvolume-expander-controller: handles claims that request more than their capacity.
 //!
-//! No in-tree plugin can expand, so that all it does is to record that an external resizer has to, each time a claim asks for
-//! more; and to annotate the claim with it if that is the CSI driver that took over from a plugin.
+//! No in-tree plugin can expand volumes. So it only records an event that an external resizer has
+//! to expand the claim, each time a claim requests more, and annotates the claim if that resizer is
+//! a CSI driver that took over from a plugin.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use serde_json::json;
 use crate::settings::{Context, Settings};
 
 const COMPONENT: &str = "volume_expand";
-/// Who expands what a claim is bound to.
+/// The annotation with the resizer of a claim.
 const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
 
 pub struct ExpandController {

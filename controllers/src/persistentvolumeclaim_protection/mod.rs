@@ -1,12 +1,15 @@
-//! persistentvolumeclaim-protection-controller: a claim that a pod uses is not deleted.
+//! persistentvolumeclaim-protection-controller: keeps a claim from being deleted while a pod uses
+//! it.
 //!
-//! A claim is reconciled when it changes, and when a pod that uses it is deleted, has ended or has no node; then:
-//! 1. a claim that lives has the finalizer `kubernetes.io/pvc-protection`;
-//! 2. one that is deleted keeps it while a pod uses it, as far as the cache knows;
-//! 3. the server is asked for all pods of the namespace, and the finalizer is removed if none uses it.
+//! A claim is reconciled when it changes, and when a pod that uses it is deleted, has ended or has
+//! no node:
+//! 1. a claim that is not terminating has the finalizer `kubernetes.io/pvc-protection`;
+//! 2. a terminating claim keeps it while a pod uses it according to the cache;
+//! 3. then all pods of the namespace are read from the server, and the finalizer is removed if none
+//!    uses the claim.
 //!
-//! A pod without a node does not count: a kubelet does not start pods with terminating claims. A pod that ended
-//! counts until it is deleted.
+//! A pod without a node does not count: a kubelet does not start pods with terminating claims. A
+//! pod that ended counts until it is deleted.
 
 mod live;
 
@@ -46,7 +49,7 @@ impl Initialize<Settings> for PersistentVolumeClaimProtectionController {
 impl Controller for PersistentVolumeClaimProtectionController {
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
     const QUEUE: &'static str = "pvcprotection";
-    /// Those that wait for a live list share the next one.
+    /// Workers that wait for a list of the live pods share the next one.
     const WORKERS: usize = 32;
     type Key = NamespacedName;
 
@@ -88,8 +91,8 @@ impl PersistentVolumeClaimProtectionController {
     }
 }
 
-/// The pods that may have freed their claims by a change: deleted ones, ended ones, those without a node. The same name may have become
-/// another pod.
+/// Iterates over the pods that may have freed their claims by a change: deleted ones, ended ones,
+/// those without a node. The same name may have become another pod.
 fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
     let gone = change
         .old
@@ -99,7 +102,7 @@ fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
     gone.into_iter().chain(changed)
 }
 
-/// Whether a pod keeps a claim from being deleted.
+/// Returns whether a pod keeps a claim from being deleted.
 fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);

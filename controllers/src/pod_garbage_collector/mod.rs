@@ -1,9 +1,10 @@
 //! pod-garbage-collector-controller: deletes the pods that no kubelet will delete.
 //!
 //! All pods are checked periodically:
-//! 1. those that have ended, once there are too many;
-//! 2. those that are terminating on a node that is out of service (KEP-2268), or that never had a node;
-//! 3. those on nodes that do not exist: a node is missed for some time, and asked of the server, before its pods are deleted.
+//! 1. ended pods, once there are too many;
+//! 2. terminating pods on a node that is out of service (KEP-2268), or without a node;
+//! 3. pods on nodes that do not exist: a node must be missing for some time, and on the server,
+//!    before its pods are deleted.
 //!
 //! A pod is marked as failed first, so that clients that wait for its end observe one.
 
@@ -39,7 +40,7 @@ const TERMINATED_THRESHOLD: usize = 12_500;
 /// The only key.
 const ALL: &str = "pods";
 
-/// How many pods are deleted at the same time.
+/// The number of pods that are deleted concurrently.
 const MAX_CONCURRENT: usize = 20;
 
 pub struct PodGarbageCollector {
@@ -77,7 +78,7 @@ impl Controller for PodGarbageCollector {
     const NAME: &'static str = "pod-garbage-collector-controller";
     const QUEUE: &'static str = "orphaned_pods_nodes";
     const WORKERS: usize = 1;
-    /// There is one: all pods.
+    /// There is one key for all pods.
     type Key = &'static str;
 
     fn sources(&self, sources: &mut Sources<&'static str>) {
@@ -117,7 +118,7 @@ impl Controller for PodGarbageCollector {
             match Api::<Node>::all(self.reader.clone()).get_metadata_opt(&node).await {
                 Ok(None) => terminating.extend(plan::orphans_of_node(&node, pods())),
                 Ok(Some(_)) => {}
-                // It is missed again from the next check on.
+                // The next check starts the wait again.
                 Err(error) => tracing::info!(%node, %error, "the node cannot be read"),
             }
         }
@@ -144,7 +145,8 @@ impl PodGarbageCollector {
         if let Some(status) = plan::failed_status(pod, reason, self.clock.now()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
             let patched = pods.patch_status_unread(&NamespacedName::of(pod), Patch::Strategic(patch)).await;
-            // One that is gone is deleted all the same, so that the next look waits until that is observed.
+            // A pod that does not exist is deleted nevertheless, so that the next reconciliation
+            // waits until that is observed.
             ignore_not_found(patched)?;
         }
         ignore_not_found(pods.delete(pod, &uid_precondition(pod).grace_period(0)).await).map(|_| ())

@@ -1,4 +1,4 @@
-//! The decision: how many pods are created, or which are deleted.
+//! The decision about a ReplicaSet: the number of pods to create, or the pods to delete.
 
 use std::sync::Arc;
 
@@ -13,19 +13,21 @@ use crate::workload::replica_owner::ReplicaOwner;
 
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// There are as many pods as wanted or as may be created now, or the owner is terminating.
+    /// There are as many pods as desired or as may be created now, or the owner is terminating.
     Rest,
-    /// So many pods are missing.
+    /// This number of pods is missing.
     Create(usize),
     /// These are too many.
     Delete(Vec<Arc<Pod>>),
 }
 
-/// At most [`BURST_REPLICAS`] pods are created or deleted at once, and no more are created than [`pacing`] allows.
+/// Decides about the pods of an owner. At most [`BURST_REPLICAS`] pods are created or deleted at
+/// once, and no more are created than [`pacing`] allows.
 ///
 /// - `active`: the active pods of the owner
-/// - `related`: finds the pods among which crowded nodes are counted; called only if victims have to be chosen
-/// - `has_cost`: whether the cost of a deletion counts
+/// - `related`: returns the pods for finding nodes with several of them; called only if victims
+///   have to be chosen
+/// - `has_cost`: whether the pod deletion cost counts
 pub(super) fn plan<O: ReplicaOwner>(
     owner: &O,
     active: &[Arc<Pod>],
@@ -54,7 +56,7 @@ pub(super) fn plan<O: ReplicaOwner>(
     Plan::Delete(victims)
 }
 
-/// How old the ready ones of the victims are, as multiples of the age of the youngest ready pod.
+/// Returns the ages of the ready victims, as multiples of the age of the youngest ready pod.
 pub(super) fn deletion_age_ratios(active: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp) -> Vec<f64> {
     if victims.len() == active.len() {
         return Vec::new();

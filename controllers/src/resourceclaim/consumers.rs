@@ -1,4 +1,4 @@
-//! Who consumes a claim, and what becomes of one that nobody consumes any more.
+//! The consumers of a claim, and the cleanup of a claim without consumers.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::ResourceExt;
 
-/// Keeps an allocated claim until the allocation was given up.
+/// The finalizer that keeps an allocated claim until it is deallocated.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The most consumers that a claim may have.
 const MOST_CONSUMERS: usize = 256;
 
-/// What is to be done about a claim. What it makes of the claim leads to the next step.
+/// A step in the cleanup of a claim. The next step follows from its result.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     ReplaceStatus(Box<ResourceClaim>),
@@ -21,9 +21,9 @@ pub enum Step {
     Delete,
 }
 
-/// The next step, if there is one.
+/// Returns the next step, if there is one.
 ///
-/// - `pod`: the pod of that name in the namespace of the claim
+/// - `pod`: returns the pod of a name in the namespace of the claim
 pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Option<Step> {
     let consumers = consumers(claim);
     let remaining: Vec<_> =
@@ -47,12 +47,13 @@ pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Op
     }
     let is_terminating = claim.metadata.deletion_timestamp.is_some();
     let owner = controller_of(&claim.metadata).filter(|owner| owner.kind == "Pod")?;
-    // The claims of a pod that is gone are the garbage collector's.
+    // The garbage collector deletes the claims of a deleted pod.
     let is_done = pod(&owner.name).is_some_and(|pod| pod.uid().as_ref() != Some(&owner.uid) || is_done(&pod));
     (is_unused && is_done && !is_terminating).then_some(Step::Delete)
 }
 
-/// A claim with one more consumer; None if it is not allocated, has that one, or has as many as it may.
+/// Returns a claim with one more consumer; None if it is not allocated, has that one, or has as
+/// many as it may.
 pub fn with_consumer(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> {
     claim.status.as_ref()?.allocation.as_ref()?;
     let uid = pod.uid()?;
@@ -76,14 +77,14 @@ fn consumers(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
     reserved.unwrap_or_default()
 }
 
-/// Consumers other than pods are never taken for gone.
+/// Returns whether a consumer still exists. Consumers other than pods always count as existing.
 fn is_consumed_by(consumer: &ResourceClaimConsumerReference, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> bool {
     let is_pod = consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty();
     !is_pod
         || pod(&consumer.name).is_some_and(|pod| pod.uid().as_ref() == Some(&consumer.uid) && !is_done(&pod))
 }
 
-/// Whether a pod has ended, or will never start.
+/// Returns whether a pod has ended, or will never start.
 fn is_done(pod: &Pod) -> bool {
     pods::is_terminal(pod) || pods::is_terminating(pod) && pods::node(pod).is_none()
 }
@@ -110,7 +111,8 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// `r`: reserved for the pod, `x`: for something else, `a`: allocated, `f`: with the finalizer, `o`: owned by the pod.
+    /// `r`: reserved for the pod, `x`: for another consumer, `a`: allocated, `f`: with the
+    /// finalizer, `o`: owned by the pod.
     fn claim(letters: &str) -> ResourceClaim {
         let has = |letter: char| letters.contains(letter);
         let mut reserved = Vec::new();

@@ -1,7 +1,7 @@
-//! What is limited by number: any resource there is, as `count/RESOURCE.GROUP`.
+//! Object count quotas for any resource, as `count/RESOURCE.GROUP`.
 //!
-//! Nothing of it is kept. The number is asked for with a page of one object; deletions are watched only of the resources that
-//! some quota names.
+//! Counts are not cached. The number is requested by a list of the metadata of one object;
+//! deletions are watched only for resources that some quota names.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -35,7 +35,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// What a name in a quota counts, if that is all it is about.
+    /// Returns the resource that a name in a quota counts, if no evaluator handles the name.
     pub fn by(name: &str) -> Option<Counted> {
         let has_evaluator =
             [Pod::matches, Service::matches, PersistentVolumeClaim::matches, ResourceClaim::matches];
@@ -44,12 +44,12 @@ impl Counted {
         }
         let resource = name.strip_prefix("count/").or_else(|| BY_NAME.contains(&name).then_some(name))?;
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-        // Events were never limited: without them nothing would show what went wrong.
+        // Events are never limited: without them the cause of a problem would not be visible.
         let is_event = plural == "events" && matches!(group, "" | "events.k8s.io");
         (!is_event).then(|| Counted { group: group.to_owned(), plural: plural.to_owned() })
     }
 
-    /// How it is served, if it is, and in namespaces.
+    /// Returns the served resource, if it is served and namespaced.
     pub fn find<'a>(&self, snapshot: &'a DiscoverySnapshot) -> Option<&'a ServedResource> {
         snapshot.preferred().find(|served| {
             served.namespaced
@@ -60,7 +60,7 @@ impl Counted {
     }
 }
 
-/// How many objects of a resource there are in a namespace.
+/// Returns the number of objects of a resource in a namespace.
 pub(super) async fn count(
     client: &Client,
     namespace: &str,
@@ -72,7 +72,7 @@ pub(super) async fn count(
     Ok(Quantity::from_int(here.saturating_add(first.metadata.remaining_item_count.unwrap_or(0))))
 }
 
-/// Watches for deletions of what quotas count, for ever, and enqueues those quotas.
+/// Watches for deletions of counted objects until dropped, and enqueues the quotas that count them.
 pub(super) async fn watch_deletions(
     source: (Client, Clock),
     quotas: Arc<Cache<ResourceQuota>>,
@@ -119,7 +119,7 @@ fn wanted(quotas: &Cache<ResourceQuota>, snapshot: &DiscoverySnapshot) -> HashMa
     counted.filter_map(|counted| counted.find(snapshot).cloned().map(|served| (counted, served))).collect()
 }
 
-/// Waits until a quota is created, is deleted or limits something else.
+/// Waits until a quota is created, is deleted or has other limits.
 async fn other_limits(changes: &mut Changes<ResourceQuota>) {
     let spec = |quota: &Option<Arc<ResourceQuota>>| quota.as_ref().map(|quota| quota.spec.clone());
     while let Some(change) = changes.recv().await {

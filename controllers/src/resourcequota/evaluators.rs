@@ -1,4 +1,5 @@
-//! Kinds of which quotas limit more than the number: what an object takes, by the names that quotas have for it.
+//! The evaluators of kinds with quotas other than object counts: the usage of an object, by the
+//! resource names in quotas.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +17,18 @@ use k8s_openapi::jiff::Timestamp;
 use super::scopes;
 
 pub(super) trait Evaluator {
-    /// Whether a name in a quota is about objects of this kind.
+    /// Returns whether a name in a quota is about objects of this kind.
     fn matches(name: &str) -> bool;
 
     fn usage(&self, now: Timestamp) -> ResourceList;
 
-    /// Whether the object is in a scope; most kinds are in none.
+    /// Returns whether the object is in a scope; most kinds are in none.
     fn is_in(&self, _scope: &ScopedResourceSelectorRequirement) -> bool {
         false
     }
 }
 
-/// What an object takes of that which a quota limits.
+/// Returns the usage of an object, restricted to the resources and scopes of a quota.
 pub(super) fn scoped_usage<K: Evaluator>(
     spec: &ResourceQuotaSpec,
     object: &K,
@@ -50,7 +51,7 @@ pub(super) fn one() -> Quantity {
     Quantity::from_int(1)
 }
 
-/// A resource list of the API.
+/// Returns a resource list of the API.
 pub(super) fn amounts(list: Option<&BTreeMap<String, Written>>) -> ResourceList {
     let list = list.into_iter().flatten();
     list.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()

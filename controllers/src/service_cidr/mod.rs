@@ -1,9 +1,12 @@
-//! service-cidr-controller: ServiceCIDRs are ready, and stay while addresses of Services are in them.
+//! service-cidr-controller: makes ServiceCIDRs ready, and keeps them while they contain addresses
+//! of Services.
 //!
 //! A ServiceCIDR is reconciled when any of them changes:
 //! 1. it gets a finalizer, and the condition Ready;
-//! 2. once it is terminating, it waits until no IPAddress needs it: each is covered by another ServiceCIDR, or there is none;
-//! 3. then it is kept for some seconds, in which the allocators of addresses observe that it is terminating, and goes.
+//! 2. once it is terminating, it waits until no IPAddress needs it: each is covered by another
+//!    ServiceCIDR, or there is none;
+//! 3. then it is kept for some seconds, in which the address allocators observe that it is
+//!    terminating, and its finalizer is removed.
 
 mod plan;
 
@@ -28,11 +31,11 @@ use plan::is_needed;
 
 const MANAGER: &str = "service-cidr-controller";
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-/// The addresses that allocators have given to Services.
+/// The label selector of addresses that allocators have assigned to Services.
 const ALLOCATED: &str = "ipaddress.kubernetes.io/managed-by=ipallocator.k8s.io";
-/// For how long a ServiceCIDR is kept that nobody needs.
+/// The time for which an unused ServiceCIDR is kept before its deletion.
 const DELETION_GRACE: Duration = Duration::from_secs(10);
-/// How often it is checked whether one that is needed still is.
+/// The interval at which a terminating ServiceCIDR in use is checked again.
 const CHECK: Duration = Duration::from_secs(5);
 
 pub struct ServiceCidrController {

@@ -1,4 +1,4 @@
-//! How many endpoints and slices there are of all Services together.
+//! Gauges of the endpoints and slices of all Services together.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use prometheus::Gauge;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub endpoints: usize,
-    /// Slices that there are.
+    /// The number of existing slices.
     pub slices: usize,
     /// Slices that would suffice.
     pub desired_slices: usize,

@@ -1,11 +1,12 @@
-//! What the controllers of EndpointSlices and Endpoints share.
+//! The shared parts of the controllers of EndpointSlices and Endpoints.
 //!
-//! - [`selection`]: the pods of a Service, and the Services that a change of a pod concerns
-//! - [`pods`]: which pods are endpoints, and by which ports
-//! - [`endpoint_set`], [`subsets`]: endpoints of slices, and addresses of Endpoints, by what makes them the same
+//! - [`selection`]: the pods of a Service, and the Services affected by a change of a pod
+//! - [`pods`]: the pods that are endpoints, and their ports
+//! - [`endpoint_set`], [`subsets`]: endpoints of slices, and addresses of Endpoints, by their
+//!   identity
 //! - [`slices`]: the changes of EndpointSlices, and their execution
-//! - [`trigger_time`]: since when a change waits to be seen in the endpoints
-//! - [`pace`]: how often the endpoints of one Service are written
+//! - [`trigger_time`]: the time since which a change has not been reflected in the endpoints
+//! - [`pace`]: the rate limit of writes for one Service
 //!
 //! Source: `k8s.io/endpointslice` and kube-controller-manager's `pkg/controller/endpoint*`.
 
@@ -20,7 +21,7 @@ pub mod trigger_time;
 
 /// The label of a headless Service's endpoints.
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The annotation that says since when the last change waits.
+/// The annotation with the time of the change that triggered the last update.
 pub const LAST_CHANGE_TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The annotation of Endpoints that are no Service's: leaders were elected with them once.
 pub const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";

@@ -1,7 +1,8 @@
-//! How often the endpoints of one Service are written.
+//! The rate limit of writes of the endpoints of one Service.
 //!
-//! While hundreds of pods of a Service come and go, each of them changes its endpoints. The writes of a Service are therefore
-//! limited as the client of kube-controller-manager is, by a token bucket; what changes meanwhile is written together.
+//! While hundreds of pods of a Service are created and deleted, each of them changes its endpoints.
+//! So the writes of a Service are limited by a token bucket, like the client of
+//! kube-controller-manager; changes in the meantime are written together.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use parking_lot::Mutex;
 
 use crate::timers::ENDPOINTS_RATE;
 
-/// So many writes of one Service are made at once ...
+/// The number of writes of one Service that are made at once ...
 const BURST: f64 = 30.0;
-/// ... and so many a second then.
+/// ... and the number of further writes per second.
 const PER_SECOND: f64 = 10.0;
 
 /// The token buckets of Services.
@@ -30,14 +31,14 @@ struct Bucket {
 }
 
 impl Pace {
-    /// All buckets are full.
+    /// Creates the rate limit, with all buckets full.
     pub fn new(clock: Clock) -> Pace {
         Pace { clock, buckets: Mutex::default() }
     }
 
-    /// How long a Service has to wait until its endpoints may be written. None: they may be now.
+    /// Returns the time until the endpoints of a Service may be written; None if they may be now.
     pub fn delay(&self, service: &NamespacedName) -> Option<Duration> {
-        // While the clock stands still no token comes, and no wait would end.
+        // Under a manual clock the bucket gets no tokens, and no wait would end.
         if self.clock.skips(&ENDPOINTS_RATE) {
             return None;
         }
@@ -52,7 +53,7 @@ impl Pace {
         (missing > 0.0).then(|| Duration::from_secs_f64((missing / PER_SECOND).max(0.001)))
     }
 
-    /// Counts writes. They may exceed what is there: the next ones wait longer.
+    /// Counts writes. They may exceed the available tokens: the next ones wait longer.
     pub fn spend(&self, service: &NamespacedName, writes: usize) {
         if writes == 0 {
             return;
@@ -64,7 +65,7 @@ impl Pace {
         bucket.tokens -= writes as f64;
     }
 
-    /// Forgets a Service that was deleted.
+    /// Removes the state of a deleted Service.
     pub fn forget(&self, service: &NamespacedName) {
         self.buckets.lock().remove(service);
     }

@@ -1,4 +1,4 @@
-//! Which pods are endpoints of a Service, and by which ports.
+//! The pods that are endpoints of a Service, and their ports.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use coracle_kinds::resources::is_sidecar;
 use k8s_openapi::api::core::v1::{ContainerPort, ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// The addresses of a pod, the primary one first.
+/// Returns the addresses of a pod, the primary one first.
 pub fn addresses(pod: &Pod) -> Vec<IpAddr> {
     let Some(status) = &pod.status else { return Vec::new() };
     let mut ips: Vec<&str> = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).collect();
@@ -17,16 +17,16 @@ pub fn addresses(pod: &Pod) -> Vec<IpAddr> {
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// Whether a pod is an endpoint of the Services that select it, ready or not.
+/// Returns whether a pod is an endpoint of the Services that select it, ready or not.
 ///
-/// - `with_terminating`: whether it stays one after it was deleted
+/// - `with_terminating`: whether a terminating pod is an endpoint
 pub fn is_endpoint(pod: &Pod, with_terminating: bool) -> bool {
     let is_over = matches!(phase(pod), "Succeeded" | "Failed");
     let is_terminating = pod.metadata.deletion_timestamp.is_some();
     !is_over && !addresses(pod).is_empty() && (with_terminating || !is_terminating)
 }
 
-/// The name of a pod in the domain of a Service.
+/// Returns the name of a pod in the domain of a Service.
 pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let is_in_domain = spec.subdomain.is_some() && spec.subdomain == service.metadata.name;
@@ -34,7 +34,7 @@ pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     spec.hostname.clone().filter(|name| !name.is_empty() && is_in_domain && is_same_namespace)
 }
 
-/// The reference from an endpoint to its pod.
+/// Returns the reference from an endpoint to its pod.
 pub fn target_ref(pod: &Pod) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),
@@ -45,7 +45,8 @@ pub fn target_ref(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// The port of a pod that a port of a Service leads to. None: the pod has no port of that name.
+/// Returns the port of a pod that a port of a Service leads to. None: the pod has no port of that
+/// name.
 pub fn find_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
     let name = match &port.target_port {
         None => return Some(port.port),

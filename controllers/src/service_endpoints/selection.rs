@@ -1,4 +1,4 @@
-//! The pods of a Service, and the Services that a change of a pod concerns.
+//! The pods of a Service, and the Services affected by a change of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 type Labels = BTreeMap<String, String>;
 
-/// The selector of a Service. None: its endpoints are not those of pods.
+/// Returns the selector of a Service. None: its endpoints are not those of pods.
 pub fn selector(service: &Service) -> Option<&Labels> {
     let spec = service.spec.as_ref()?;
     let selector = spec.selector.as_ref().filter(|selector| !selector.is_empty());
     selector.filter(|_| spec.type_.as_deref() != Some("ExternalName"))
 }
 
-/// Whether a Service selects pods of these labels.
+/// Returns whether a Service selects pods of these labels.
 fn selects(service: &Service, labels: &Labels) -> bool {
     selector(service)
         .is_some_and(|selector| selector.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
 
-/// Whether a Service has no address of its own.
+/// Returns whether a Service has no address of its own.
 pub fn is_headless(service: &Service) -> bool {
     let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
     matches!(address, None | Some("" | "None"))
 }
 
-/// The pods that a Service selects, ordered by name.
+/// Returns the pods that a Service selects, ordered by name.
 pub fn pods_of(service: &Service, pods: &Cache<Pod>) -> Vec<Arc<Pod>> {
     let mut pods = pods.in_namespace(service.metadata.namespace.as_deref().unwrap_or_default());
     let none = Labels::new();
@@ -36,7 +36,7 @@ pub fn pods_of(service: &Service, pods: &Cache<Pod>) -> Vec<Arc<Pod>> {
     pods
 }
 
-/// The Services whose endpoints may change with a pod.
+/// Returns the Services whose endpoints may change with a pod.
 pub fn services_of(change: &Change<Pod>, services: &Cache<Service>) -> Vec<NamespacedName> {
     let namespace = change.name().map(|name| name.namespace).unwrap_or_default();
     let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
@@ -59,13 +59,13 @@ pub fn services_of(change: &Change<Pod>, services: &Cache<Service>) -> Vec<Names
     }
 }
 
-/// What of a pod its endpoint has.
+/// Returns the properties of a pod that its endpoint depends on.
 fn endpoint(pod: &Pod) -> impl PartialEq + use<> {
     let ips = pod.status.as_ref().and_then(|status| status.pod_ips.clone());
     (pod.metadata.deletion_timestamp.is_some(), is_ready(pod), ips)
 }
 
-/// What of a pod decides about its Services and its name.
+/// Returns the properties of a pod that its Services and its DNS name depend on.
 fn naming(pod: &Pod) -> impl PartialEq + use<> {
     let name = pod.spec.as_ref().map(|spec| (spec.hostname.clone(), spec.subdomain.clone()));
     (pod.metadata.labels.clone(), name)

@@ -27,12 +27,12 @@ impl Index<EndpointSlice> for ByService {
     }
 }
 
-/// The value of a label.
+/// Returns the value of a label.
 pub fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> {
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The slices of a Service that a controller manages, without those that are terminating.
+/// Returns the slices of a Service with a given manager that are not terminating.
 pub fn slices_of(
     service: &NamespacedName,
     manager: &str,
@@ -45,7 +45,8 @@ pub fn slices_of(
     slices
 }
 
-/// The Services whose slice of a manager was changed or deleted, or has another Service or manager now.
+/// Returns the Services of a manager's slices that were changed or deleted, or that changed to
+/// another Service or manager.
 pub fn foreign_changes(change: &Change<EndpointSlice>, manager: &str) -> Vec<NamespacedName> {
     let service = |slice: &EndpointSlice| {
         let name = label(slice, SERVICE_NAME).filter(|_| label(slice, MANAGED_BY) == Some(manager))?;
@@ -58,10 +59,10 @@ pub fn foreign_changes(change: &Change<EndpointSlice>, manager: &str) -> Vec<Nam
     }
 }
 
-/// Identifies ports, whatever their order.
+/// Identifies a set of ports, independent of their order.
 pub type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
-/// The key of the ports of a slice.
+/// Returns the key of the ports of a slice.
 pub fn port_key(ports: &[EndpointPort]) -> PortKey {
     let key = |port: &EndpointPort| {
         (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
@@ -71,7 +72,7 @@ pub fn port_key(ports: &[EndpointPort]) -> PortKey {
     keys
 }
 
-/// How the slices of one owner change.
+/// The changes of the slices of one owner.
 #[derive(Debug, Default)]
 pub struct SliceChanges {
     pub create: Vec<EndpointSlice>,
@@ -80,14 +81,15 @@ pub struct SliceChanges {
 }
 
 impl SliceChanges {
-    /// How many slices are written.
+    /// Returns the number of slices that are written.
     pub fn len(&self) -> usize {
         self.create.len() + self.update.len() + self.delete.len()
     }
 
-    /// Turns deletions with creations of the same type of addresses into updates: the name of a slice is used again.
+    /// Replaces deletions and creations of the same address type by updates, which reuse the names
+    /// of slices.
     ///
-    /// - `may_be_reused`: whether a slice may become another one
+    /// - `may_be_reused`: whether a slice may get another content
     pub fn reuse_names(&mut self, may_be_reused: impl Fn(&EndpointSlice) -> bool) {
         let mut deleted = Vec::new();
         for slice in self.delete.drain(..) {
@@ -113,12 +115,12 @@ pub struct SliceWriter {
 }
 
 impl SliceWriter {
-    /// Creates, updates and deletes, in this order, until something fails.
+    /// Creates, updates and deletes slices, in this order, until a request fails.
     ///
-    /// - `annotations`: set on what is written; those without a value are removed
+    /// - `annotations`: set on the written slices; those without a value are removed
     ///
     /// # Errors
-    /// The first failure. A terminating namespace is none.
+    /// The first failure. A terminating namespace is not an error.
     pub async fn apply<O: Resource<DynamicType = ()>>(
         &self,
         owner: &O,

@@ -1,4 +1,4 @@
-//! The subsets of Endpoints: addresses that have the same ports are together.
+//! The subsets of Endpoints: addresses with the same ports are grouped.
 //!
 //! Source: kube-controller-manager's `RepackSubsets` and `truncateEndpoints`.
 
@@ -15,7 +15,7 @@ pub struct Member {
     pub ip: IpAddr,
     pub address: EndpointAddress,
     pub is_ready: bool,
-    /// None: the Service has no ports.
+    /// The port; None if the Service has no ports.
     pub port: Option<EndpointPort>,
 }
 
@@ -31,14 +31,15 @@ fn address_key(member: &Member) -> AddressKey {
     (bytes, member.address.target_ref.as_ref().and_then(|target| target.uid.clone()))
 }
 
-/// Which addresses are ready.
+/// The readiness of each address.
 type Readiness = BTreeMap<AddressKey, bool>;
 
 fn port_key(port: &EndpointPort) -> PortKey {
     (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
 }
 
-/// Packs addresses into subsets. An address that is not ready by one of its entries for a port is not ready.
+/// Packs addresses into subsets. An address with several entries for a port is ready only if all of
+/// them are.
 pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     let mut addresses: BTreeMap<AddressKey, EndpointAddress> = BTreeMap::new();
     let mut ports: BTreeMap<Option<PortKey>, (Option<EndpointPort>, Readiness)> = BTreeMap::new();
@@ -67,7 +68,8 @@ pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     subsets.into_iter().map(subset).collect()
 }
 
-/// Leaves `most` addresses, ready ones first, each subset its share. Returns whether there were more.
+/// Keeps at most `most` addresses, ready ones first, in proportion to the subsets. Returns whether
+/// there were more.
 pub fn truncate(subsets: &mut [EndpointSubset], most: usize) -> bool {
     let count = |addresses: &Option<Vec<EndpointAddress>>| addresses.as_ref().map_or(0, Vec::len);
     let ready: usize = subsets.iter().map(|subset| count(&subset.addresses)).sum();

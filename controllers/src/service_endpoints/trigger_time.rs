@@ -1,4 +1,4 @@
-//! Since when a change of a Service or its pods waits to be seen in the endpoints.
+//! The time of the change of a Service or its pods that is not yet reflected in the endpoints.
 //!
 //! Source: `k8s.io/endpointslice/util` (`TriggerTimeTracker`).
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 
-/// What was seen of each Service at its last reconciliation.
+/// The trigger times observed at the last reconciliation of each Service.
 #[derive(Default)]
 pub struct TriggerTimeTracker {
     services: Mutex<HashMap<NamespacedName, Seen>>,
@@ -24,8 +24,9 @@ struct Seen {
 }
 
 impl TriggerTimeTracker {
-    /// The earliest time that is newer than what was seen last: the creation of the Service, or the last change of a pod's
-    /// readiness. For a Service that is seen for the first time, its creation. None: nothing is newer.
+    /// Returns the earliest time that is newer than the last observed ones: the creation of the
+    /// Service, or the last change of a pod's readiness. For a Service that is observed for the
+    /// first time, its creation; None if nothing is newer.
     pub fn observe(&self, name: &NamespacedName, service: &Service, pods: &[Arc<Pod>]) -> Option<Timestamp> {
         let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let times = pods.iter().filter_map(|pod| Some((pod.metadata.name.clone()?, ready_changed(pod)?)));
@@ -44,7 +45,7 @@ impl TriggerTimeTracker {
         trigger
     }
 
-    /// Forgets a Service that was deleted.
+    /// Removes the state of a deleted Service.
     pub fn forget(&self, name: &NamespacedName) {
         self.services.lock().remove(name);
     }
@@ -55,7 +56,7 @@ fn ready_changed(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// A time as in the annotation.
+/// Returns a time as in the annotation.
 pub fn format(time: Timestamp) -> String {
     time.to_string()
 }

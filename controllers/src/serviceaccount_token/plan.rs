@@ -1,4 +1,4 @@
-//! The content of a secret that holds a token, and the claims of the token.
+//! The content of a token secret, and the claims of the token.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::{ACCOUNT_NAME, ACCOUNT_UID};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
-/// Who issued tokens before they had an end and an audience.
+/// The issuer of legacy tokens, which have no expiry and no audience.
 const ISSUER: &str = "kubernetes/serviceaccount";
 
 const TOKEN: &str = "token";
 const CERTIFICATES: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 
-/// Whether a secret is there for a token of that account.
+/// Returns whether a secret is a token secret of an account.
 pub fn is_token(secret: &Secret, account: &str) -> bool {
     let annotations = secret.metadata.annotations.as_ref();
     secret.type_.as_deref() == Some(TYPE)
@@ -23,7 +23,8 @@ pub fn is_token(secret: &Secret, account: &str) -> bool {
             .is_some_and(|name| name == account)
 }
 
-/// The secret with all that belongs into it; None if it has that already, or there is no signature to be had.
+/// Returns the secret with all required content; None if it is complete, or no signature is
+/// available.
 pub fn fill(
     secret: &Secret,
     account: &ServiceAccount,
@@ -68,7 +69,7 @@ fn claims(secret: &Secret, account: &ServiceAccount) -> Value {
     })
 }
 
-/// The account without its reference to a secret; None if it has none.
+/// Returns the account without its reference to a secret; None if it has none.
 pub fn without_reference(account: &ServiceAccount, secret: &str) -> Option<ServiceAccount> {
     let mut without = account.clone();
     let references = without.secrets.as_mut()?;

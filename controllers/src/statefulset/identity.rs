@@ -1,4 +1,4 @@
-//! Who a pod of a set is: its ordinal, its name and labels, the claims it has and the volumes they are.
+//! The identity of a set's pod: its ordinal, name and labels, its claims and their volumes.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// The name of the set that a pod's name refers to, and its ordinal there; the ordinal is None if it is beyond all ordinals.
+/// Returns the name of the set that a pod's name refers to, and its ordinal; the ordinal is None if
+/// it is out of range.
 pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
     let (parent, ordinal) = pod.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -31,7 +32,7 @@ pub(super) fn ordinal(pod: &Pod) -> Option<i32> {
     parent_and_ordinal(pod.metadata.name.as_deref()?)?.1
 }
 
-/// The ordinals that a set wants (KEP-3335).
+/// Returns the ordinals of a set's pods (KEP-3335).
 pub(super) fn ordinals(set: &StatefulSet, can_start_anywhere: bool) -> Range<i32> {
     let spec = set.spec.as_ref();
     let start = spec.and_then(|spec| spec.ordinals.as_ref()).and_then(|ordinals| ordinals.start);
@@ -43,7 +44,7 @@ pub(super) fn replicas(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// The name of the revision that a pod is of.
+/// Returns the name of the revision that a pod is of.
 pub(super) fn revision(pod: &Pod) -> &str {
     pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)).map_or("", String::as_str)
 }
@@ -52,7 +53,7 @@ fn templates(set: &StatefulSet) -> &[PersistentVolumeClaim] {
     set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default()
 }
 
-/// The names of a pod's claims.
+/// Iterates over the names of a pod's claims.
 pub(super) fn claim_names(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = String> {
     templates(set).iter().map(move |template| claim_name(set, template, ordinal))
 }
@@ -65,7 +66,8 @@ fn name_of(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-/// Whether a name is that of a set's pod of this ordinal. No name is made to compare it with: a plan looks at all pods.
+/// Returns whether a name is that of a set's pod of this ordinal. It allocates no string for the
+/// comparison, since a plan checks all pods.
 fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     let digits = name.strip_prefix(name_of(&set.metadata)).and_then(|rest| rest.strip_prefix('-'));
     digits.is_some_and(|digits| {
@@ -75,13 +77,13 @@ fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     })
 }
 
-/// The same of a claim.
+/// Returns the same of a claim.
 fn is_claim_name(name: &str, set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> bool {
     let pod = name.strip_prefix(name_of(&template.metadata)).and_then(|rest| rest.strip_prefix('-'));
     pod.is_some_and(|pod| is_pod_name(pod, set, ordinal))
 }
 
-/// Those of a pod's claims that are not there, as they are made.
+/// Iterates over the missing claims of a pod, as they are to be created.
 pub(super) fn claims(
     set: &StatefulSet,
     ordinal: i32,
@@ -100,7 +102,8 @@ pub(super) fn claims(
     })
 }
 
-/// A pod that does not exist yet, as far as a plan has to know it: its name and its revision.
+/// Returns a pod that does not exist yet, as far as a plan has to know it: its name and its
+/// revision.
 pub(super) fn placeholder(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
     let labels = [(REVISION_LABEL.to_owned(), revision.to_owned())];
     let metadata = ObjectMeta {
@@ -116,7 +119,7 @@ fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
     format!("{}-{ordinal}", name_of(&set.metadata))
 }
 
-/// A pod that does not exist yet, as it is created.
+/// Returns a missing pod, as it is to be created.
 pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
     let mut pod = pods::from_template(template, set);
     let name = pod_name(set, ordinal);
@@ -130,7 +133,8 @@ pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, r
     pod
 }
 
-/// The pod as it should be, if it is not. What cannot be changed of a pod is left to the API to reject.
+/// Returns the pod with the right identity, if it differs. The API rejects changes of immutable
+/// fields.
 pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     let ordinal = ordinal(pod)?;
     let name = name_of(&pod.metadata);
@@ -145,7 +149,7 @@ pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     Some(pod)
 }
 
-/// Gives a pod with a name its labels and the volumes of its claims, which come first.
+/// Sets the labels of a pod with a name, and the volumes of its claims, which come first.
 fn identify(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert(POD_NAME_LABEL.to_owned(), pod.metadata.name.clone().unwrap_or_default());
@@ -167,7 +171,7 @@ fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
     })
 }
 
-/// Whether its volumes are its claims.
+/// Returns whether its volumes are its claims.
 pub(super) fn has_volumes(set: &StatefulSet, pod: &Pod) -> bool {
     let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     ordinal(pod).is_some_and(|ordinal| {

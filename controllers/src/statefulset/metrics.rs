@@ -1,4 +1,4 @@
-//! The metrics of sets: kube-controller-manager's, and those by which KEP-3335 has a start ordinal observed.
+//! The metrics of sets: kube-controller-manager's, and those of start ordinals (KEP-3335).
 
 use std::collections::HashMap;
 
@@ -44,7 +44,8 @@ impl Gauges {
         }
     }
 
-    /// `unavailable` is only counted with the gate MaxUnavailableStatefulSet.
+    /// Updates the gauges of a set. `unavailable` is only counted with the gate
+    /// MaxUnavailableStatefulSet.
     pub fn update(&self, set: &StatefulSet, status: &StatefulSetStatus, counts_unavailable: bool) {
         let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
         let labels = [namespace.as_str(), name.as_str()];
@@ -52,7 +53,7 @@ impl Gauges {
         self.status_replicas.with_label_values(&labels).set(status.replicas.into());
         match set.spec.as_ref().and_then(|spec| spec.ordinals.as_ref()) {
             Some(ordinals) => self.start.with_label_values(&labels).set(ordinals.start.unwrap_or(0).into()),
-            // None is there for most sets.
+            // Most sets have no such metric.
             None => drop(self.start.remove_label_values(&labels)),
         }
         if counts_unavailable {
@@ -66,7 +67,7 @@ impl Gauges {
 
     pub fn forget(&self, set: &NamespacedName) {
         for gauge in [&self.replicas, &self.status_replicas, &self.start] {
-            // Not every set is in each.
+            // Not every set has a value in each gauge.
             let _ = gauge.remove_label_values(&[&set.namespace, &set.name]);
         }
         for gauge in [&self.max_unavailable, &self.unavailable] {
@@ -77,17 +78,18 @@ impl Gauges {
     }
 }
 
-/// How often a set had to wait for the caches. kube-controller-manager counts here the syncs that it skips.
+/// Counts how often a set had to wait for the caches. kube-controller-manager counts here the syncs
+/// that it skips.
 pub(super) fn stale_skips(metrics: &Metrics) -> CounterVec {
     let help = "Total number of StatefulSet syncs skipped due to a stale watch cache.";
     metrics.counter("statefulset_controller_stale_sync_skips_total", help, &["group", "resource"])
 }
 
-/// How long it takes from a change of the spec of a set until its status has observed that generation.
+/// Measures the time from a change of a set's spec until its status has observed that generation.
 pub(super) struct Delays {
     clock: Clock,
     seconds: Histogram,
-    /// Since when sets wait.
+    /// The times at which the specs of sets changed, until their status has observed it.
     since: Mutex<HashMap<NamespacedName, Timestamp>>,
 }
 

@@ -1,8 +1,9 @@
-//! The owner of a claim (KEP-1847): the set, its pod or none, by the set's retention policy. The garbage collector does
-//! the rest.
+//! The owner of a claim (KEP-1847): the set, its pod or none, by the set's retention policy. The
+//! garbage collector deletes the claims.
 //!
-//! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
-//! another object controls a claim, none of the two becomes its owner.
+//! References to other objects are kept. A claim that is owned by an earlier set or pod of the same
+//! name is not changed; if another object controls a claim, neither the set nor the pod becomes its
+//! owner.
 
 use coracle_object_meta::controller_ref;
 use k8s_openapi::Resource;
@@ -10,7 +11,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// What happens to the claims of a pod that is not wanted any more, for either reason.
+/// The retention policy: whether the claims of a pod are deleted when its set is deleted, and when
+/// it is scaled down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     deletes_when_deleted: bool,
@@ -48,10 +50,10 @@ enum Owner {
     Pod,
 }
 
-/// How the owners of a claim have to change.
+/// The change of a claim's owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerUpdate {
-    /// Another object controls the claim, against the policy.
+    /// Whether another object controls the claim, against the policy.
     pub has_conflicting_controller: bool,
     /// The claim as it should be, if it is not.
     pub change: Option<Box<PersistentVolumeClaim>>,
@@ -77,23 +79,23 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Whether a reference is to an object of that name, whichever.
+    /// Returns whether a reference is to an object of that name, whichever.
     fn is_namesake(self, owner: &OwnerReference) -> bool {
         self.name == owner.name && self.kind == owner.kind && self.api_version == owner.api_version
     }
 
-    /// Whether a reference is to this very object.
+    /// Returns whether a reference is to this very object.
     fn is(self, owner: &OwnerReference) -> bool {
         self.uid == owner.uid
     }
 
-    /// Whether there is a reference to another object of the name.
+    /// Returns whether there is a reference to another object of the same name.
     fn is_later_than(self, refs: &[OwnerReference]) -> bool {
         refs.iter().find(|owner| self.is_namesake(owner)).is_some_and(|owner| !self.is(owner))
     }
 }
 
-/// `pod` is the claim's, and may have still to be made.
+/// Returns the change of a claim's owners. `pod` is the pod of the claim, which may not exist yet.
 pub(super) fn owner_update(
     claim: &PersistentVolumeClaim,
     set: &StatefulSet,
@@ -134,13 +136,14 @@ pub(super) fn owner_update(
     OwnerUpdate { has_conflicting_controller, change: Some(changed) }
 }
 
-/// Whether a claim is owned by an earlier pod of the name, so that a new pod has to wait for a new claim.
+/// Returns whether a claim is owned by an earlier pod of the name, so that a new pod has to wait
+/// for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
     Policy::of(set).deletes_when_scaled && Candidate::of(pod).is_later_than(refs)
 }
 
-/// The pods that own a claim.
+/// Iterates over the pods that own a claim.
 pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> {
     let owners = claim.metadata.owner_references.iter().flatten();
     owners.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod").map(|owner| owner.name.as_str())
@@ -151,8 +154,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// `S` the set, `P` the pod, `s` and `p` without being controllers, `2` an earlier pod of the name, `X` another controller, `x`
-    /// another owner.
+    /// `S` the set, `P` the pod, `s` and `p` without being controllers, `2` an earlier pod of the
+    /// name, `X` another controller, `x` another owner.
     fn owner(letter: char) -> Value {
         let (api_version, kind, name, uid) = match letter {
             'S' | 's' => ("apps/v1", "StatefulSet", "web", "S"),

@@ -1,4 +1,4 @@
-//! Which pods a rolling update deletes next. They are created again as any missing pod.
+//! The next pods to delete in a rolling update. They are created again like any missing pod.
 
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ fn rolling(set: &StatefulSet) -> Option<&RollingUpdateStatefulSetStrategy> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref()
 }
 
-/// The number of the lowest ordinals that are left at the revision that they have.
+/// Returns the number of the lowest ordinals that are left at the revision that they have.
 pub(super) fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Whether a missing pod is created of the current revision. `index` counts from the first ordinal.
+/// Returns whether a missing pod is created of the current revision. `index` counts from the first
+/// ordinal.
 pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {
@@ -35,15 +36,17 @@ pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     }
 }
 
-/// How many pods an update may keep unavailable, with the gate MaxUnavailableStatefulSet.
+/// Returns the number of pods that an update may keep unavailable, with the gate
+/// MaxUnavailableStatefulSet.
 pub(super) fn max_unavailable(set: &StatefulSet) -> i32 {
     let most = rolling(set).and_then(|rolling| rolling.max_unavailable.as_ref());
     let number = most.and_then(|most| scaled_value(most, replicas(set), Round::Down));
     number.unwrap_or(1).max(1)
 }
 
-/// The pods to delete, from the highest ordinal down: at most `free` of them, and without that one, unless one that is unavailable stops
-/// the update where it stands. `replicas` are those above the partition, in order.
+/// Returns the pods to delete, from the highest ordinal down. `free` is their largest number, with
+/// the gate MaxUnavailableStatefulSet. If it is None there is at most one, and none while an
+/// updated pod is unavailable. `replicas` are those above the partition, in order.
 pub(super) fn outdated(
     set: &StatefulSet,
     replicas: &[Arc<Pod>],
@@ -54,7 +57,8 @@ pub(super) fn outdated(
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
     }
-    // Without a partition a missing pod is created of the current revision, and deleted once it exists.
+    // Without a partition a missing pod is created of the current revision, and deleted once it
+    // exists.
     let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
     let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
     let targets = replicas.iter().rev();
@@ -78,7 +82,8 @@ mod tests {
             .unwrap()
     }
 
-    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there yet.
+    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there
+    /// yet.
     fn pods(letters: &str) -> Vec<Arc<Pod>> {
         let pod = |(ordinal, letter): (usize, char)| {
             let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };

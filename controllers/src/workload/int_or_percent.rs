@@ -1,15 +1,15 @@
-//! Numbers that may be given as a share of a whole.
+//! Numbers that may be given as a percentage of a total.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// How a share that is not a whole number is rounded.
+/// The rounding of a percentage that does not result in a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     Up,
     Down,
 }
 
-/// The number, or the percentage of `total`. None: a text that is no percentage.
+/// Returns the number, or the percentage of `total`. None: a text that is no percentage.
 ///
 /// Source: apimachinery's `GetScaledValueFromIntOrPercent`.
 pub fn scaled_value(value: &IntOrString, total: i32, round: Round) -> Option<i32> {

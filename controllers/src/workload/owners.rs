@@ -1,4 +1,4 @@
-//! Which owners a change of a dependent concerns.
+//! The owners affected by a change of a dependent.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
 use coracle_object_meta::controller_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// The owners to reconcile after a change of a dependent: those that control it, or did; and, if it has no controller, all that
-/// could adopt it, once it is new or its labels or its controller have changed.
+/// Returns the owners to reconcile after a change of a dependent: its present and former
+/// controller; or, if it has no controller, all that could adopt it, if it is new or its labels or
+/// its controller have changed.
 ///
 /// - `selects`: whether the selector of an owner matches the labels of the dependent
 pub fn owners_of<O: Cached, K: Cached>(
@@ -31,14 +32,14 @@ pub fn owners_of<O: Cached, K: Cached>(
     concerned
 }
 
-/// The owner of kind `O` that controls an object.
+/// Returns the owner of kind `O` that controls an object.
 pub fn controlling_owner<O: Cached>(dependent: &ObjectMeta, owners: &Cache<O>) -> Option<Arc<O>> {
     let controller = controller_of(dependent)?;
     referred_owner(controller, dependent.namespace.as_deref().unwrap_or_default(), owners)
 }
 
-/// The object of kind `O` that a reference means, and no other one of its name. The group is not compared, as in
-/// kube-controller-manager.
+/// Returns the object of kind `O` that a reference means, and no other one of its name. The group
+/// is not compared, as in kube-controller-manager.
 pub fn referred_owner<O: Cached>(
     reference: &OwnerReference,
     namespace: &str,

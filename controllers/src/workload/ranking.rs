@@ -1,4 +1,4 @@
-//! Which pods of an owner are deleted first.
+//! The order in which the pods of an owner are deleted.
 //!
 //! Source: kube-controller-manager's `controller_utils.go` (`ActivePods`, `ActivePodsWithRanks`).
 
@@ -16,9 +16,9 @@ pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Sorts the pods of a ReplicaSet or ReplicationController, those to delete first in front.
 ///
-/// - `related`: the pods among which crowded nodes are counted: those that the ReplicaSets of the same owner select. Ended and
-///   terminating pods do not count.
-/// - `has_cost`: whether the cost of a deletion counts (the gate PodDeletionCost)
+/// - `related`: the pods selected by the ReplicaSets of the same owner, for finding nodes with
+///   several of them. Ended and terminating pods do not count.
+/// - `has_cost`: whether the pod deletion cost counts (the gate PodDeletionCost)
 pub fn sort_with_ranks(
     active: Vec<Arc<Pod>>,
     related: &[Arc<Pod>],
@@ -44,7 +44,7 @@ pub fn sort_with_ranks(
 
 /// Sorts the pods of a Job, those to delete first in front.
 pub fn sort_active(active: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-    // What has no time counts as newest.
+    // A pod without a time counts as newest.
     let newest_first =
         |pod: &Pod, time: fn(&Pod) -> Option<Timestamp>| (time(pod).is_some(), Reverse(time(pod)));
     let key = |pod: &Pod| {
@@ -56,8 +56,8 @@ pub fn sort_active(active: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     active
 }
 
-/// Pairs are compared by different rules, so that the order is not always transitive: that is kube-controller-manager's order. The
-/// sorts of the standard library may panic on it.
+/// Pairs are compared by different rules, so that the order is not always transitive: that is
+/// kube-controller-manager's order. The sorts of the standard library may panic on it.
 fn sort(pods: Vec<Arc<Pod>>, order: impl Fn(&Pod, &Pod) -> Ordering) -> Vec<Arc<Pod>> {
     let mut sorted: Vec<Arc<Pod>> = Vec::with_capacity(pods.len());
     for pod in pods {
@@ -67,7 +67,7 @@ fn sort(pods: Vec<Arc<Pod>>, order: impl Fn(&Pod, &Pod) -> Ordering) -> Vec<Arc<
     sorted
 }
 
-/// How far a pod has come: bound to a node, running, ready.
+/// Returns the progress of a pod: bound to a node, running, ready.
 fn progress(pod: &Pod) -> (bool, u8, bool) {
     let phase = match pods::phase(pod) {
         "Running" => 2,
@@ -81,7 +81,7 @@ fn node(pod: &Pod) -> &str {
     pods::node(pod).unwrap_or_default()
 }
 
-/// A number as the API server accepts it: without a plus sign and without leading zeros.
+/// Returns a number as the API server accepts it: without a plus sign and without leading zeros.
 fn deletion_cost(pod: &Pod) -> i32 {
     let text = annotation(&pod.metadata, DELETION_COST).unwrap_or_default();
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -89,7 +89,7 @@ fn deletion_cost(pod: &Pod) -> i32 {
     text.parse().ok().filter(|_| is_canonical).unwrap_or(0)
 }
 
-/// The most restarts of a container, then of a sidecar.
+/// Returns the most restarts of a container, then of a sidecar.
 fn restarts(pod: &Pod) -> (i32, i32) {
     let most = |statuses: &[&ContainerStatus]| statuses.iter().map(|s| s.restart_count).max().unwrap_or(0);
     let Some(status) = &pod.status else { return (0, 0) };
@@ -107,7 +107,8 @@ fn created_at(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
-/// The younger one first, as far as their ages differ in their magnitude; otherwise by uid, which is as good as random.
+/// Compares two pods by age: the younger one first, if the magnitudes of their ages differ;
+/// otherwise by uid, which is arbitrary but stable.
 fn by_age(a: &Pod, b: &Pod, since: fn(&Pod) -> Option<Timestamp>, now: Timestamp) -> Ordering {
     let (a_since, b_since) = (since(a), since(b));
     match (a_since, b_since) {
@@ -131,7 +132,7 @@ mod tests {
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
-    /// A pod that runs and is ready on a node, with changes.
+    /// Returns a pod that runs and is ready on a node, with changes.
     fn pod(name: &str, changes: Value) -> Arc<Pod> {
         let mut pod = json!({
             "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -1,4 +1,4 @@
-//! The kinds that want a number of pods, as replicaset-controller knows them.
+//! The kinds that keep a number of pods, in the form that replicaset-controller uses.
 
 use coracle_controller_runtime::cache::Cached;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
@@ -8,7 +8,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use serde::Serialize;
 
-/// A kind whose objects own a number of pods of a template: ReplicaSet or ReplicationController.
+/// A kind whose objects own a number of pods from a template: ReplicaSet or ReplicationController.
 pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceScope> {
     /// The controller's name in kube-controller-manager.
     const CONTROLLER: &'static str;
@@ -21,17 +21,17 @@ pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceS
     /// Whether the status reports terminating pods.
     const REPORTS_TERMINATING: bool;
 
-    /// How many pods it wants.
+    /// Returns the desired number of pods.
     fn replicas(&self) -> i32;
-    /// For how long a pod has to be ready until it is available.
+    /// Returns the number of seconds for which a pod must be ready until it is available.
     fn min_ready_seconds(&self) -> i32;
-    /// Which pods it adopts. None: it cannot be read.
+    /// Returns the selector of the pods to adopt; None if it is invalid.
     fn label_selector(&self) -> Option<LabelSelector>;
-    /// What its pods are made of.
+    /// Returns the template of the pods.
     fn template(&self) -> Option<&PodTemplateSpec>;
-    /// The stored status.
+    /// Returns the stored status.
     fn status(&self) -> ReplicaSetStatus;
-    /// The object with another status.
+    /// Returns the object with another status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 

@@ -1,13 +1,13 @@
-//! How a claim and a volume change when they are bound, and when the volume is unbound. Pure.
+//! The changes of a claim and a volume when they are bound, and when the volume is unbound. Pure.
 //!
-//! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
-//! after any of them leaves something that the next pass completes.
+//! Binding has no transaction: it consists of four writes, each skipped if nothing changes, in an
+//! order in which the next pass can complete the binding after a crash between any two of them.
 
 use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, VolumeExt};
 use coracle_object_meta::{annotation, remove_annotation, set_annotation};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-/// The volume with a reference to the claim; None if it has it.
+/// Returns the volume with a reference to the claim; None if it has it.
 pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let is_meant = volume.is_bound_to(claim);
     let refers = is_meant && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid);
@@ -26,12 +26,12 @@ pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim)
     Some(volume)
 }
 
-/// The volume in a phase; None if it is in it.
+/// Returns the volume in a phase; None if it is in it.
 pub fn volume_phase(volume: &PersistentVolume, phase: &str, message: &str) -> Option<PersistentVolume> {
     (volume.phase() != phase).then(|| volume.with_phase(phase, message))
 }
 
-/// The claim with the name of the volume, marked as bound; None if it is so.
+/// Returns the claim with the name of the volume, marked as bound; None if it is so.
 pub fn claim_to_volume(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -53,7 +53,8 @@ pub fn claim_to_volume(
 /// The annotation of a volume that is being expanded with its former capacity.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
-/// The status of a claim in a phase, with what the volume gives it; None if nothing changes.
+/// Returns the status of a claim in a phase, with the fields copied from the volume; None if
+/// nothing changes.
 pub fn claim_phase(
     claim: &PersistentVolumeClaim,
     phase: &str,
@@ -91,7 +92,8 @@ pub fn claim_phase(
     (changed.status != claim.status).then_some(changed)
 }
 
-/// The volume without its claim: without the reference if the controller set it, else without the uid in it.
+/// Returns the volume without its claim: without the reference if the controller set it, otherwise
+/// without the uid in it.
 pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
     let by_controller = remove_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER);

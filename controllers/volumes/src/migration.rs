@@ -1,15 +1,16 @@
-//! In-tree volume plugins, and the CSI drivers that took over from them (KEP-625).
+//! In-tree volume plugins, and the CSI drivers that have taken over from them (KEP-625).
 
 /// The simulated CSI driver: its name, and that of the provisioner that it is.
 pub const CSI_DRIVER: &str = "coracle.csi";
 
-/// The gate that lets [`CSI_DRIVER`] do what [`HOST_PATH`] does; Kubernetes has none of that name.
+/// The gate for [`CSI_DRIVER`] to take over from [`HOST_PATH`]; Kubernetes has no gate of that
+/// name.
 pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 
-/// The in-tree plugin that makes directories of this machine.
+/// The in-tree plugin that provisions directories of this machine.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
-/// Plugins that only their CSI drivers know any more, and these drivers.
+/// The plugins that are only implemented by CSI drivers, and these drivers.
 const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
     ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
@@ -20,15 +21,16 @@ const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
 ];
 
-/// Which CSI drivers took over from plugins in the controller.
+/// The plugins that CSI drivers have taken over in the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migration {
-    /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and off over the same data.
+    /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and
+    /// off over the same data.
     pub host_path: bool,
 }
 
 impl Migration {
-    /// The plugins that were migrated, in the order of their names.
+    /// Returns the plugins that were migrated, in the order of their names.
     pub fn plugins(self) -> Vec<&'static str> {
         let ours = self.host_path.then_some(HOST_PATH);
         let mut plugins: Vec<_> = MIGRATED.iter().map(|(name, _)| *name).chain(ours).collect();
@@ -36,7 +38,7 @@ impl Migration {
         plugins
     }
 
-    /// The driver that a plugin was migrated to.
+    /// Returns the driver that a plugin was migrated to.
     pub fn driver(self, plugin: &str) -> Option<&'static str> {
         if self.host_path && plugin == HOST_PATH {
             return Some(CSI_DRIVER);

@@ -1,4 +1,5 @@
-//! Drive: requests sent over many connections for a while, and how long each took.
+//! The load driver: sends requests over many connections for some time, and measures their
+//! durations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use coracle_e2e::http::{Connection, Endpoint};
 use futures::future::try_join_all;
 
-/// How long each row is measured.
+/// The duration of the measurement of each row.
 const TIME: Duration = Duration::from_secs(3);
 
 /// The measurement of one row.
@@ -34,7 +35,7 @@ impl Request {
         Request { method, path, content_type: None, body: None }
     }
 
-    /// A patch in the format of a media type.
+    /// Returns a patch in the format of a media type.
     pub fn patch(content_type: &'static str, path: String, body: String) -> Request {
         let request = Request::new("PATCH", path).body(body.into());
         Request { content_type: Some(content_type), ..request }
@@ -59,7 +60,8 @@ impl Request {
     }
 }
 
-/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it returns none or the time is over.
+/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it
+/// returns None or the time is over.
 pub async fn drive(
     endpoint: &Endpoint,
     connections: usize,

@@ -1,4 +1,4 @@
-//! Growth: what writes, reads and restarts cost as objects and watchers become more.
+//! The cost of writes, reads and restarts as the numbers of objects and watchers grow.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,17 +22,17 @@ use crate::rows::{IN_FLIGHT, config_map, namespace};
 use crate::watching::watching;
 
 const OBJECTS: [usize; 5] = [1_000, 3_000, 10_000, 30_000, 100_000];
-/// Watchers, and the events that each sees.
+/// The numbers of watchers, and of the events that each receives.
 const WATCHERS: [(usize, usize); 4] = [(1, 2_000), (10, 1_000), (100, 500), (1_000, 100)];
 const PODS: usize = 100_000;
 const QUIET_WATCHERS: usize = 10_000;
 /// Watches over one connection of HTTP/2.
 const STREAMS: usize = 100;
 const STALLED_WATCHERS: usize = 400;
-/// Rounds of changes until the history is as full as it gets, so that it grows no more.
+/// The number of rounds of changes until the history has reached its limit.
 const FILLING: usize = 6;
 
-/// The cost of requests, the memory, the disk and a restart, with more and more ConfigMaps.
+/// Measures requests, the memory, the disk and a restart, with a growing number of ConfigMaps.
 pub async fn objects() -> Result<()> {
     let directory = TempDir::new()?;
     let start = || cluster().data_dir(directory.path()).start();
@@ -85,9 +85,9 @@ pub async fn objects() -> Result<()> {
     plot_both("objects", "ConfigMaps", &lines, &latencies)
 }
 
-/// What the deletion of all objects gives back.
+/// Measures the space that is freed by the deletion of all objects.
 async fn deleted(cluster: &Cluster, maps: &str, there: usize, directory: &Path) -> Result<()> {
-    /// More than the history is kept.
+    /// Longer than the history is kept.
     const PATIENCE: Duration = Duration::from_secs(400);
     let endpoint = cluster.endpoint().await?;
     let next = AtomicUsize::new(0);
@@ -115,7 +115,7 @@ async fn deleted(cluster: &Cluster, maps: &str, there: usize, directory: &Path) 
     Ok(())
 }
 
-/// Lists and watches of many pods, which no controller sees.
+/// Measures lists and watches of many pods, without controllers.
 pub async fn pods() -> Result<()> {
     let cluster = cluster().durable().flag("--controllers", "").flag("--nodes", "0");
     let cluster = cluster.flag("--disable-admission-plugins", "ServiceAccount").start().await?;
@@ -148,7 +148,7 @@ pub async fn pods() -> Result<()> {
     Ok(())
 }
 
-/// The events of more and more watchers.
+/// Measures the events of a growing number of watchers.
 pub async fn watchers() -> Result<()> {
     println!("\n| watchers | events/s | p99 ms |\n| ---: | ---: | ---: |");
     let (mut events, mut latencies) = (vec![], vec![]);
@@ -163,7 +163,7 @@ pub async fn watchers() -> Result<()> {
     plot_both("watchers", "watchers", &[("events", events)], &[("events", latencies)])
 }
 
-/// The memory of watchers that read nothing.
+/// Measures the memory of watchers whose clients do not read.
 pub async fn stalled_watchers() -> Result<()> {
     let cluster = cluster().durable().start().await?;
     let endpoint = cluster.endpoint().await?;
@@ -203,7 +203,7 @@ pub async fn stalled_watchers() -> Result<()> {
     Ok(())
 }
 
-/// The memory of watchers that see nothing.
+/// Measures the memory of watchers without events.
 pub async fn quiet_watchers() -> Result<()> {
     let cluster = cluster().durable().start().await?;
     let endpoint = cluster.endpoint().await?;
@@ -219,7 +219,7 @@ pub async fn quiet_watchers() -> Result<()> {
 
 type Watches = (SendRequest<Empty<Bytes>>, Vec<hyper::body::Incoming>);
 
-/// Watches that have begun, over one connection.
+/// Starts watches over one connection.
 async fn http2_watches(endpoint: &Endpoint, namespace: &str) -> Result<Watches> {
     let io = TokioIo::new(endpoint.tls(b"h2").await?);
     let (sender, connection) = handshake(TokioExecutor::new(), io).await?;
@@ -241,7 +241,8 @@ async fn http2_watches(endpoint: &Endpoint, namespace: &str) -> Result<Watches> 
     Ok((sender, bodies))
 }
 
-/// Creates objects from one number to another, for as long as a row takes; returns the number from which to go on.
+/// Creates objects from one number on, up to another or for the duration of a row; returns the
+/// number to continue from.
 async fn fill(
     endpoint: &Endpoint,
     path: &str,
@@ -272,7 +273,7 @@ async fn read(endpoint: &Endpoint, path: &str) -> Result<(Duration, usize)> {
     Ok((began.elapsed(), bytes))
 }
 
-/// The median time of five reads.
+/// Returns the median time of five reads.
 async fn median(endpoint: &Endpoint, path: &str) -> Result<Duration> {
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -282,7 +283,7 @@ async fn median(endpoint: &Endpoint, path: &str) -> Result<Duration> {
     times.get(2).copied().context("no times")
 }
 
-/// The megabytes that a directory's files take.
+/// Returns the megabytes that a directory's files take.
 fn disk_usage(directory: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt;
     let mut blocks = 0;

@@ -1,16 +1,18 @@
-//! Load: the throughput of one control plane, its cost at rest, and what the machine could do at best.
+//! The load benchmark: the throughput of one control plane, its cost at rest, and the limits of the
+//! machine.
 //!
 //! ```text
 //! cargo bench -p coracle-e2e --bench load                  all tables, as Markdown
 //! cargo bench -p coracle-e2e --bench load -- requests      some: requests, latency, objects, watchers
 //! PEER_KUBECONFIG=FILE cargo bench ...                     the same requests to another server, and ratios;
 //!                                                          with PEER_PROCESSES=ID,ID also of their processor time
-//! CORACLE_BIN=FILE cargo bench ...                         of a binary that is there already
+//! CORACLE_BIN=FILE cargo bench ...                         of an existing binary
 //! PLOTS=DIRECTORY cargo bench ...                          the growth as SVG, too
 //! ```
 //!
-//! The server runs with its default flags. The load generator runs on the same machine and costs about as much as the server, so
-//! compare ratios of one run, not figures of two. Objects are of 1 KB, 32 requests are in flight, and each row takes a few seconds.
+//! The server runs with its default flags. The load generator runs on the same machine and costs
+//! about as much as the server, so compare ratios of one run, not figures of two. Objects are of 1
+//! KB, 32 requests are in flight, and each row takes a few seconds.
 
 mod drive;
 mod floor;
@@ -61,7 +63,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// What a server does a second, and what it costs at rest.
+/// Measures the requests per second of a server, and its cost at rest.
 async fn requests() -> Result<()> {
     let (start, idle) = starting().await?;
     println!("| at rest | |\n| --- | ---: |");
@@ -90,7 +92,7 @@ async fn requests() -> Result<()> {
     Ok(())
 }
 
-/// The ids of the processes of the other server, and of its store.
+/// Returns the ids of the processes of the other server, and of its store.
 fn peer_processes() -> Result<Vec<u32>> {
     let ids = std::env::var("PEER_PROCESSES").unwrap_or_default();
     let ids = ids.split(',').filter(|id| !id.is_empty()).map(|id| Ok(id.parse()?));
@@ -118,7 +120,7 @@ fn table(own: &[Row], peer: Option<&[Row]>) {
     }
 }
 
-/// The milliseconds from exec until the server is ready, and its resident megabytes then.
+/// Returns the milliseconds from exec until the server is ready, and its resident megabytes then.
 async fn starting() -> Result<(f64, f64)> {
     // The first start may build the binary.
     drop(cluster().durable().start().await?);

@@ -1,4 +1,5 @@
-//! Server-side apply: applying twice is applying once, and what managers own is there.
+//! Server-side apply: applying a configuration twice equals applying it once, and all owned fields
+//! exist.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,16 +32,17 @@ static WIDGET: LazyLock<TypeRef> = LazyLock::new(|| {
     TypeRef::Structural(Arc::new(StructuralSchema::read(document).expect("a structural schema")))
 });
 
-/// Two configurations of one kind: the first manager applies the first, the second one the other, by force. Applying that
-/// once more changes nothing, conflicts with nothing, and each field that is owned is there. (A configuration of empty lists owns
-/// nothing.)
+/// Takes two configurations of one kind: the first manager applies the first, the second one the
+/// other, by force. Applying that once more changes nothing and causes no conflict, and each owned
+/// field exists. (A configuration of empty lists owns nothing.)
 ///
-/// The property is that of configurations as their types write them. As they were sent they are only applied: a Service's port
-/// without a number, say, would become another item when it is stored, so that the object is refused.
+/// The property holds for configurations in the form of their types. As sent by a client they are
+/// only applied: a Service's port without a number, for example, would become another item when it
+/// is stored, so that the object is rejected.
 pub fn server_side_apply(data: &[u8]) -> bool {
     let Some([first, second]) = parts(data) else { return false };
     let (Some(mut first), Some(second)) = (document(first), document(second)) else { return false };
-    // Entries of versions that there are not are dropped.
+    // Entries of unknown versions are dropped.
     for member in ["kind", "apiVersion"] {
         match (first.as_object_mut(), second.get(member).filter(|text| text.is_string())) {
             (Some(first), Some(text)) => drop(first.insert(member.to_owned(), text.clone())),
@@ -68,14 +70,15 @@ pub fn server_side_apply(data: &[u8]) -> bool {
     let twice = apply("two", &once.object, &once.entries, &second, &type_ref, false);
     let twice = twice.expect("no conflict with itself");
     assert_eq!(twice.object, once.object, "after applying once more");
-    // Where nobody owns anything, the next manager finds an object that was there before the first apply.
+    // If no field has an owner, the next manager treats the object as one that existed before the
+    // first apply.
     if !once.entries.is_empty() {
         assert_eq!(entry::write(twice.entries), entry::write(once.entries), "after applying once more");
     }
     true
 }
 
-/// What a manager makes of an object by a configuration, as it would be stored.
+/// Applies a manager's configuration to an object, in the form in which the result would be stored.
 fn apply(
     manager: &str,
     live: &Value,
@@ -93,12 +96,13 @@ fn apply(
     Some(applied)
 }
 
-/// Whether there is a field at each of the owned paths. What was owned as an empty object may have got members since.
+/// Returns whether a field exists at each of the owned paths. An object that was owned while it was
+/// empty may have members since.
 fn covers(there: &FieldPathSet, owned: &FieldPathSet) -> bool {
     owned.children().all(|(element, inner)| there.child(element).is_some_and(|there| covers(there, inner)))
 }
 
-/// The object as it would be stored.
+/// Returns the object as it would be stored.
 fn decoded(object: &Value, type_ref: &TypeRef) -> Option<Value> {
     let decoded = match type_ref {
         TypeRef::Struct(id) => json::normalize(object, *id),

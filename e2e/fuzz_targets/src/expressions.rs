@@ -1,4 +1,5 @@
-//! CEL: compiling and evaluating end in time and within memory; an evaluation ends within its limit and within its estimate.
+//! CEL: compiling and evaluating end within time and memory limits; an evaluation ends within its
+//! limit and within its estimate.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -6,11 +7,13 @@ use std::time::{Duration, Instant};
 use coracle_cel::{DYN, DeclType, Env, EvalError, Limits, Meter, Type, Value};
 use serde_json::{Value as Json, json};
 
-/// What an evaluation may cost. The limit of one expression in a schema is ten times this.
+/// The cost limit of an evaluation. That of one expression in a schema is ten times as high.
 const LIMIT: u64 = 100_000;
-/// The work that an evaluation may do, whatever it costs. There is no deadline: the time that this takes is what is tested.
+/// The work limit of an evaluation, independent of its cost. It has no deadline, since its duration
+/// is tested.
 const LIMITS: Limits = Limits { steps: 1_000_000, bytes: 16 << 20, time: Duration::from_secs(3600) };
-/// The longest that an input may take, in a debug build beside others. `tests/corpus.rs` measures the memory, too.
+/// The time limit for an input, in a debug build with other processes. `tests/corpus.rs` measures
+/// the memory as well.
 const TIME: Duration = Duration::from_secs(5);
 
 static DECL: LazyLock<Arc<DeclType>> = LazyLock::new(|| {
@@ -44,7 +47,7 @@ static OBJECT: LazyLock<Json> = LazyLock::new(|| {
     })
 });
 
-/// An expression over a typed object, the same object without its type, and a list.
+/// Evaluates an expression over a typed object, the same object without its type, and a list.
 pub fn cel_expression(data: &[u8]) -> bool {
     let started = Instant::now();
     let is_valid = evaluate(data);
@@ -70,7 +73,7 @@ fn evaluate(data: &[u8]) -> bool {
     let meter = Meter::new(LIMITS);
     let outcome = program.evaluate(&variables(), LIMIT, &meter);
     if let Ok(value) = &outcome.value {
-        // As a patch is made of it.
+        // A conversion to JSON, as for a patch.
         assert!(value.to_json(&meter).is_ok() || meter.is_exceeded());
     }
     match &outcome.value {
@@ -79,13 +82,15 @@ fn evaluate(data: &[u8]) -> bool {
     }
     let meter_of_again = Meter::new(LIMITS);
     let again = program.evaluate(&variables(), LIMIT, &meter_of_again);
-    // Patterns that are kept are less work than before, and such large values are not compared by the assertion.
+    // Patterns that are kept are less work than before, and such large values are not compared by
+    // the assertion.
     if meter.is_exceeded() || meter_of_again.is_exceeded() {
         return true;
     }
     assert_eq!((&again.value, again.cost), (&outcome.value, outcome.cost), "{text:?} evaluated again");
-    // Estimates are cel-go's, which are no bound for what has no declared size, and for macros that make lists; and a selection
-    // from an optional is counted and not estimated: one for each character is more than enough.
+    // The estimates are cel-go's, which are not bounds for values without a declared size and for
+    // macros that make lists. A selection from an optional is counted but not estimated: one for
+    // each character is more than enough.
     let unbounded = ["object", "list", "map(", "filter(", "transform", "sortBy", "flatten"];
     if !unbounded.iter().any(|word| text.contains(word)) {
         let (cost, most) = (outcome.cost, program.max_cost().saturating_add(text.len() as u64));

@@ -18,6 +18,7 @@ struct Suffixed;
 impl Index for Suffixed {
     type Meta = ();
     type Frame = ();
+    type Author = ();
 
     fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<()>, Unreadable> {
         Ok(Indexed { meta: (), stamp: stored.len() })

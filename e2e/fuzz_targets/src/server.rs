@@ -1,5 +1,5 @@
-//! One server for all inputs: a few objects, built in and custom, in memory. Nothing writes to it, so inputs do not depend on
-//! what came before them.
+//! One server for all inputs, in memory, with a few built-in and custom objects. Nothing writes to
+//! it, so that inputs do not depend on earlier ones.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ pub struct Server {
     pub api: Api,
 }
 
-/// The server, started at the first call.
+/// Returns the server, started at the first call.
 pub fn server() -> &'static Server {
     static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
     &SERVER
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// The response to a request.
+    /// Returns the response to a request.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Body> {
         self.api.clone().oneshot(request.map(Full::new)).await.expect("infallible")
     }
@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-/// A custom kind with defaults, a status, columns and selectable fields.
+/// Returns a custom kind with defaults, a status, columns and selectable fields.
 fn widgets() -> Vec<coracle_apimachinery::resource_info::ResourceInfo> {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
@@ -75,7 +75,7 @@ fn widgets() -> Vec<coracle_apimachinery::resource_info::ResourceInfo> {
     kind.resources(vec![version.stored()]).expect("a structural schema")
 }
 
-/// What there is besides the objects of every server.
+/// Returns the objects in addition to those of every server.
 fn objects() -> Vec<(&'static str, Value)> {
     let named = |api_version: &str, kind: &str, name: &str, mut rest: Value| {
         rest["apiVersion"] = api_version.into();

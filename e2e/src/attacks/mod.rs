@@ -1,7 +1,9 @@
-//! What a hostile client can do within its rights: one function for each attack. Each runs until it is dropped.
+//! The attacks of a hostile client within its rights: one function for each. Each runs until it is
+//! dropped.
 //!
-//! The attackers have a token each, and the rights of a developer in a namespace of their own, or no rights. The responses to
-//! their requests are ignored; the test checks what other clients see meanwhile.
+//! The attackers have a token each, and the rights of a developer in a namespace of their own, or
+//! no rights. The responses to their requests are ignored; the test checks the service of other
+//! clients in the meantime.
 
 pub mod control_frames;
 mod expressions;
@@ -34,7 +36,7 @@ use self::requests::{
 };
 use crate::http::Endpoint;
 
-/// All attacks, each with its name.
+/// Returns all attacks, each with its name.
 ///
 /// - `unprivileged`: a user without any rights.
 /// - `developer`: a user who may do everything in [`NAMESPACE`].
@@ -66,10 +68,12 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
     all
 }
 
-/// The runtime of the attacks. Its threads have the lowest priority, so that they use only the processor time that the server and
-/// its other clients leave: real attackers have machines of their own.
+/// Returns the runtime of the attacks. Its threads have the lowest priority, so that they use only
+/// the processor time that the server and its other clients leave: real attackers have machines of
+/// their own.
 pub fn runtime() -> std::io::Result<Runtime> {
-    // Applies to the calling thread only on Linux. Without the lower priority the figures are worse, not wrong.
+    // Applies to the calling thread only on Linux. Without the lower priority the figures are
+    // worse, not wrong.
     let last = || _ = rustix::process::setpriority_process(None, 19);
     Builder::new_multi_thread().worker_threads(2).on_thread_start(last).enable_all().build()
 }
@@ -91,7 +95,7 @@ async fn silent_connections(endpoint: Endpoint) {
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// The head of a request over HTTP/1.1.
+/// Returns the head of a request over HTTP/1.1.
 fn head(endpoint: &Endpoint, method: &str, path: &str, more: &str) -> String {
     let token = endpoint.authorization().and_then(|value| value.to_str().ok()).unwrap_or_default();
     format!("{method} {path} HTTP/1.1\r\nhost: attacked\r\nauthorization: {token}\r\n{more}\r\n")
@@ -142,7 +146,7 @@ async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Streams of HTTP/2 that are reset as soon as they have begun: "rapid reset", CVE-2023-44487.
+/// Resets HTTP/2 streams immediately after they begin: "rapid reset", CVE-2023-44487.
 async fn reset_streams(endpoint: Endpoint, connections: usize) {
     repeat_concurrently(connections, || async {
         let io = TokioIo::new(endpoint.tls(b"h2").await?);
@@ -159,7 +163,8 @@ async fn reset_streams(endpoint: Endpoint, connections: usize) {
                     sender.ready().await?;
                     begun.push(sender.send_request(request));
                 }
-                // Until they are sent. What is not answered by then is reset when it is dropped.
+                // Waits until the requests are sent. Those without a response by then are reset
+                // when they are dropped.
                 _ = begun.next().await;
             }
         };
@@ -191,7 +196,7 @@ async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
     stream.write_all(head.as_bytes()).await?;
-    // Reads one byte, so that the response has begun, and nothing more.
+    // Reads only one byte, so that the response has begun.
     stream.read_u8().await?;
     sleep(Duration::from_secs(90)).await;
     Ok(())
@@ -218,7 +223,8 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// As many requirements as are read, of which every object meets all but the last.
+/// Returns a selector with the largest permitted number of requirements. Every object meets all but
+/// the last one.
 fn long_selector() -> Vec<HostileRequest> {
     let met: String = (0..999).map(|i| format!("!k{i},")).collect();
     vec![("GET", format!("{}?labelSelector={met}k%3Dv", config_maps()), JSON, Bytes::new())]

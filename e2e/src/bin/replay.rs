@@ -1,4 +1,4 @@
-//! Replays recordings, and prints what differs.
+//! Replays recordings, and prints the differences.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ struct Arguments {
     /// The bearer token of the requests.
     #[arg(long, default_value = recordings::ADMIN_TOKEN)]
     token: String,
-    /// How many recordings to play at the same time.
+    /// The number of recordings to play at the same time.
     #[arg(short, long, default_value_t = 8)]
     jobs: usize,
     /// Print only the scores.

@@ -1,4 +1,4 @@
-//! Clients that write, read, list and watch ConfigMaps at random, and record what they see.
+//! Clients that write, read, list and watch ConfigMaps at random, and record their observations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::random::Rng;
 /// The collection of a history's objects.
 pub const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Whether a connection goes on is asked so often.
+/// The interval at which a connection is checked for its end.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How long the end of a watch may take to come.
+/// Timeout for the end of a watch.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What all clients record together. Clones share it.
+/// The record of all clients together. Clones share it.
 #[derive(Clone, Default)]
 pub struct History {
     clock: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ struct Records {
 }
 
 impl History {
-    /// An empty history whose times and values follow those of this one.
+    /// Returns an empty history whose times and values follow those of this one.
     pub fn next(&self) -> History {
         History { clock: self.clock.clone(), values: self.values.clone(), records: Arc::default() }
     }
@@ -62,18 +62,18 @@ impl History {
         }
     }
 
-    /// The next number of the history's clock.
+    /// Returns the next number of the history's clock.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The operations by object.
+    /// Returns the operations by object.
     pub fn operations(&self) -> BTreeMap<String, Vec<Operation>> {
         let records = self.lock();
         records.operations.iter().map(|(key, list)| (key.clone(), list.clone())).collect()
     }
 
-    /// The revisions of all acknowledged creations and updates, in no order.
+    /// Returns the revisions of all acknowledged creations and updates, in no order.
     pub fn revisions(&self) -> Vec<u64> {
         let records = self.lock();
         let revision = |operation: &Operation| match operation.output {
@@ -83,7 +83,7 @@ impl History {
         records.operations.values().flatten().filter_map(revision).collect()
     }
 
-    /// The writes, as watches are checked against them.
+    /// Returns the writes, as watches are checked against them.
     pub fn writes(&self) -> Writes {
         let records = self.lock();
         let mut writes = Writes { values: records.values.clone(), ..Writes::default() };
@@ -103,17 +103,17 @@ impl History {
         writes
     }
 
-    /// The lists.
+    /// Returns the lists.
     pub fn lists(&self) -> Vec<Listed> {
         self.lock().lists.clone()
     }
 
-    /// How many operations are recorded.
+    /// Returns the number of recorded operations.
     pub fn len(&self) -> usize {
         self.lock().operations.values().map(Vec::len).sum()
     }
 
-    /// Is nothing recorded?
+    /// Returns whether nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -123,12 +123,13 @@ impl History {
     }
 }
 
-/// A client that does one thing after the other at random, until it has done so many or its server is gone.
+/// A client that executes random operations one after the other, up to a number of them or until
+/// its server has ended.
 pub struct Client {
     history: History,
     rng: Rng,
     keys: Vec<String>,
-    /// What was seen last, to write with preconditions that often hold.
+    /// The last observed versions, for writes with preconditions that often hold.
     seen: HashMap<String, Version>,
     connection: Connection,
 }
@@ -146,10 +147,10 @@ impl Client {
         Ok(Client { history: history.clone(), rng, keys: keys.to_vec(), seen: HashMap::new(), connection })
     }
 
-    /// Does so many things. Returns whether the server was there to the end.
+    /// Executes a number of operations. Returns whether the server was available to the end.
     ///
     /// # Errors
-    /// A response that no operation may have.
+    /// A response that is invalid for the operation.
     pub async fn run(&mut self, count: usize) -> Result<bool> {
         for _ in 0..count {
             if !self.one().await? {
@@ -217,7 +218,7 @@ impl Client {
             (Input::Delete { .. }, 200) => Output::Deleted,
             (_, 409) => Output::Conflict,
             (Input::Update { .. } | Input::Delete { .. }, 404) => Output::NotFound,
-            // A server that is about to go may not know what becomes of the write.
+            // The outcome of a write is unknown if the server is about to end.
             (_, 500..) => Output::Unknown,
             _ => bail!("{input:?}: {status} {object}"),
         };
@@ -248,15 +249,15 @@ impl Client {
 /// Lists the objects of a history.
 ///
 /// # Errors
-/// There is no list.
+/// The list fails.
 pub async fn list(endpoint: &Endpoint) -> Result<Listed> {
     let response = endpoint.connect().await?.call("GET", COLLECTION, &[], None).await?;
     ensure!(response.status == 200, "{response:?}");
     listed(&serde_json::from_slice(&response.body)?)
 }
 
-/// Writes an object that is not one of the history's. Returns its revision: a watch that has seen it has seen everything
-/// before.
+/// Writes an object that is not one of the history's. Returns its revision: a watch that has seen
+/// it has seen everything before.
 ///
 /// - `text`: another one each time.
 ///
@@ -275,23 +276,24 @@ pub async fn mark(endpoint: &Endpoint, text: &str) -> Result<u64> {
 
 /// A watch that is resumed when it ends, and sometimes ended.
 pub struct Watch {
-    /// What it has seen.
+    /// The observed events.
     pub stream: Stream,
     rng: Rng,
-    /// On average so many events are read before the connection is given up; 0 for never.
+    /// The average number of events after which the connection is closed; 0 for never.
     patience: usize,
 }
 
 impl Watch {
-    /// A watch that begins at a list.
+    /// Creates a watch that begins at a list.
     ///
-    /// - `patience`: on average so many events are read before the connection is given up; 0 for never.
+    /// - `patience`: the average number of events after which the connection is closed; 0 for
+    ///   never.
     pub fn new(from: Listed, seed: u64, patience: usize) -> Watch {
         let stream = Stream { initial: from.objects, after: from.revision, observed: Vec::new() };
         Watch { stream, rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), patience }
     }
 
-    /// The revision up to which it has seen everything.
+    /// Returns the revision up to which it has seen everything.
     pub fn revision(&self) -> u64 {
         let revision = |observed: &Observed| match observed {
             Observed::Event { version, .. } => version.revision,
@@ -300,14 +302,14 @@ impl Watch {
         self.stream.observed.last().map_or(self.stream.after, revision)
     }
 
-    /// Watches until it has seen a revision, or until it shall stop and its server is gone. Returns whether it has seen the
-    /// revision.
+    /// Watches until a revision is observed, or until it is stopped and its server has ended.
+    /// Returns whether the revision was observed.
     ///
     /// - `until`: the revision; 0 while it is not known.
-    /// - `is_gone`: set when the server is gone.
+    /// - `is_gone`: set when the server has ended.
     ///
     /// # Errors
-    /// The watch is refused, or something that is no event.
+    /// The watch is rejected, or sends an invalid event.
     pub async fn follow(
         &mut self,
         endpoint: &Endpoint,

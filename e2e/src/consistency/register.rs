@@ -6,10 +6,11 @@ use anyhow::{Result, bail, ensure};
 
 use super::Version;
 
-/// So many pairs of a set of operations and a state are tried for an object.
+/// The largest number of configurations (a set of operations and a state) that are tried for an
+/// object.
 const MAX_CONFIGURATIONS: usize = 2_000_000;
 
-/// What a client asks.
+/// The input of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Reads the object.
@@ -21,55 +22,57 @@ pub enum Input {
     },
     /// Replaces a version.
     Update {
-        /// The revision that must be found.
+        /// The revision of the precondition.
         expected: u64,
         /// The value.
         value: u64,
     },
     /// Deletes a version.
     Delete {
-        /// The revision that must be found.
+        /// The revision of the precondition.
         expected: u64,
     },
 }
 
-/// What a client learns.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// What was read.
+    /// The version that was read; None if there is no object.
     Read(Option<Version>),
-    /// The revision of what was written.
+    /// The revision that was written.
     Written(u64),
     /// The version is deleted.
     Deleted,
     /// The object exists already, or in another version: 409.
     Conflict,
-    /// There is no object: 404.
+    /// The object does not exist: 404.
     NotFound,
-    /// Nothing: the write may be done, now or later, or never.
+    /// Unknown: the write may be executed now, later, or never.
     Unknown,
 }
 
 /// An operation with its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// What was asked.
+    /// The input of the operation.
     pub input: Input,
-    /// What was learned.
+    /// The outcome of the operation.
     pub output: Output,
-    /// When it was sent: a number of the history's clock.
+    /// The time of the call, by the history's clock.
     pub called: u64,
-    /// When the response was there; later than everything if there was none.
+    /// The time of the response, by the history's clock; later than all others if there was none.
     pub returned: u64,
 }
 
-/// The state of a register: the value, and the revision unless that was never seen. None if there is no object.
+/// The state of a register: the revision, None if it was never observed, and the value. None if
+/// there is no object.
 pub type State = Option<(Option<u64>, u64)>;
 
-/// Checks that there is an order of the operations, consistent with their times, that explains their outcomes.
+/// Checks that there is an order of the operations, consistent with their times, that explains
+/// their outcomes.
 ///
 /// # Errors
-/// There is none, or it was not found among so many.
+/// There is none, or it was not found within the limit of steps.
 pub fn check(initial: Option<Version>, operations: &[Operation]) -> Result<()> {
     let mut operations = operations.to_vec();
     operations.sort_by_key(|operation| operation.called);
@@ -85,7 +88,7 @@ pub fn check(initial: Option<Version>, operations: &[Operation]) -> Result<()> {
             return Ok(());
         }
         let open = || operations.iter().enumerate().filter(|(index, _)| !done.has(*index));
-        // What is called after another operation returned comes after it.
+        // An operation that is called after another one returned comes after it.
         let first_return = open().map(|(_, operation)| operation.returned).min().unwrap_or(u64::MAX);
         let mut next = None;
         for (index, operation) in open().skip_while(|(index, _)| *index < from) {
@@ -132,7 +135,8 @@ pub fn check(initial: Option<Version>, operations: &[Operation]) -> Result<()> {
     }
 }
 
-/// The state after an operation with this outcome. None if the operation cannot have it in this state.
+/// Returns the state after an operation with this outcome. None if the operation cannot have it in
+/// this state.
 fn step(state: State, operation: &Operation) -> Option<State> {
     let is_at = |expected: u64| state.is_some_and(|(revision, _)| revision.is_none_or(|r| r == expected));
     let is_not_at = |expected: u64| state.is_some_and(|(revision, _)| revision != Some(expected));
@@ -190,7 +194,8 @@ impl Done {
 mod tests {
     use super::*;
 
-    /// `CALLED-RETURNED what`, such as `1-4 create 7 = 10`: value 7 at revision 10. No time of return: never.
+    /// `CALLED-RETURNED operation`, such as `1-4 create 7 = 10`: value 7 at revision 10. An
+    /// operation without a return time never returns.
     fn history(text: &str) -> Vec<Operation> {
         let operation = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -278,7 +283,7 @@ mod tests {
 
     #[test]
     fn long_histories_are_decided() {
-        // Eight clients that overlap all the time, one of which is right each time.
+        // Eight clients that overlap all the time, one of which succeeds each time.
         let mut text = vec!["1-2 create 1 = 1".to_owned()];
         for round in 1..50u64 {
             let begin = round * 100;

@@ -1,4 +1,4 @@
-//! Watches and lists against what was acknowledged: etcd's guarantees for watches.
+//! Checks of watches and lists against acknowledged writes: etcd's guarantees for watches.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,19 +6,20 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Version;
 
-/// What a watch reports.
+/// An item that a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// An object was added, modified or deleted.
     Event {
-        /// Which.
+        /// The type of the event.
         kind: EventKind,
         /// The object.
         key: String,
-        /// Its version; of a deletion, the last value at the revision of the deletion.
+        /// The version of the object; for a deletion, the last value at the revision of the
+        /// deletion.
         version: Version,
     },
-    /// Nothing up to a revision is missing.
+    /// A bookmark: all events up to the revision were sent.
     Bookmark(u64),
 }
 
@@ -39,11 +40,11 @@ pub type Objects = BTreeMap<String, Version>;
 /// A watch, resumed as often as it ended: all that it reported after a state.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// The state from which it began.
+    /// The state from which the watch began.
     pub initial: Objects,
     /// The revision of that state.
     pub after: u64,
-    /// What it reported.
+    /// The items that it reported.
     pub observed: Vec<Observed>,
 }
 
@@ -67,14 +68,15 @@ pub struct Writes {
     pub deleted: BTreeSet<(String, u64)>,
 }
 
-/// Checks a watch that has certainly seen everything up to a revision.
+/// Checks a watch that has certainly observed everything up to a revision.
 ///
-/// Ordered: revisions increase. Unique: none is reported twice. Reliable: no acknowledged write is missing. Resumable:
-/// this holds over its ends and resumptions. Bookmarkable: nothing up to a bookmark follows it. And each event is of the
-/// type that the object's state before it demands, with a value that was written.
+/// Ordered: revisions increase. Unique: none is reported twice. Reliable: no acknowledged write is
+/// missing. Resumable: this holds over its ends and resumptions. Bookmarkable: nothing up to a
+/// bookmark follows it. And each event has the type that follows from the object's state before it,
+/// with a value that was written.
 ///
 /// # Errors
-/// What is wrong.
+/// The violated guarantee.
 pub fn check_stream(stream: &Stream, writes: &Writes, complete_to: u64) -> Result<()> {
     let mut objects = stream.initial.clone();
     let mut last = stream.after;
@@ -118,16 +120,17 @@ pub fn check_stream(stream: &Stream, writes: &Writes, complete_to: u64) -> Resul
         let was_there = written.get(revision).is_some_and(|(written, _)| written == key)
             || stream.initial.get(key).is_some_and(|version| version.revision == *revision);
         let is_missing = was_there && !ended.contains(&(key.clone(), *revision));
-        // A deletion has no revision of its own in its response; those at the very end may be above `complete_to`.
+        // A deletion has no revision of its own in its response; those at the very end may be above
+        // `complete_to`.
         ensure!(!is_missing || *revision > complete_to, "the deletion of {key} at {revision} is missing");
     }
     Ok(())
 }
 
-/// Checks that a list is the state that the events of a watch lead to, at its revision.
+/// Checks that a list equals the state after a watch's events, at its revision.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn check_list(listed: &Listed, stream: &Stream) -> Result<()> {
     if listed.revision < stream.after {
         return Ok(());
@@ -150,7 +153,7 @@ pub fn check_list(listed: &Listed, stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// Checks that two watches report the same of what both have seen.
+/// Checks that two watches report the same events for the revisions that both have observed.
 ///
 /// # Errors
 /// The first difference.
@@ -175,7 +178,8 @@ pub fn check_same(one: &Stream, other: &Stream) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// `+a1@5`: object `a` was added with value 1 at revision 5; `~` modified, `-` deleted; `=9`: a bookmark.
+    /// `+a1@5`: object `a` was added with value 1 at revision 5; `~` modified, `-` deleted; `=9`: a
+    /// bookmark.
     fn observed(text: &str) -> Vec<Observed> {
         let observed = |word: &str| {
             let (sign, rest) = word.split_at(1);
@@ -199,7 +203,8 @@ mod tests {
         Stream { initial, after: 3, observed: observed(text) }
     }
 
-    /// Values 1 and 2 of `a` at revisions 5 and 6, of which the second was deleted; 3 of `b` at 8; 9 of `z` before.
+    /// Values 1 and 2 of `a` at revisions 5 and 6, the second of which was deleted; 3 of `b` at 8;
+    /// 9 of `z` before.
     fn writes() -> Writes {
         let values = [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (9, "z")];
         let acknowledged = [(5, ("a", 1)), (6, ("a", 2)), (8, ("b", 3))];

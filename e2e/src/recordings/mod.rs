@@ -51,7 +51,7 @@ pub fn server(builder: Builder) -> Builder {
         .flag("--authorization-mode", "RBAC")
         .flag("--default-storage-class", "none")
         .flag("--nodes", "1")
-        // A kubelet that only starts and stops pods was beside the real server when they were made.
+        // A kubelet that only starts and stops pods was beside kube-apiserver when they were made.
         .flag("--simulation-profile", "inert")
 }
 

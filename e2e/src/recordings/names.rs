@@ -1,5 +1,5 @@
-//! What may differ between two runs: the variables that a recording saves, uids, times and revisions. They are expanded in
-//! requests and replaced by placeholders in responses.
+//! The values that may differ between two runs: the variables that a recording saves, uids, times
+//! and revisions. They are expanded in requests and replaced by placeholders in responses.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -22,14 +22,15 @@ const MIN_VARIABLE_CHARACTERS: usize = 6;
 /// The variables and uids of one run of a recording.
 #[derive(Debug)]
 pub struct Names {
-    /// In the order in which they were saved: a value may be part of a later one, and is then replaced first.
+    /// In the order in which they were saved: a value that is part of a later one is replaced
+    /// first.
     variables: Vec<(String, Value)>,
     /// The numbers of the uids, by their first appearance.
     uids: HashMap<String, usize>,
 }
 
 impl Names {
-    /// The names of a new run: `$NS` is the namespace, `${RAND}` a random text.
+    /// Returns the names of a new run: `$NS` is the namespace, `${RAND}` a random text.
     pub fn new(namespace: &str, random: &str) -> Names {
         let variables = [("NS", namespace), ("RAND", random)];
         Names {
@@ -38,7 +39,7 @@ impl Names {
         }
     }
 
-    /// The namespace of the run.
+    /// Returns the namespace of the run.
     pub fn namespace(&self) -> &str {
         self.get("NS").and_then(Value::as_str).unwrap_or_default()
     }
@@ -61,7 +62,8 @@ impl Names {
         self.fill(text, plain)
     }
 
-    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some responses quote the request.
+    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some
+    /// responses quote the request.
     pub fn expand_json(&self, text: &RawValue) -> String {
         let text = self.fill(text.get(), |value| {
             let quoted = Value::from(plain(value)).to_string();
@@ -91,7 +93,7 @@ impl Names {
         }
     }
 
-    /// Replaces what differs between runs by placeholders.
+    /// Replaces values that differ between runs by placeholders.
     pub fn normalize_text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, value) in &self.variables {
@@ -110,7 +112,8 @@ impl Names {
         TIME.replace_all(&text, "<time>").into_owned()
     }
 
-    /// Replaces what differs between runs everywhere in a value, visiting members in the order of their names.
+    /// Replaces values that differ between runs everywhere in a value, visiting members in the
+    /// order of their names.
     pub fn normalize(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.normalize_text(text).into(),
@@ -138,7 +141,7 @@ impl Names {
     }
 }
 
-/// A saved value as `replay.py` prints it.
+/// Returns a saved value as `replay.py` prints it.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -18,15 +18,16 @@ use super::watch::Watch;
 use super::{Recording, Step};
 use crate::http::{Connection, Endpoint, HttpResponse};
 
-/// How long a `wait` lasts at least, and a `collect` of events that were recorded: a slow machine is no difference.
+/// Timeout of a `wait`, and of a `collect` with recorded events, unless the recording has a longer
+/// one: a slow machine is not a difference.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a `collect` lasts by default of which nothing was recorded.
+/// Default timeout of a `collect` without recorded events.
 const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two polls, as in the recordings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a new namespace may take to get its ServiceAccount.
+/// Timeout for a new namespace to get its ServiceAccount.
 const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long each request of the cleanup may take.
+/// Timeout of each request of the cleanup.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of a step.
@@ -52,12 +53,12 @@ pub struct Played {
 }
 
 impl Played {
-    /// The number of equal steps.
+    /// Returns the number of equal steps.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
-    /// The number of compared steps.
+    /// Returns the number of compared steps.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }
@@ -66,19 +67,20 @@ impl Played {
 /// The server that the recordings are played against.
 pub struct Server {
     endpoint: Endpoint,
-    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not wait for it.
+    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not
+    /// wait for it.
     creates_service_accounts: AtomicBool,
 }
 
 impl Server {
-    /// A server to play recordings against.
+    /// Returns a server to play recordings against.
     pub fn new(endpoint: Endpoint) -> Server {
         Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }
 }
 
-/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their names. `end` returns the step before
-/// which to stop.
+/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their
+/// names. `end` returns the step before which to stop.
 pub async fn play(
     server: &Server,
     recordings: &[Recording],
@@ -215,8 +217,9 @@ impl<'a> Run<'a> {
                 break (response, got);
             }
             if self.is_met(&step.until, response.status, &got)? {
-                // One controller has done what was waited for, and others may have more to do about it. When the recordings were made
-                // there was time for that before the next step, which here can come within a millisecond.
+                // The awaited change is visible, but other controllers may still have to react to
+                // it. When the recordings were made there was time for that before the next step,
+                // which here can follow within a millisecond.
                 sleep(POLL_INTERVAL).await;
                 break (response, got);
             }
@@ -253,7 +256,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Sends a request, over the connection of the run as long as it is open.
+    /// Sends a request over the connection of the run, as long as it is open.
     async fn call(
         &mut self,
         method: &str,
@@ -276,7 +279,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether all conditions of a `wait` are met.
+    /// Returns whether all conditions of a `wait` are met.
     fn is_met(
         &self,
         until: &std::collections::BTreeMap<String, Value>,
@@ -306,7 +309,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// The part of a body that is compared.
+    /// Returns the part of a body that is compared.
     fn shape(&mut self, step: &Step, mut body: Value) -> Value {
         if !self.recording.managed_fields && !step.managed_fields {
             remove_everywhere(&mut body, "managedFields");
@@ -329,7 +332,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// All values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the comparison fail.
+/// Returns all values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the
+/// comparison fail.
 fn header(response: &HttpResponse, name: &str) -> Option<String> {
     let latin =
         |value: &hyper::header::HeaderValue| value.as_bytes().iter().map(|b| char::from(*b)).collect();
@@ -387,7 +391,7 @@ fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The beginning of a value, for messages.
+/// Returns the beginning of a value, for messages.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::body::decode;
 use crate::http::Endpoint;
 
-/// How long the response may take to begin.
+/// Timeout for the beginning of the response.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Watch {
@@ -21,7 +21,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens the watch, and returns when the response has begun: later changes are received.
+    /// Opens the watch, and returns once the response has begun, so that later changes are
+    /// received.
     pub async fn open(endpoint: &Endpoint, path: String, headers: Vec<(String, Option<String>)>) -> Watch {
         let (sender, events) = mpsc::unbounded_channel();
         let (begun, begins) = oneshot::channel();
@@ -43,7 +44,7 @@ impl Watch {
         Watch { events }
     }
 
-    /// The next events: `count` of them, or fewer if the time is over.
+    /// Returns the next events: `count` of them, or fewer at the end of the time.
     pub async fn collect(&mut self, count: usize, patience: Duration) -> Vec<Value> {
         let end = Instant::now() + patience;
         let mut events = Vec::new();

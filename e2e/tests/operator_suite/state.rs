@@ -1,4 +1,5 @@
-//! The state that a test begins with: definitions and fixtures, a running operator, and a namespace without Moorings.
+//! The initial state of a test: definitions and fixtures, a running operator, and a namespace
+//! without Moorings.
 
 use anyhow::{Result, bail};
 use coracle::ControlPlane;
@@ -37,7 +38,7 @@ impl Mode {
     }
 }
 
-/// What a test has.
+/// The environment of a test.
 pub struct State<'a> {
     pub client: Client,
     pub namespace: String,
@@ -45,7 +46,7 @@ pub struct State<'a> {
     pub control_plane: Option<&'a ControlPlane>,
 }
 
-/// What all tests share.
+/// The state shared by all tests.
 pub struct Suite {
     mode: Mode,
     webhooks: Webhooks,
@@ -53,7 +54,7 @@ pub struct Suite {
     base: ControlPlane,
     /// The operator of the control plane of all tests.
     operator: Option<Operator>,
-    /// Held by each test on a shared control plane, and by an exclusive one alone.
+    /// A read lock for each test on a shared control plane, and a write lock for an exclusive one.
     tests: RwLock<()>,
 }
 
@@ -74,7 +75,7 @@ impl Suite {
         Ok(self.base.shutdown().await?)
     }
 
-    /// Runs a test. An exclusive one changes what the others rely on.
+    /// Runs a test. An exclusive one changes state that the others depend on.
     pub async fn run(
         &self,
         is_exclusive: bool,
@@ -117,7 +118,7 @@ impl Suite {
         let state = State { client, namespace, control_plane: None };
         let result = test(&state).await;
         for mooring in state.moorings().list(&ListParams::default()).await?.items {
-            // In the foreground: what it owns is gone before it is.
+            // Foreground deletion: its dependents are deleted before it.
             let deleted = state.moorings().delete(&mooring.name_any(), &DeleteParams::foreground()).await;
             ignore_not_found(deleted.map(drop))?;
             until_object(state.moorings(), &mooring.name_any(), |mooring| mooring.is_none()).await?;
@@ -130,7 +131,8 @@ impl Suite {
     }
 }
 
-/// Starts a control plane with the definitions and 100 fixtures, one of which is a workload that runs.
+/// Starts a control plane with the definitions and 100 fixtures, one of which is a running
+/// workload.
 async fn start() -> Result<ControlPlane> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
     let client = control_plane.client();
@@ -140,7 +142,7 @@ async fn start() -> Result<ControlPlane> {
             .body(definition.into())?;
         client.request::<Value>(request).await?;
     }
-    // From then on they are served.
+    // After this they are served.
     control_plane.settle().await?;
     let main = DynamicObject::new("main", &resource("Harbour"));
     Api::all_with(client.clone(), &resource("Harbour")).create(&PostParams::default(), &main).await?;
@@ -165,7 +167,7 @@ async fn start() -> Result<ControlPlane> {
     Ok(control_plane)
 }
 
-/// A Harbour that forbids the images of most tests.
+/// Returns a Harbour that forbids the images of most tests.
 pub fn strict_harbour() -> Harbour {
     let spec = HarbourSpec { forbidden: vec!["quay.example".to_owned()] };
     Harbour::new("strict", &resource("Harbour"), spec)

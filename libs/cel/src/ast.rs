@@ -1,4 +1,4 @@
-//! The syntax tree. Macros are expanded: what is left of them are comprehensions.
+//! The syntax tree. Macros are expanded to comprehensions.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ pub const ACCUMULATOR: &str = "@result";
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// The number of the node in its tree, under which the checker stores what it finds.
+    /// The number of the node in its tree, the key of the checker's results.
     pub id: usize,
-    /// Where it is in the source, in characters.
+    /// The position in the source, in characters.
     pub offset: usize,
-    /// How deep the tree below it is.
+    /// The depth of the tree below it.
     pub depth: usize,
-    /// What it is.
+    /// The kind of node.
     pub kind: ExprKind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug)]
 pub enum ExprKind {
     /// A literal.
@@ -31,10 +31,11 @@ pub enum ExprKind {
         operand: Box<Expr>,
         /// The field or key.
         field: Arc<str>,
-        /// Whether only its presence is asked for.
+        /// Whether it only tests the presence of the field.
         test_only: bool,
     },
-    /// `function(args)` or `target.function(args)`; operators are functions with names such as `_+_`.
+    /// `function(args)` or `target.function(args)`; operators are functions with names such as
+    /// `_+_`.
     Call {
         /// The name.
         function: Arc<str>,
@@ -43,7 +44,7 @@ pub enum ExprKind {
         /// The arguments.
         args: Vec<Expr>,
     },
-    /// `[a, ?b]`; the second value says whether the element is optional.
+    /// `[a, ?b]`; the second value is whether the element is optional.
     List(Vec<(Expr, bool)>),
     /// `{k: v, ?k: v}`.
     Map(Vec<(Expr, Expr, bool)>),
@@ -61,7 +62,7 @@ pub enum ExprKind {
 /// The field of a struct literal.
 #[derive(Clone, Debug)]
 pub struct StructField {
-    /// Where it is in the source.
+    /// The position in the source, in characters.
     pub offset: usize,
     /// The name.
     pub name: Arc<str>,
@@ -71,7 +72,7 @@ pub struct StructField {
     pub optional: bool,
 }
 
-/// A fold: `accu` begins as `init`; for each element, while `condition` holds, it becomes `step`.
+/// A fold: `accu` starts as `init`; for each element, while `condition` holds, it becomes `step`.
 #[derive(Clone, Debug)]
 pub struct Comprehension {
     /// The list or map.
@@ -82,7 +83,7 @@ pub struct Comprehension {
     pub var2: Option<Arc<str>>,
     /// The accumulator.
     pub accu: Arc<str>,
-    /// Its first value.
+    /// The first value of the accumulator.
     pub init: Expr,
     /// Whether the fold continues.
     pub condition: Expr,

@@ -1,4 +1,5 @@
-//! Declared types: what an OpenAPI v3 schema says of the values that expressions see, with the bounds of their sizes.
+//! Declared types: the types that an OpenAPI v3 schema declares for the values in expressions, with
+//! bounds of their sizes.
 //!
 //! Source: `k8s.io/apiserver/pkg/cel/common/schemas.go`, `types.go` and `escaping.go`.
 
@@ -15,18 +16,18 @@ const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 /// The declared type of a JSON value.
 #[derive(Debug)]
 pub struct DeclType {
-    /// What it is.
+    /// The kind of type.
     pub kind: DeclKind,
-    /// How many elements, members or bytes a value has at most.
+    /// The largest number of elements, members or bytes of a value.
     pub max_elements: u64,
-    /// How many bytes the least value has in JSON.
+    /// The smallest size of a value in JSON, in bytes.
     pub min_size: u64,
 }
 
-/// What a declared type is.
+/// The kind of a declared type.
 #[derive(Debug)]
 pub enum DeclKind {
-    /// Anything.
+    /// Any type.
     Dyn,
     /// A boolean.
     Bool,
@@ -61,20 +62,20 @@ type Fields = BTreeMap<Arc<str>, DeclField>;
 /// A field of an object.
 #[derive(Debug)]
 pub struct DeclField {
-    /// Its name in JSON.
+    /// The name of the field in JSON.
     pub json_name: Arc<str>,
-    /// Its type.
+    /// The type of the field.
     pub ty: Arc<DeclType>,
 }
 
-/// How the items of a list are compared.
+/// The comparison of the items of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListSemantics {
-    /// One by one.
+    /// Items are compared in order.
     Atomic,
-    /// In any order.
+    /// Items are compared in any order.
     Set,
-    /// In any order, identified by these keys.
+    /// Items are compared in any order, identified by these keys.
     Map(Vec<Arc<str>>),
 }
 
@@ -82,8 +83,9 @@ pub enum ListSemantics {
 pub static DYN: DeclType = DeclType { kind: DeclKind::Dyn, max_elements: u64::MAX, min_size: 1 };
 
 impl DeclType {
-    /// The declared type of a structural schema, or None where the schema gives no type. `name` is that of the type;
-    /// types within it are named by their paths below it. The root of a resource has `apiVersion`, `kind` and `metadata`.
+    /// Returns the declared type of a structural schema, or None if the schema specifies no type.
+    /// `name` is the name of the type; types within it are named by their paths below it. The root
+    /// of a resource has `apiVersion`, `kind` and `metadata`.
     pub fn of_schema(schema: &Json, name: &str, is_resource_root: bool) -> Option<DeclType> {
         let flag = |name: &str| schema.get(name).is_some_and(|value| value == true);
         if flag("x-kubernetes-int-or-string") {
@@ -116,12 +118,13 @@ impl DeclType {
         }
     }
 
-    /// A part of an object: keywords are also names of fields, whose escaped names are meant.
+    /// Returns a field of an object. Fields whose names are keywords are found by their escaped
+    /// names.
     pub(crate) fn field<'d>(fields: &'d Fields, name: &str) -> Option<&'d DeclField> {
         fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
     }
 
-    /// The type that the checker sees.
+    /// Returns the type for the checker.
     pub fn cel_type(&self) -> Type {
         match &self.kind {
             DeclKind::Dyn => Type::Dyn,
@@ -138,7 +141,7 @@ impl DeclType {
         }
     }
 
-    /// How many values of this type fit into a request.
+    /// Returns the largest number of values of this type that fit into a request.
     pub fn max_cardinality(&self) -> u64 {
         MAX_REQUEST / (self.min_size + 1)
     }
@@ -192,7 +195,8 @@ fn semantics(schema: &Json) -> ListSemantics {
     }
 }
 
-/// Objects have no number of elements, so that to compare two of them costs nothing beside reaching them, as upstream estimates it.
+/// Objects have no number of elements, so that a comparison of two costs only the access to them,
+/// as upstream estimates it.
 const OBJECT_SIZE: u64 = 0;
 
 fn object(schema: &Json, name: &str, is_resource_root: bool) -> DeclType {
@@ -228,7 +232,7 @@ fn object(schema: &Json, name: &str, is_resource_root: bool) -> DeclType {
     sized(DeclKind::Object { name: name.into(), fields }, OBJECT_SIZE, min_size)
 }
 
-/// Whether the schema of a resource says itself what its kind, its version and its name are.
+/// Returns whether the schema of a resource itself declares the types of kind, version and name.
 fn has_type_and_metadata(schema: &Json) -> bool {
     let is = |pointer: &str, ty: &str| schema.pointer(pointer).is_some_and(|found| found == ty);
     is("/properties/kind/type", "string")
@@ -264,12 +268,12 @@ const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// Whether a name is a keyword of the language.
+/// Returns whether a name is a keyword of the language.
 pub(crate) fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(&name)
 }
 
-/// The name of a property in expressions; None if it has none.
+/// Returns the name of a property in expressions; None if it has none.
 pub fn escape(property: &str) -> Option<String> {
     if KEYWORDS.contains(&property) {
         return Some(format!("__{property}__"));
@@ -289,7 +293,7 @@ pub fn escape(property: &str) -> Option<String> {
     (!escaped.is_empty()).then_some(escaped)
 }
 
-/// The property that a name in expressions stands for.
+/// Returns the property for a name in expressions.
 pub fn unescape(name: &str) -> String {
     if let Some(keyword) = name.strip_prefix("__").and_then(|name| name.strip_suffix("__"))
         && KEYWORDS.contains(&keyword)

@@ -1,10 +1,10 @@
-//! The lexer: tokens with their places.
+//! The lexer: tokens with their positions.
 //!
 //! Source: the grammar of cel-spec; the texts of errors are those of cel-go's generated lexer.
 
 use crate::source::Issue;
 
-/// The kind of a token, with what it stands for.
+/// The kind of a token, with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Token {
     /// An identifier or a reserved word.
@@ -32,9 +32,9 @@ pub enum Token {
 pub struct Lexeme {
     /// The token.
     pub token: Token,
-    /// Where it begins, in characters.
+    /// The start of the token, in characters.
     pub offset: usize,
-    /// As it is written.
+    /// The text of the token.
     pub text: String,
 }
 
@@ -44,7 +44,7 @@ const SYMBOLS: [&str; 24] = [
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// The tokens of an expression; the last is [`Token::End`].
+/// Returns the tokens of an expression; the last is [`Token::End`].
 pub fn tokens(text: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
     let chars: Vec<char> = text.chars().collect();
     let mut lexer = Lexer { chars: &chars, at: 0 };
@@ -80,13 +80,13 @@ pub fn tokens(text: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
     found
 }
 
-/// A text as errors print it: line breaks are escaped.
+/// Returns a text as errors print it: line breaks are escaped.
 pub fn printed(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
 
 enum Fault {
-    /// So many characters begin no token.
+    /// The number of characters that begin no token.
     Unrecognized(usize),
     /// A literal with a wrong escape.
     Literal(String),
@@ -189,7 +189,8 @@ impl Lexer<'_> {
         Token::Int(text)
     }
 
-    /// The letters before a quote: how many, whether the literal is raw, and whether it is bytes.
+    /// Returns the letters before a quote: how many, whether the literal is raw, and whether it is
+    /// bytes.
     fn string_prefix(&self) -> Option<(usize, bool, bool)> {
         let (mut length, mut raw, mut bytes) = (0, false, false);
         loop {

@@ -1,13 +1,13 @@
-//! Source text: positions, and issues printed with the line they are in.
+//! Source text: positions, and issues printed with the line in which they occur.
 
 use std::fmt::{self, Write as _};
 
-/// What is wrong with an expression, at an offset in characters.
+/// An error in an expression, at an offset in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
     /// The offset in the expression, in characters.
     pub offset: usize,
-    /// What is wrong there.
+    /// The error message.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ const MAX_PRINTED: usize = 100;
 /// The longest line that is printed with an issue, in bytes.
 const MAX_SNIPPET: usize = 16_384;
 
-/// As cel-go prints them, with its limits.
+/// Prints the issues in cel-go's format, with its limits.
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, issue) in self.issues.iter().take(MAX_PRINTED).enumerate() {
@@ -59,7 +59,7 @@ impl fmt::Display for Issues {
             }
             let text = text.replace('\t', " ");
             write!(f, "\n | {text}\n | ")?;
-            // The mark is as wide as what is above it: wide characters have wide dots.
+            // The mark is as wide as the text above it: wide characters have wide dots.
             let mut chars = text.chars();
             for c in chars.by_ref().take(column) {
                 f.write_char(if c.len_utf8() > 1 { '．' } else { '.' })?;

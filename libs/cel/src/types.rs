@@ -44,27 +44,27 @@ pub enum Type {
     Opaque(Arc<str>),
     /// A variable of a signature, and while checking a variable to be determined.
     Param(usize),
-    /// What has no type because of an error that is already reported.
+    /// The type after an error that is already reported.
     Error,
 }
 
 impl Type {
-    /// A list of `item`.
+    /// Returns a list of `item`.
     pub fn list(item: Type) -> Type {
         Type::List(Arc::new(item))
     }
 
-    /// A map from `key` to `value`.
+    /// Returns a map from `key` to `value`.
     pub fn map(key: Type, value: Type) -> Type {
         Type::Map(Arc::new((key, value)))
     }
 
-    /// An optional `value`.
+    /// Returns an optional `value`.
     pub fn optional(value: Type) -> Type {
         Type::Optional(Arc::new(value))
     }
 
-    /// Whether null can be used as a value of the type.
+    /// Returns whether null can be used as a value of the type.
     fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl Type {
         )
     }
 
-    /// The type in full, as the types of whole expressions are printed.
+    /// Returns the type in full, as the types of whole expressions are printed.
     pub fn full_name(&self) -> String {
         match self {
             Type::List(item) => format!("list({})", item.full_name()),
@@ -89,12 +89,12 @@ impl Type {
         }
     }
 
-    /// Whether the type is checked at runtime only.
+    /// Returns whether the type is checked at runtime only.
     pub fn is_dyn(&self) -> bool {
         matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
-    /// Whether the type has more than so many parts.
+    /// Returns whether the type has more than `parts` parts.
     pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
         fn count(ty: &Type, left: usize) -> Option<usize> {
             let left = left.checked_sub(1)?;
@@ -107,12 +107,12 @@ impl Type {
         count(self, parts).is_none()
     }
 
-    /// Whether values have the size 1 in estimates.
+    /// Returns whether values have the size 1 in estimates.
     pub fn is_scalar(&self) -> bool {
         matches!(self, Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint)
     }
 
-    /// The type that a name stands for as an expression (`int`, `string`).
+    /// Returns the type that is named by an expression (`int`, `string`).
     pub fn named(name: &str) -> Option<Type> {
         Some(match name {
             "dyn" => Type::Dyn,
@@ -134,7 +134,7 @@ impl Type {
         })
     }
 
-    /// The name of the type without its parameters.
+    /// Returns the name of the type without its parameters.
     pub fn name(&self) -> &str {
         match self {
             Type::Dyn => "dyn",
@@ -176,16 +176,18 @@ impl fmt::Display for Type {
     }
 }
 
-/// The number of parts that a type may have; what is larger is checked at runtime.
+/// The largest number of parts of a type; larger types are checked at runtime.
 pub const MAX_TYPE: usize = 100;
-/// The number of pairs of types that are compared for one assignment; what needs more is checked at runtime.
+/// The largest number of pairs of types compared for one assignment; longer comparisons are made at
+/// runtime.
 const MAX_PAIRS: usize = 1_000;
 
-/// What is known of type variables.
+/// The inferred types of type variables.
 #[derive(Debug, Default)]
 pub struct Substitution {
     known: Vec<Option<Type>>,
-    /// The former values of the variables that were set since: to undo what an overload that does not fit has set.
+    /// The former values of the variables that were set since, for undoing an overload that does
+    /// not match.
     trail: Vec<(usize, Option<Type>)>,
     /// Pairs of types that are left to compare.
     pairs: usize,
@@ -199,7 +201,7 @@ pub struct Checkpoint {
 }
 
 impl Substitution {
-    /// A new variable.
+    /// Returns a new variable.
     pub fn fresh(&mut self) -> Type {
         self.known.push(None);
         Type::Param(self.known.len() - 1)
@@ -215,12 +217,12 @@ impl Substitution {
         }
     }
 
-    /// The present state.
+    /// Returns the present state.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint { variables: self.known.len(), trail: self.trail.len() }
     }
 
-    /// Forgets what was learned since a state.
+    /// Restores the state of a checkpoint.
     pub fn restore(&mut self, to: Checkpoint) {
         while self.trail.len() > to.trail {
             let Some((variable, before)) = self.trail.pop() else { break };
@@ -231,8 +233,9 @@ impl Substitution {
         self.known.truncate(to.variables);
     }
 
-    /// The type with what is known of its variables; unknown ones are dyn if `open_is_dyn`. Parts beyond [`MAX_TYPE`] are dyn: a
-    /// type in which variables stand for types with variables may have exponentially many.
+    /// Returns the type with its variables substituted; unknown ones are dyn if `open_is_dyn`.
+    /// Parts beyond [`MAX_TYPE`] are dyn: substituting variables by types with variables can result
+    /// in exponentially many parts.
     pub fn apply(&self, ty: &Type, open_is_dyn: bool) -> Type {
         let mut left = MAX_TYPE;
         if self.is_applied(ty, open_is_dyn) {
@@ -242,7 +245,8 @@ impl Substitution {
         }
     }
 
-    /// Whether nothing is known of the variables of a type, so that it is shared and not copied.
+    /// Returns whether nothing is known of the variables of a type, so that it is shared and not
+    /// copied.
     fn is_applied(&self, ty: &Type, open_is_dyn: bool) -> bool {
         match ty {
             Type::Param(variable) => !open_is_dyn && self.known(*variable).is_none(),
@@ -254,7 +258,8 @@ impl Substitution {
         }
     }
 
-    /// The meaning of a variable: a type, or a variable of which nothing is known. Variables may stand for others in a long line.
+    /// Returns the meaning of a variable: a type, or a variable without one. Variables may form a
+    /// long chain.
     fn followed<'t>(&'t self, mut ty: &'t Type) -> &'t Type {
         while let Type::Param(variable) = ty
             && let Some(known) = self.known(*variable)
@@ -264,7 +269,8 @@ impl Substitution {
         ty
     }
 
-    /// The type that a variable stands for, without what is known of the variables within it; dyn if it is unknown.
+    /// Returns the type of a variable, without substituting the variables within it; dyn if it is
+    /// unknown.
     pub fn outermost<'t>(&'t self, ty: &'t Type) -> &'t Type {
         match self.followed(ty) {
             Type::Param(_) => &Type::Dyn,
@@ -272,7 +278,7 @@ impl Substitution {
         }
     }
 
-    /// The outermost type, with that of the items of a list or of the value of an optional.
+    /// Returns the outermost type, with that of the items of a list or of the value of an optional.
     pub fn outline(&self, ty: &Type) -> Type {
         match self.outermost(ty) {
             Type::List(item) => Type::list(self.outermost(item).clone()),
@@ -296,7 +302,8 @@ impl Substitution {
         }
     }
 
-    /// Whether a value of type `from` can be used as `to`; learns what variables are thereby.
+    /// Returns whether a value of type `from` can be used as `to`, and infers the types of
+    /// variables from it.
     pub fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let before = self.checkpoint();
         self.pairs = MAX_PAIRS;
@@ -329,7 +336,7 @@ impl Substitution {
         }
         if let Some(known) = self.known(variable).cloned() {
             let fits = if reversed { self.unify(&known, ty) } else { self.unify(ty, &known) };
-            // What is known only becomes more general.
+            // Inferred types only become more general.
             if fits && ty.is_dyn() {
                 self.set(variable, Type::Dyn);
             }

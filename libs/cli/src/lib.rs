@@ -9,11 +9,13 @@ mod controller_manager;
 mod envtest;
 mod kept_log;
 mod kubeconfig_client;
+mod open;
 mod port_holder;
 mod problems;
 mod process;
 mod range;
 mod ready;
+mod replay;
 mod run;
 mod testing;
 
@@ -131,6 +133,15 @@ pub fn main(kinds: Kinds) -> ExitCode {
         }),
         Command::Ui { no_browser, kubeconfig, log } => block_on(log, async {
             ui::serve(kubeconfig.as_deref(), !no_browser).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Log { flags, kubeconfig, log } => block_on(log, async {
+            testing::log::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Open(flags) => {
+            block_on(flags.log, async { open::serve(flags, kinds).await.map(|()| ExitCode::SUCCESS) })
+        }
+        Command::Replay { replay: flags, kubeconfig, log } => block_on(log, async {
+            replay::replay(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Problems { kubeconfig, log } => {
             block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })

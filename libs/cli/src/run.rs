@@ -95,7 +95,7 @@ pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Si
 ///
 /// # Errors
 /// The store cannot be closed.
-async fn end(control_plane: ControlPlane) -> Result<()> {
+pub async fn end(control_plane: ControlPlane) -> Result<()> {
     // As long as no other server can have its port.
     fork::forget(&control_plane.url());
     control_plane.shutdown().await.context("the store did not close")
@@ -115,6 +115,10 @@ fn announce(
         None => "nothing is kept".to_owned(),
     };
     let absolute: PathBuf = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
+    let data = match control_plane.record() {
+        None => data,
+        Some(record) => format!("{data}, recorded in {}", record.display()),
+    };
     eprintln!("coracle {} serves {} ({data})", env!("CARGO_PKG_VERSION"), control_plane.url());
     if let Some(context) = previous_context {
         eprintln!("the current context was {context:?}; kubectl config use-context selects it again");
@@ -141,6 +145,7 @@ pub async fn run(
     command: (&[String], Mode),
     log: KeptLog,
 ) -> Result<ExitCode> {
+    let record = options.record.clone();
     let (outcome, problems) = match run_beside(options, kinds, kubeconfig, command).await {
         Ok((status, problems)) => (Ok(status), problems),
         Err(error) => (Err(error), Problems::default()),
@@ -151,6 +156,10 @@ pub async fn run(
     if !problems.is_empty() {
         // A closed standard error is no failure.
         let _ = write!(io::stderr(), "coracle: when the command failed, the control plane had\n{problems}");
+    }
+    if let Some(record) = record.filter(|_| !outcome.as_ref().is_ok_and(ExitStatus::success)) {
+        // As above.
+        let _ = writeln!(io::stderr(), "coracle: the run is recorded: coracle open {}", record.display());
     }
     outcome.map(exit_code)
 }

@@ -8,11 +8,15 @@ use coracle_apiserver::serve::Api;
 use http::header::{HeaderValue, USER_AGENT};
 
 /// A client of the API in this process, without a socket, for a user in `system:masters`.
-pub fn client(api: &Api, user: &str, agent: &'static str) -> kube::Client {
+///
+/// - `agent`: the user agent
+pub fn client(api: &Api, user: &str, agent: &str) -> kube::Client {
+    // The name of a controller or a program.
+    let agent = HeaderValue::from_str(agent).unwrap_or_else(|_| HeaderValue::from_static("coracle"));
     let user = UserInfo::new(user, &[MASTERS]).authenticated();
     let api = api.for_peer(Peer::Known(Arc::new(user)));
     let api = tower::util::MapRequest::new(api, move |mut request: http::Request<kube::client::Body>| {
-        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
+        request.headers_mut().insert(USER_AGENT, agent.clone());
         request
     });
     kube::Client::new(api, "default")

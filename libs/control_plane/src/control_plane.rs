@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::forks::{Family, Place, context};
 use crate::kinds::Kinds;
 use crate::options::{self, ForkOptions, Options};
+use crate::recording::Recording;
 use crate::start::{Kinship, Origin, Running, start};
 
 pub use coracle_kubeconfig::Error as KubeconfigError;
@@ -185,12 +186,17 @@ impl ControlPlane {
         client(&self.running.api, certificates::ADMIN, concat!("coracle/", env!("CARGO_PKG_VERSION")))
     }
 
-    /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds.
+    /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 6 seconds.
     ///
     /// # Errors
     /// The server does not respond.
     pub async fn problems(&self) -> Result<Problems, ProblemsError> {
         coracle_problems::collect(self.client()).await
+    }
+
+    /// The file in which it is recorded, if it is.
+    pub fn record(&self) -> Option<&Path> {
+        self.running.origin.recording.as_ref().map(Recording::path)
     }
 
     /// The clock of the control plane, and its state of rest.

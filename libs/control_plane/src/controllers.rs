@@ -1,13 +1,15 @@
-//! The selection of controllers and of the simulation: kube-controller-manager's names, and the syntax of its `--controllers`.
+//! The selection of controllers and of the simulation: kube-controller-manager's names, and the
+//! syntax of its `--controllers`.
 
 use coracle_seed::Identities;
 
-/// The identity in the leader election's Lease: the host's name and a random suffix, as kube-controller-manager's.
+/// Returns the identity in the leader election's Lease: the host's name and a random suffix, as
+/// kube-controller-manager's.
 pub fn identity(identities: &Identities) -> String {
     format!("{}_{}", hostname(), identities.of_process("kube-controller-manager"))
 }
 
-/// The host's name.
+/// Returns the host's name.
 pub(crate) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -15,8 +17,8 @@ pub(crate) fn hostname() -> String {
 /// The controllers that simulate nodes, by the names of the programs of a real cluster.
 const NODE_COMPONENTS: [&str; 2] = ["kube-scheduler", "kubelet"];
 
-/// All controllers of kube-controller-manager. An unlisted name is an error in the flag; a listed one may be selected whether or
-/// not Coracle implements it.
+/// All controllers of kube-controller-manager. An unlisted name is an error in the flag; a listed
+/// one may be selected whether or not Coracle implements it.
 const NAMES: &[&str] = &[
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
@@ -69,7 +71,7 @@ const NAMES: &[&str] = &[
     "volumeattributesclass-protection-controller",
 ];
 
-/// Those that `*` does not select, as in kube-controller-manager.
+/// The controllers that `*` does not select, as in kube-controller-manager.
 const DISABLED_BY_DEFAULT: [&str; 2] = ["bootstrap-signer-controller", "token-cleaner-controller"];
 
 /// Validates a selection such as `["*", "-foo"]`.
@@ -86,7 +88,8 @@ pub fn check_selection(selection: &[String]) -> Result<(), String> {
     }
 }
 
-/// Whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it or it is disabled by default.
+/// Returns whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it or
+/// it is disabled by default.
 pub fn is_selected(selection: &[String], name: &str) -> bool {
     let is_excluded = |item: &&String| item.strip_prefix('-') == Some(name);
     if selection.iter().any(|item| item == name) {

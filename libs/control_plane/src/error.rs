@@ -1,4 +1,4 @@
-//! Why a control plane does not start.
+//! The errors of a control plane's start and maintenance.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use coracle_storage::backup::{BackupError, RestoreError};
 use coracle_storage::log::LogError;
 use coracle_storage_etcd::EtcdError;
 
-/// Why a control plane did not start. Each is one line for the operator.
+/// The reasons for which a control plane does not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is not available.
@@ -31,10 +31,10 @@ pub enum Error {
     /// The etcd servers or their TLS options cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// A manual clock and an etcd cluster were asked for.
+    /// A manual clock was requested with an etcd cluster.
     #[error("there is no manual clock for an etcd cluster, whose leases go by its own time")]
     ManualClock,
-    /// A seed and an etcd cluster were asked for.
+    /// A seed was requested with an etcd cluster.
     #[error("there is no seed for an etcd cluster, whose other servers would make up the same UIDs")]
     Seed,
     /// The file with the time of a manual clock cannot be used.
@@ -63,7 +63,36 @@ pub enum Error {
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),
-    /// There are as many forks as there may be.
+    /// The record cannot be created or read.
+    #[error(transparent)]
+    Record(#[from] coracle_record::Error),
+    /// A record has nothing up to a moment.
+    #[error("{path}: the record has nothing up to {at}", path = .path.display())]
+    EmptyRecord {
+        /// The file.
+        path: PathBuf,
+        /// The moment.
+        at: String,
+    },
+    /// A record has no fork of a name.
+    #[error("{path}: the record has no fork {fork:?}; it has {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") }, path = .path.display())]
+    NoForkInRecord {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        fork: String,
+        /// The names of all forks.
+        known: Vec<String>,
+    },
+    /// A record has more versions than are held in memory.
+    #[error("{path}: the versions take more than {limit} bytes of memory; open an earlier moment (--at)", path = .path.display())]
+    LargeRecord {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The limit of forks is reached.
     #[error("there are {0} forks, and there may be no more (--max-forks)")]
     Forks(usize),
     /// The threads of forks cannot be started.
@@ -77,7 +106,7 @@ pub enum Error {
     Backup {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         cause: BackupError,
     },
     /// A backup cannot be restored.

@@ -4,7 +4,7 @@
 //! is started as any control plane is (`start/`), with an [`Origin`] that it takes its store, its keys and its time from.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::ObjectIndex;
@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::control_plane::ControlPlane;
 use crate::error;
 use crate::options::ForkOptions;
+use crate::recording::Recording;
 use crate::start::{Origin, Phase};
 use crate::workers::Workers;
 
@@ -36,6 +37,7 @@ pub struct Family {
     /// The forks that clients asked for.
     forks: Mutex<Members>,
     workers: Workers,
+    recording: OnceLock<Recording>,
 }
 
 /// The forks that clients asked for. They end with the control plane that is no fork.
@@ -71,12 +73,24 @@ impl Family {
     /// A family of one, with at most so many forks.
     pub fn new(most: usize) -> Arc<Family> {
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Arc::new(Family { places, most, forks: Mutex::default(), workers: Workers::default() })
+        Arc::new(Family {
+            places,
+            most,
+            forks: Mutex::default(),
+            workers: Workers::default(),
+            recording: OnceLock::new(),
+        })
     }
 
     /// The threads of the forks.
     pub fn workers(&self) -> &Workers {
         &self.workers
+    }
+
+    /// Has a recording finished when the family ends.
+    pub fn record(&self, recording: Recording) {
+        // One member begins it.
+        drop(self.recording.set(recording));
     }
 
     /// Takes a place for another fork.
@@ -114,6 +128,9 @@ impl Phase for EndOfFamily {
         Box::pin(async move {
             let ends = forks.into_values().flatten().map(|member| member.control_plane.shutdown());
             futures::future::join_all(ends).await;
+            if let Some(recording) = self.0.recording.get() {
+                recording.finish().await;
+            }
             Ok(())
         })
     }

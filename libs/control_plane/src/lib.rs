@@ -13,7 +13,9 @@ mod etcd;
 mod forks;
 mod kinds;
 pub mod maintenance;
+mod opened;
 pub mod options;
+mod recording;
 mod start;
 #[cfg(test)]
 mod timers;
@@ -25,4 +27,5 @@ pub use coracle_testing_api::Testing;
 pub use data_dir::background;
 pub use error::Error;
 pub use kinds::Kinds;
+pub use opened::{InvalidMoment, Moment, OpenRecord};
 pub use options::{Etcd, ForkOptions, Options, ServiceAccountIssuer, range};

@@ -1,4 +1,5 @@
-//! The maintenance of a store that no server uses: checking it, making it of a backup, and deleting it.
+//! The maintenance of a store that no server uses: checking it, restoring it from a backup, and
+//! deleting it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek};
@@ -20,14 +21,14 @@ use crate::error::Error;
 use crate::kinds::Kinds;
 use crate::options::{Etcd, Options};
 
-/// By how much revisions continue above those of a restored backup, unless something else is asked for: more than a server
-/// gives in months, as Kubernetes' documentation has it for etcd.
+/// The default distance of new revisions above those of a restored backup: more than a server
+/// assigns in months, as recommended by Kubernetes' documentation for etcd.
 pub const BUMP_REVISION: u64 = 1_000_000_000;
 
 /// The name of a store in its data directory.
 pub(crate) const STORE: &str = "store";
 
-/// What was restored.
+/// The result of a restoration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The number of objects.
@@ -38,11 +39,12 @@ pub struct Restored {
     pub store: Revision,
 }
 
-/// Checks the store in a data directory without changing it. A copy of it is made among the temporary files.
+/// Checks the store in a data directory without changing it. A copy of it is made in the directory
+/// for temporary files.
 ///
 /// # Errors
-/// [`Error::Log`] if a server uses it or if it cannot be read, [`Error::File`] if it cannot be copied. Damage is in the
-/// report.
+/// [`Error::Log`] if a server uses it or if it cannot be read, [`Error::File`] if it cannot be
+/// copied. Damage is in the report.
 pub fn check(data_dir: &Path, kinds: Kinds) -> Result<CheckReport, Error> {
     let copy = scratch("coracle-check-", &std::env::temp_dir())?;
     let report = SledLog::check(&data_dir.join(STORE), &index(kinds), copy.path())?;
@@ -50,13 +52,14 @@ pub fn check(data_dir: &Path, kinds: Kinds) -> Result<CheckReport, Error> {
     Ok(report)
 }
 
-/// Makes a store of a backup in a data directory that has none.
+/// Creates a store from a backup in a data directory that has none.
 ///
-/// - `bump_revision`: by how much revisions continue above the backup's, so that those which clients have seen never come
-///   again. Watches from before get 410.
+/// - `bump_revision`: the distance of new revisions above the backup's, so that revisions which
+///   clients have seen are never assigned again. Watches from before get 410.
 ///
 /// # Errors
-/// [`Error::Backup`] if the file is not a sound backup, [`Error::HasStore`], or what failed. There is no store then.
+/// [`Error::Backup`] if the file is not a sound backup, [`Error::HasStore`], or the failed
+/// operation. No store is created then.
 pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64, kinds: Kinds) -> Result<Restored, Error> {
     let store = data_dir.join(STORE);
     if fs::symlink_metadata(&store).is_ok() {
@@ -71,7 +74,7 @@ pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64, kinds: Kinds) -
     let newest = Revision(newest.ok_or_else(too_high)?);
 
     data_dir::prepare(data_dir).map_err(|cause| file_error(data_dir, cause))?;
-    // Complete before it has the name by which a server finds it.
+    // The store is completed before it gets the name that a server opens.
     let scratch = scratch(".restore-", data_dir)?;
     let unfinished = scratch.path().join(STORE);
     let log = SledLog::begin_at(&unfinished, newest)?;
@@ -81,27 +84,31 @@ pub fn restore(file: &Path, data_dir: &Path, bump_revision: u64, kinds: Kinds) -
     Ok(restored)
 }
 
-/// Stores the objects of a backup in an etcd cluster that has none below the prefix. Its revisions are the cluster's own, which
-/// may be below those of the backup: clients have to list again, as after any restoration of etcd.
+/// Stores the objects of a backup in an etcd cluster that has none below the prefix. Its revisions
+/// are the cluster's own, which may be below those of the backup: clients have to list again, as
+/// after any restoration of etcd.
 ///
 /// # Errors
-/// [`Error::Backup`] if the file is not a sound backup, or what failed. A part of the objects may be in the cluster then.
+/// [`Error::Backup`] if the file is not a sound backup, or the failed operation. Some of the
+/// objects may be in the cluster then.
 pub fn restore_to_etcd(file: &Path, etcd: &Etcd, kinds: Kinds) -> Result<Restored, Error> {
     let (source, _) = open_backup(file, kinds)?;
     let log = etcd.log(resources(kinds), Options::default().event_ttl)?;
     append(file, source, Box::new(log), Monotonicity::Waived)
 }
 
-/// Deletes what Coracle created in a data directory, and the directory itself unless it is a link. What it keeps in an etcd cluster stays.
+/// Deletes everything that Coracle created in a data directory, and the directory itself unless it
+/// is a link. Objects in an etcd cluster are kept.
 ///
 /// # Errors
-/// [`Error::Log`] if a server uses it, [`Error::File`] if it has foreign entries, and nothing is deleted then; or an entry cannot be deleted.
+/// [`Error::Log`] if a server uses it, [`Error::File`] if it has foreign entries, and nothing is
+/// deleted then; or an entry cannot be deleted.
 pub fn delete(data_dir: &Path) -> Result<(), Error> {
     let _lock = lock_store(&data_dir.join(STORE))?;
     data_dir::delete(data_dir).map_err(|cause| file_error(data_dir, cause))
 }
 
-/// Opens a backup, and reads it once to see that it is sound.
+/// Opens a backup, after reading it once to verify it.
 fn open_backup(file: &Path, kinds: Kinds) -> Result<(File, Summary), Error> {
     let read_error = |cause| file_error(file, cause);
     let mut source = open_regular(file).map_err(read_error)?;

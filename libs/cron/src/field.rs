@@ -1,6 +1,6 @@
 //! The fields of a schedule: lists of values, ranges and steps.
 
-/// What a field is about.
+/// The unit of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     Minute,
@@ -14,7 +14,7 @@ const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug"
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Field {
-    /// The lowest and the highest value.
+    /// Returns the lowest and the highest value.
     fn bounds(self) -> (u8, u8) {
         match self {
             Field::Minute => (0, 59),
@@ -25,7 +25,7 @@ impl Field {
         }
     }
 
-    /// The names of values, from the lowest one on.
+    /// Returns the names of values, from the lowest one on.
     fn names(self) -> &'static [&'static str] {
         match self {
             Field::Month => MONTHS,
@@ -39,7 +39,7 @@ impl Field {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bits {
     bits: u64,
-    /// Whether the field has `*` or `?` without a step: it restricts nothing.
+    /// Whether the field has `*` or `?` without a step, and so restricts nothing.
     pub is_star: bool,
 }
 

@@ -1,6 +1,8 @@
-//! Cron schedules as CronJobs have them: five fields, or a descriptor such as `@daily` and `@every 1h30m`.
+//! Cron schedules as CronJobs have them: five fields, or a descriptor such as `@daily` and `@every
+//! 1h30m`.
 //!
-//! Accepts what `ParseStandard` of Go's `robfig/cron` v3 accepts, with the same times and the same errors.
+//! Accepts what `ParseStandard` of Go's `robfig/cron` v3 accepts, with the same times and the same
+//! errors.
 //!
 //! Start at [`Schedule::parse`] and [`Schedule::next`].
 
@@ -17,7 +19,7 @@ pub use zone::{check_zone, time_zone};
 
 use field::{Bits, Field, parse_field};
 
-/// When something is to happen again and again.
+/// A schedule of recurring times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     times: Times,
@@ -27,9 +29,9 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Times {
-    /// At the minutes that match.
+    /// All minutes that match.
     Fields(Fields),
-    /// Again after this time, of whole seconds.
+    /// Fixed intervals, in whole seconds.
     Every(SignedDuration),
 }
 
@@ -42,7 +44,7 @@ struct Fields {
     day_of_week: Bits,
 }
 
-/// The descriptors, and what they stand for.
+/// The descriptors, and the schedules they are equal to.
 const DESCRIPTORS: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -54,10 +56,10 @@ const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 
 impl Schedule {
-    /// Reads a schedule that is not empty.
+    /// Parses a schedule that is not empty.
     ///
     /// # Errors
-    /// What is wrong, in the words of the Go library.
+    /// The error, in the words of the Go library.
     pub fn parse(text: &str) -> Result<Schedule, String> {
         let (zone, text) = zone::strip_zone(text)?;
         let times = match text.starts_with('@') {

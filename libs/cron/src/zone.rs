@@ -1,11 +1,11 @@
-//! Time zones by name, as Go's `time.LoadLocation` finds them.
+//! Time zones by name, with the rules of Go's `time.LoadLocation`.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-/// Whether a time zone with exactly this name exists.
+/// Checks that a time zone with exactly this name exists.
 ///
 /// # Errors
-/// What Go says if there is none.
+/// Go's message if there is none.
 pub fn check_zone(name: &str) -> Result<(), String> {
     if ["", "UTC", "Local"].contains(&name) {
         return Ok(());
@@ -19,7 +19,7 @@ pub fn check_zone(name: &str) -> Result<(), String> {
     Err(format!("unknown time zone {name}"))
 }
 
-/// The time zone of this name. The local zone of a control plane is UTC.
+/// Returns the time zone of this name. The local zone of a control plane is UTC.
 ///
 /// # Errors
 /// As for [`check_zone`].

@@ -16,12 +16,12 @@ pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 /// The signer without rules.
 pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
-/// Whether a kubelet may ask for this as its client certificate.
+/// Checks that a kubelet may request this as its client certificate.
 ///
 /// Source: `ValidateKubeletClientCSR` of `pkg/apis/certificates`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The violated rule.
 pub fn validate_kubelet_client(request: &CertificateRequest, usages: &[String]) -> Result<(), String> {
     validate_organization(request)?;
     let names = &request.names;
@@ -39,12 +39,12 @@ pub fn validate_kubelet_client(request: &CertificateRequest, usages: &[String]) 
     validate_kubelet_usages(usages, &["client auth", "digital signature", "key encipherment"])
 }
 
-/// Whether a kubelet may ask for this as its serving certificate.
+/// Checks that a kubelet may request this as its serving certificate.
 ///
 /// Source: `ValidateKubeletServingCSR` of `pkg/apis/certificates`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The violated rule.
 pub fn validate_kubelet_serving(request: &CertificateRequest, usages: &[String]) -> Result<(), String> {
     validate_organization(request)?;
     let names = &request.names;
@@ -74,7 +74,7 @@ fn validate_node_name(request: &CertificateRequest) -> Result<(), String> {
     }
 }
 
-/// Usages have to be those, or those without key encipherment. `wanted` are sorted.
+/// Checks that usages are the wanted ones, with or without key encipherment. `wanted` are sorted.
 fn validate_kubelet_usages(usages: &[String], wanted: &[&str]) -> Result<(), String> {
     let usages: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
     let all: BTreeSet<&str> = wanted.iter().copied().collect();
@@ -86,7 +86,7 @@ fn validate_kubelet_usages(usages: &[String], wanted: &[&str]) -> Result<(), Str
     }
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 pub fn condition<'a>(
     request: &'a CertificateSigningRequest,
     r#type: &str,
@@ -95,13 +95,13 @@ pub fn condition<'a>(
     conditions.iter().find(|condition| condition.type_ == r#type)
 }
 
-/// Whether a certificate was issued.
+/// Returns whether a certificate was issued.
 pub fn is_issued(request: &CertificateSigningRequest) -> bool {
     let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
     certificate.is_some_and(|certificate| !certificate.0.is_empty())
 }
 
-/// The time at which the first certificate in a PEM document expires.
+/// Returns the time at which the first certificate in a PEM document expires.
 pub fn expiry(document: &[u8]) -> Option<Timestamp> {
     let (block, _) = pem::decode(document)?;
     let (_, certificate) = X509Certificate::from_der(&block.contents).ok()?;

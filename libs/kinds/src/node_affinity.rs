@@ -1,8 +1,8 @@
-//! Which nodes a pod selects: node selectors and required node affinity.
+//! Node selectors and required node affinity of pods.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
-/// Whether a node is what a pod selects, by its node selector and its required node affinity.
+/// Returns whether a node matches a pod's node selector and required node affinity.
 pub fn matches_node_affinity(spec: &PodSpec, node: &Node) -> bool {
     let has = |(key, value)| label(node, key) == Some(value);
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -11,17 +11,17 @@ pub fn matches_node_affinity(spec: &PodSpec, node: &Node) -> bool {
         && required.is_none_or(|selector| selects(selector, node))
 }
 
-/// The value of a node's label.
+/// Returns the value of a node's label.
 pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether any term of a selector selects a node.
+/// Returns whether any term of a selector selects a node.
 pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_selects(term, node))
 }
 
-/// Whether a term selects a node. A term that asks for nothing selects nothing.
+/// Returns whether a term selects a node. A term without requirements selects nothing.
 pub fn term_selects(term: &NodeSelectorTerm, node: &Node) -> bool {
     let empty = Vec::new();
     let labels = term.match_expressions.as_ref().unwrap_or(&empty);

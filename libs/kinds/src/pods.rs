@@ -1,4 +1,4 @@
-//! Pods as controllers see them: made from templates, bound to a node, and more or less ready.
+//! Pods for controllers: creation from templates, their node, readiness and containers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use kube::{Resource, ResourceExt};
 
 use crate::resources::is_sidecar;
 
-/// What a name may have in bytes.
+/// The largest length of a name, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// A pod that `owner` controls, made from a template, without a name: the API server generates one from that of the owner.
+/// Creates a pod controlled by `owner` from a template, without a name: the API server generates
+/// one from that of the owner.
 pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     let mut prefix = owner.name_any();
@@ -35,37 +36,37 @@ pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicTy
     Pod { metadata, spec: template.spec.clone(), status: None }
 }
 
-/// The node that a pod is bound to.
+/// Returns the node that a pod is bound to.
 pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The phase; empty for a pod that was not created yet.
+/// Returns the phase; empty for a pod that was not created yet.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Whether a pod was deleted, gracefully, and is still there.
+/// Returns whether a pod was deleted, gracefully, and is still there.
 pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a pod has ended: its phase is Succeeded or Failed.
+/// Returns whether a pod has ended: its phase is Succeeded or Failed.
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether a pod counts for the controller that wants it: it has not ended and is not terminating.
+/// Returns whether a pod counts for its controller: it has not ended and is not terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
 
-/// The conditions of a pod.
+/// Iterates over the conditions of a pod.
 pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
     pod.status.iter().flat_map(|status| &status.conditions).flatten()
 }
 
-/// Since when a pod is ready. None if it is not, or if it is not known.
+/// Returns the time since which a pod is ready; None if it is not ready, or the time is unknown.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     Some(ready(pod)?.last_transition_time.as_ref()?.0)
 }
@@ -74,19 +75,20 @@ fn ready(pod: &Pod) -> Option<&PodCondition> {
     conditions(pod).find(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Whether the condition `Ready` is true.
+/// Returns whether the condition `Ready` is true.
 pub fn is_ready(pod: &Pod) -> bool {
     ready(pod).is_some()
 }
 
-/// Whether a pod has been ready for `min_ready_seconds`.
+/// Returns whether a pod has been ready for `min_ready_seconds`.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     is_ready(pod)
         && (min_ready_seconds == 0
             || time_until_available(pod, min_ready_seconds, now) == Some(Duration::ZERO))
 }
 
-/// How long a ready pod has still to be ready; None if it is not, or it is not known since when.
+/// Returns the time that a ready pod must remain ready until it is available; None if it is not
+/// ready, or the time of its transition is unknown.
 pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let since = ready_since(pod)?;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
@@ -98,15 +100,16 @@ pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -
 pub enum Role {
     /// Runs to its end before the next one is started.
     Init,
-    /// An init container that runs on beside the others.
+    /// An init container that keeps running with the app containers.
     Sidecar,
     /// Runs once the init containers have ended and the sidecars have started.
     Main,
-    /// Was added to a pod that runs, to look into it; runs once.
+    /// A container that was added to a running pod for debugging; it runs once.
     Ephemeral,
 }
 
-/// A pod's init containers, then the others, at last the ephemeral ones, whose list only grows.
+/// Iterates over a pod's init containers, then its app containers, then its ephemeral ones, whose
+/// list only grows.
 pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
     let init = pod.spec.iter().flat_map(|spec: &PodSpec| spec.init_containers.iter().flatten());
     let init = init.map(|spec| (if is_sidecar(spec) { Role::Sidecar } else { Role::Init }, spec));
@@ -116,7 +119,7 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, Cow<'_, Container>)>
     init.chain(main).map(|(role, spec)| (role, Cow::Borrowed(spec))).chain(ephemeral)
 }
 
-/// The part of an ephemeral container that a running container has.
+/// Returns the part of an ephemeral container that a running container has.
 fn as_container(ephemeral: &EphemeralContainer) -> Container {
     let ephemeral = ephemeral.clone();
     let EphemeralContainer { name, image, command, args, env, env_from, resources, volume_mounts, .. } =
@@ -138,7 +141,7 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// Whether a container is started again that exited with this code.
+/// Returns whether a container is started again that exited with this code.
 pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     match container.restart_policy.as_deref().or(of_pod) {
@@ -150,15 +153,15 @@ pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
 
 /// A claim as a pod names it.
 pub struct PodClaim<'a> {
-    /// The pod's name for what it gets by the claim.
+    /// The name of the pod's volume that uses the claim.
     pub volume: &'a str,
     /// The name of the claim.
     pub name: String,
-    /// Whether it is made from a template in the pod.
+    /// Whether the claim is created from a template in the pod.
     pub is_ephemeral: bool,
 }
 
-/// The claims of a pod.
+/// Iterates over the claims of a pod.
 pub fn pod_claims(pod: &Pod) -> impl Iterator<Item = PodClaim<'_>> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| {
@@ -171,14 +174,14 @@ pub fn pod_claims(pod: &Pod) -> impl Iterator<Item = PodClaim<'_>> {
     })
 }
 
-/// The ports of its node that a pod occupies.
+/// Iterates over the ports of its node that a pod occupies.
 pub fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
     let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
     let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
     ports.filter(|port| port.host_port.is_some_and(|number| number > 0))
 }
 
-/// Whether two containers cannot have these ports of one node.
+/// Returns whether two containers cannot have these ports of one node.
 pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
     let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
     let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or("TCP".to_owned());
@@ -188,7 +191,8 @@ pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
         && (here.is_none() || there.is_none() || here == there)
 }
 
-/// Whether nothing of a pod runs any more: it ended, or it terminates and no container is running.
+/// Returns whether no container of a pod runs any more: it ended, or it is terminating and no
+/// container is running.
 pub fn is_terminated(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return pod.metadata.deletion_timestamp.is_some() };
     let all =

@@ -1,12 +1,14 @@
-//! Spans to an OpenTelemetry collector: OTLP over gRPC, with a queue in between.
+//! Export of spans to an OpenTelemetry collector: OTLP over gRPC, with a queue.
 //!
-//! The [`Exporter`] never waits and never fails: a span for which the queue has no room, and spans that the collector does not take in
-//! time, are dropped and counted. One task sends them, in batches.
+//! The [`Exporter`] never waits and never fails: spans that do not fit into the queue, and spans
+//! that the collector does not accept in time, are dropped and counted. One task sends them, in
+//! batches.
 //!
-//! The crate knows neither Kubernetes nor `tracing`. The messages are declared in [`proto`] for the one call that is needed, as those of etcd
-//! are; OpenTelemetry's own crates are ten more, most of which nothing here would use.
+//! The crate depends neither on Kubernetes nor on `tracing`. The messages are declared in [`proto`]
+//! for the only call that is needed, like those of etcd; OpenTelemetry's own crates are ten more,
+//! most of which would be unused.
 //!
-//! Source: OTLP 1.x, "OTLP/gRPC"; the bounds are those of OpenTelemetry's batch span processor.
+//! Source: OTLP 1.x, "OTLP/gRPC"; the limits are those of OpenTelemetry's batch span processor.
 #![expect(clippy::disallowed_methods, reason = "deadlines and batches of the export")]
 #![warn(missing_docs)]
 
@@ -29,15 +31,15 @@ use proto::{
     ResourceSpans, ScopeSpans, Span,
 };
 
-/// How many spans wait to be sent.
+/// Capacity of the queue, in spans.
 pub const QUEUE: usize = 2048;
-/// How many spans are sent at once.
+/// The largest number of spans in a batch.
 pub const BATCH: usize = 512;
-/// How long the first span of a batch waits for others.
+/// The longest time the first span of a batch waits for others.
 const GATHER: Duration = Duration::from_secs(5);
-/// How long a collector may take for a batch, a new connection included.
+/// Timeout for sending a batch, including a new connection.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last batches may take when the exporter is closed.
+/// Timeout for sending the last batches when the exporter is flushed.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -46,13 +48,13 @@ const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 #[derive(Debug, thiserror::Error)]
 #[error("{endpoint:?} is no address of a collector: {cause}")]
 pub struct EndpointError {
-    /// What was given.
+    /// The configured endpoint.
     pub endpoint: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub cause: tonic::transport::Error,
 }
 
-/// Who sends spans.
+/// The service that sends spans.
 #[derive(Clone, Debug)]
 pub struct Service {
     /// `service.name`.
@@ -66,7 +68,7 @@ pub struct Service {
 /// Counts spans that are dropped: it is called with how many these are.
 pub type OnDropped = Box<dyn Fn(u64) + Send + Sync>;
 
-/// Sends spans to a collector. Dropping it sends what waits, in the background.
+/// Sends spans to a collector. When it is dropped, queued spans are sent in the background.
 pub struct Exporter {
     queue: mpsc::Sender<Message>,
     on_dropped: std::sync::Arc<OnDropped>,
@@ -79,7 +81,8 @@ enum Message {
 }
 
 impl Exporter {
-    /// An exporter to a collector, which need not be there yet. It runs on the current tokio runtime.
+    /// Returns an exporter to a collector, which need not be there yet. It runs on the current
+    /// tokio runtime.
     ///
     /// - `endpoint`: `HOST:PORT`. The connection has no TLS.
     ///
@@ -101,7 +104,7 @@ impl Exporter {
         Ok(Exporter { queue, on_dropped })
     }
 
-    /// Sends a span, soon; drops it if too many wait.
+    /// Queues a span for sending; drops it if the queue is full.
     pub fn export(&self, span: Span) {
         if self.queue.try_send(Message::Span(Box::new(span))).is_err() {
             (self.on_dropped)(1);
@@ -117,7 +120,7 @@ impl Exporter {
                 let _ = flushed.await;
             }
         };
-        // What is late is dropped with the process.
+        // Spans that are not sent in time are dropped with the process.
         let _ = timeout(CLOSE_TIMEOUT, flush).await;
     }
 }
@@ -141,7 +144,7 @@ impl Sender {
                 self.send(batch).await;
             }
             for flush in flushes {
-                // Nobody may wait any more.
+                // The caller may have stopped waiting.
                 let _ = flush.send(());
             }
             if !is_open {
@@ -198,8 +201,8 @@ impl Sender {
     }
 }
 
-/// Waits for spans: a full batch, or what has come some time after the first one, or before a flush. Returns false when the exporter is
-/// gone.
+/// Waits for a batch: a full one, or the spans that arrive within some time after the first one, or
+/// before a flush. Returns false once the exporter is dropped.
 async fn gather(
     queue: &mut mpsc::Receiver<Message>,
     batch: &mut Vec<Span>,

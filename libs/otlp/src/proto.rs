@@ -1,11 +1,12 @@
-//! OTLP's messages, as far as they are needed: the field numbers of `opentelemetry.proto`, version 1.
+//! The subset of OTLP's messages that is needed, with the field numbers of `opentelemetry.proto`,
+//! version 1.
 
 use prost::{Message, Oneof};
 
 /// The request of `TraceService/Export`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceRequest {
-    /// Spans, by what they are of.
+    /// Spans, by resource.
     #[prost(message, repeated, tag = "1")]
     pub resource_spans: Vec<ResourceSpans>,
 }
@@ -13,18 +14,18 @@ pub struct ExportTraceServiceRequest {
 /// The response of `TraceService/Export`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceResponse {
-    /// What the collector did not accept.
+    /// The rejected spans; None if all were accepted.
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<ExportTracePartialSuccess>,
 }
 
-/// What a collector did not accept.
+/// The spans that a collector rejected.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTracePartialSuccess {
-    /// How many spans.
+    /// The number of rejected spans.
     #[prost(int64, tag = "1")]
     pub rejected_spans: i64,
-    /// Why.
+    /// The reason.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }
@@ -35,7 +36,7 @@ pub struct ResourceSpans {
     /// The service.
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
-    /// Its spans, by the library that made them.
+    /// The spans of the resource, by instrumentation library.
     #[prost(message, repeated, tag = "2")]
     pub scope_spans: Vec<ScopeSpans>,
 }
@@ -54,7 +55,7 @@ pub struct ScopeSpans {
     /// The library.
     #[prost(message, optional, tag = "1")]
     pub scope: Option<InstrumentationScope>,
-    /// Its spans.
+    /// The spans of the library.
     #[prost(message, repeated, tag = "2")]
     pub spans: Vec<Span>,
 }
@@ -62,10 +63,10 @@ pub struct ScopeSpans {
 /// A library that makes spans.
 #[derive(Clone, PartialEq, Message)]
 pub struct InstrumentationScope {
-    /// Its name.
+    /// The name of the library.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its version.
+    /// The version of the library.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -91,19 +92,19 @@ pub struct Span {
     /// 8 bytes; empty for the root of a trace.
     #[prost(bytes = "vec", tag = "4")]
     pub parent_span_id: Vec<u8>,
-    /// What was done.
+    /// The name of the operation.
     #[prost(string, tag = "5")]
     pub name: String,
     /// Such as [`SPAN_KIND_SERVER`].
     #[prost(int32, tag = "6")]
     pub kind: i32,
-    /// When it began, in nanoseconds of Unix time.
+    /// The start of the operation, in nanoseconds of Unix time.
     #[prost(fixed64, tag = "7")]
     pub start_time_unix_nano: u64,
-    /// When it ended.
+    /// The end of the operation, in nanoseconds of Unix time.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
-    /// What is known of it.
+    /// The attributes of the span.
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
     /// Spans of other traces that it has to do with.
@@ -128,10 +129,10 @@ pub struct Link {
 /// Whether a span failed.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
-    /// Why.
+    /// The error message.
     #[prost(string, tag = "2")]
     pub message: String,
-    /// 0 if nothing is said, or [`STATUS_CODE_ERROR`].
+    /// 0 for an unset status, or [`STATUS_CODE_ERROR`].
     #[prost(int32, tag = "3")]
     pub code: i32,
 }
@@ -139,10 +140,10 @@ pub struct Status {
 /// An attribute.
 #[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
-    /// Its name.
+    /// The name of the attribute.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
+    /// The value of the attribute.
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
 }
@@ -167,12 +168,12 @@ pub enum Value {
 }
 
 impl KeyValue {
-    /// An attribute with a text.
+    /// Returns an attribute with a text.
     pub fn string(key: &str, value: impl Into<String>) -> KeyValue {
         KeyValue::new(key, Value::String(value.into()))
     }
 
-    /// An attribute with a number.
+    /// Returns an attribute with a number.
     pub fn int(key: &str, value: impl Into<i64>) -> KeyValue {
         KeyValue::new(key, Value::Int(value.into()))
     }

@@ -1,4 +1,4 @@
-//! A collector of a test.
+//! A collector for tests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,9 +21,9 @@ const PREFIX: usize = 5;
 
 /// A collector on a free port of the loopback address. It ends with the test's runtime.
 pub struct Collector {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
-    /// What was exported.
+    /// The requests it has received.
     pub requests: mpsc::UnboundedReceiver<ExportTraceServiceRequest>,
 }
 
@@ -31,7 +31,7 @@ impl Collector {
     /// Starts a collector.
     ///
     /// # Errors
-    /// There is no port.
+    /// No port is available.
     pub async fn start() -> io::Result<Collector> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

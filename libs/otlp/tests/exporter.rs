@@ -1,4 +1,4 @@
-//! What an exporter sends, and what it drops.
+//! Tests of the spans that an exporter sends and drops.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn span(name: usize) -> Span {
     Span { name: name.to_string(), ..Span::default() }
 }
 
-/// An exporter, and how many spans it has dropped.
+/// Returns an exporter, and the counter of the spans it has dropped.
 fn exporter(endpoint: &str) -> (Exporter, Arc<AtomicU64>) {
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = dropped.clone();
@@ -53,10 +53,10 @@ async fn spans_arrive_in_batches() {
 
 #[tokio::test]
 async fn what_a_slow_collector_leaves_is_dropped_and_counted() {
-    // It accepts connections, and never responds.
+    // A collector that accepts connections, and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let (exporter, dropped) = exporter(&listener.local_addr().expect("an address").to_string());
-    // On this runtime of one thread nothing is taken from the queue before the next await.
+    // This runtime has one thread, so nothing is taken from the queue before the next await.
     for number in 0..QUEUE + 10 {
         exporter.export(span(number));
     }
@@ -68,7 +68,7 @@ async fn what_a_slow_collector_leaves_is_dropped_and_counted() {
 #[tokio::test(start_paused = true)]
 async fn spans_that_cannot_be_sent_are_dropped_and_counted() {
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr());
-    // Nobody listens there any more.
+    // The collector no longer listens.
     let (exporter, dropped) = exporter(&address.expect("an address").to_string());
     exporter.export(span(1));
     let counted = async {

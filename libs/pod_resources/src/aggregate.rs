@@ -5,18 +5,20 @@
 use crate::list::{ResourceList, add_resource_list, max_resource_list};
 use crate::names::is_pod_level;
 
-/// What an init container asks for.
+/// The resources of an init container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitContainer {
-    /// Its requests or its limits.
+    /// The requests or limits of the container.
     pub resources: ResourceList,
-    /// Whether it is a sidecar (`restartPolicy: Always`): it runs on beside the containers that start after it.
+    /// Whether it is a sidecar (`restartPolicy: Always`), which keeps running with the containers
+    /// started after it.
     pub is_restartable: bool,
 }
 
-/// What all containers need at most at one time.
+/// Returns the largest resources that all containers need at one time.
 ///
-/// App containers and sidecars run together; any other init container runs beside the sidecars that are listed before it.
+/// App containers and sidecars run together; any other init container runs together with the
+/// sidecars that are listed before it.
 ///
 /// - `containers`: the requests, or the limits, of each app container
 /// - `init_containers`: in the order in which they start
@@ -43,13 +45,14 @@ pub fn aggregate_containers(
     total
 }
 
-/// Replaces the containers' sum by what the pod asks for as a whole, for the resources that may be asked for that way.
+/// Replaces the sum of the containers by the pod's own requests or limits, for the resources that
+/// may be specified at the pod level.
 pub fn apply_pod_level_resources(total: &mut ResourceList, pod_level: ResourceList) {
     total.extend(pod_level.into_iter().filter(|(name, _)| is_pod_level(name)));
 }
 
-/// Adds the overhead of a pod to its limits: only where there is a limit, since none means unlimited. (To requests it is
-/// added like everything else.)
+/// Adds the overhead of a pod to its limits, but only to existing ones, since a missing limit means
+/// unlimited. (To requests it is added like everything else.)
 pub fn add_overhead_to_limits(limits: &mut ResourceList, overhead: &ResourceList) {
     for (name, quantity) in overhead {
         if let Some(limit) = limits.get_mut(name).filter(|limit| !limit.is_zero()) {

@@ -1,4 +1,4 @@
-//! What the name of a resource says about it.
+//! Classification of resources by their names.
 //!
 //! Source: the Kubernetes documentation, "Resource Management for Pods and Containers".
 
@@ -6,29 +6,30 @@
 pub const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// The prefix of huge pages; their size follows.
 pub const HUGE_PAGES: &str = "hugepages-";
-/// The prefix of a resource that stands for devices of a class (KEP-5004).
+/// The prefix of a resource for devices of a class (KEP-5004).
 pub const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 /// The prefix under which a quota limits requests.
 pub const REQUESTS: &str = "requests.";
 /// The prefix under which a quota limits limits.
 pub const LIMITS: &str = "limits.";
 
-/// Whether a resource is in the `kubernetes.io` namespace; a name without a prefix is.
+/// Returns whether a resource is in the `kubernetes.io` namespace; a name without a prefix is.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a resource is huge pages of some size.
+/// Returns whether a resource is huge pages of some size.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// Whether a resource is a vendor's, such as `example.com/gpu`. Whether the name is well formed is not checked.
+/// Returns whether a resource is a vendor's, such as `example.com/gpu`. Whether the name is well
+/// formed is not checked.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with(REQUESTS)
 }
 
-/// Whether a pod may request the resource as a whole (KEP-2837).
+/// Returns whether a pod may request the resource as a whole (KEP-2837).
 pub fn is_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || is_huge_pages(name)
 }

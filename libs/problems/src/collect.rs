@@ -22,6 +22,8 @@ use crate::resource::{Resource, listable};
 const DISCOVERY_DEADLINE: Duration = Duration::from_secs(2);
 /// The time for all objects after that.
 const READ_DEADLINE: Duration = Duration::from_secs(3);
+/// The time for all explanations.
+const EXPLAIN_DEADLINE: Duration = Duration::from_secs(1);
 /// The time of one request: a conversion webhook that does not respond leaves time for other kinds.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(1);
 /// The objects of one response.
@@ -29,6 +31,8 @@ const LIMIT: usize = 500;
 /// The responses that are read of a resource.
 const MAX_PAGES: usize = 10;
 
+/// The endpoint of a Coracle server that explains an object.
+const WHY: &str = "/coracle/v1alpha1/why";
 const JSON: &str = "application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
@@ -43,7 +47,7 @@ pub enum Error {
     Timeout,
 }
 
-/// Reads the objects of a cluster that are not ready, and their events, within 5 seconds. What cannot be read until then, or for other
+/// Reads the objects of a cluster that are not ready, and their events, within 6 seconds. What cannot be read until then, or for other
 /// reasons, is named in the report.
 ///
 /// # Errors
@@ -67,6 +71,8 @@ pub fn collect(client: Client) -> impl Future<Output = Result<Problems, Error>> 
         if read.is_err() {
             findings.add_note(&format!("what takes longer than {} s", READ_DEADLINE.as_secs()));
         }
+        // A server of another kind has no explanations, and one that is late needs none.
+        let _ = timeout(EXPLAIN_DEADLINE, explain(&client, &mut findings)).await;
         Ok(findings.report())
     });
     collect
@@ -96,6 +102,17 @@ async fn read(client: &Client, resources: Vec<Resource>, findings: &mut Findings
     }
     for resource in &others {
         read_objects(client, resource, findings).await;
+    }
+}
+
+/// Has the server explain the first objects, if it is a Coracle.
+async fn explain(client: &Client, findings: &mut Findings) {
+    for query in findings.queries() {
+        let Ok(explanation) = get(client, &format!("{WHY}?{query}"), JSON).await else { return };
+        // What keeps an object from being deleted comes before what keeps it from being ready.
+        if let Some(sentence) = explanation["answers"][0]["sentence"].as_str() {
+            findings.add_explanation(sentence);
+        }
     }
 }
 

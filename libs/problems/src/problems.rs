@@ -19,6 +19,8 @@ pub const MAX_OF_RESOURCE: usize = 10;
 pub const MAX_EVENTS: usize = 40;
 /// The warnings of objects that are not reported themselves: they may be deleted already.
 pub const MAX_OTHER_WARNINGS: usize = 10;
+/// The objects that are explained.
+pub const MAX_EXPLAINED: usize = 10;
 /// The lines about what could not be read.
 const MAX_NOTES: usize = 10;
 
@@ -27,6 +29,7 @@ const MAX_NOTES: usize = 10;
 pub struct Problems {
     objects: Vec<String>,
     found: usize,
+    explanations: Vec<String>,
     events: Vec<String>,
     notes: Vec<String>,
     more_notes: usize,
@@ -43,6 +46,11 @@ impl Problems {
         &self.objects
     }
 
+    /// The explanations of the first objects, if the cluster has a Coracle server: a sentence each.
+    pub fn explanations(&self) -> &[String] {
+        &self.explanations
+    }
+
     /// The events, warnings first and newest first, such as `10:00:00Z Warning pod/default/web-0: FailedScheduling: ...`.
     pub fn events(&self) -> &[String] {
         &self.events
@@ -51,13 +59,17 @@ impl Problems {
 
 impl Display for Problems {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Problems { objects, found, events, notes, more_notes } = self;
+        let Problems { objects, found, explanations, events, notes, more_notes } = self;
         if !objects.is_empty() {
             writeln!(f, "objects that are not ready ({found}):")?;
             objects.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
             if *found > objects.len() {
                 writeln!(f, "  and {} more", found - objects.len())?;
             }
+        }
+        if !explanations.is_empty() {
+            writeln!(f, "why:")?;
+            explanations.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         }
         if !events.is_empty() {
             writeln!(f, "events, warnings first, newest first:")?;
@@ -74,12 +86,22 @@ impl Display for Problems {
     }
 }
 
+/// The query by which an object is explained.
+fn query(resource: &Resource, namespace: &Value, name: &Value) -> String {
+    form_urlencoded::Serializer::new(String::new())
+        .append_pair("resource", &resource.qualified())
+        .append_pair("namespace", text(namespace).unwrap_or_default())
+        .append_pair("name", text(name).unwrap_or_default())
+        .finish()
+}
+
 /// The facts that are read, of which the report is made.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// By the rank of the resource and its name.
     resources: BTreeMap<(usize, String), OfResource>,
     events: Vec<Event>,
+    explanations: Vec<String>,
     notes: Vec<String>,
     more_notes: usize,
 }
@@ -94,6 +116,8 @@ struct OfResource {
 #[derive(Debug)]
 struct Finding {
     uid: String,
+    /// The query of its explanation.
+    query: String,
     line: String,
 }
 
@@ -108,9 +132,23 @@ impl Findings {
             let name =
                 object_name(&resource.group, &resource.kind, &metadata["namespace"], &metadata["name"]);
             of_resource.first.push(Finding {
+                query: query(resource, &metadata["namespace"], &metadata["name"]),
                 uid: text(&metadata["uid"]).unwrap_or_default().to_owned(),
                 line: one_line(&format!("{name}: {why}")),
             });
+        }
+    }
+
+    /// The queries by which the first objects of the report are explained.
+    pub fn queries(&self) -> Vec<String> {
+        let first = self.resources.values().flat_map(|of_resource| &of_resource.first);
+        first.take(MAX_EXPLAINED).map(|finding| finding.query.clone()).collect()
+    }
+
+    /// Adds the explanation of an object.
+    pub fn add_explanation(&mut self, sentence: &str) {
+        if self.explanations.len() < MAX_EXPLAINED {
+            self.explanations.push(one_line(sentence));
         }
     }
 
@@ -156,6 +194,7 @@ impl Findings {
 
         Problems {
             found,
+            explanations: self.explanations,
             events: events.into_iter().map(|event| event.line).collect(),
             objects: first.into_iter().map(|finding| finding.line).collect(),
             notes: self.notes,

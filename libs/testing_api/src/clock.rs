@@ -116,25 +116,28 @@ impl ClientTimers {
     }
 }
 
+/// Observes the times that a clock comes to.
+type ObserveTime = Box<dyn Fn(Timestamp) + Send + Sync>;
+
 /// The times that a clock comes to.
 pub(crate) struct Moves {
     /// There from the first subscription on, since it takes memory.
     times: OnceLock<broadcast::Sender<Timestamp>>,
-    record: OnceLock<Box<dyn Fn(Timestamp) + Send + Sync>>,
+    observers: Mutex<Vec<ObserveTime>>,
 }
 
 impl Moves {
     pub(crate) fn new() -> Moves {
-        Moves { times: OnceLock::new(), record: OnceLock::new() }
+        Moves { times: OnceLock::new(), observers: Mutex::default() }
     }
 
     fn subscribe(&self) -> broadcast::Receiver<Timestamp> {
         self.times.get_or_init(|| broadcast::Sender::new(MOST_MOVES)).subscribe()
     }
 
-    /// Has each time recorded, unless that was asked for before.
+    /// Has each time recorded.
     pub(crate) fn record(&self, record: impl Fn(Timestamp) + Send + Sync + 'static) {
-        let _ = self.record.set(Box::new(record));
+        self.observers.lock().push(Box::new(record));
     }
 
     /// Returns whether anybody watches.
@@ -144,7 +147,7 @@ impl Moves {
     }
 
     pub(crate) fn record_now(&self, now: Timestamp) {
-        self.record.get().into_iter().for_each(|record| record(now));
+        self.observers.lock().iter().for_each(|record| record(now));
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::read::{expired, invalid};
+use crate::why::parsed;
 
 /// The most objects of an answer.
 const MOST_OBJECTS: usize = 1000;
@@ -117,19 +118,6 @@ pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revis
     Ok(compare(&Side::at(store, from)?, &later))
 }
 
-/// The fields that differ between two versions of an object, but for its resource version and managed fields.
-pub fn fields(from: &Value, to: &Value) -> Vec<FieldDiff> {
-    let (mut from, mut to) = (from.clone(), to.clone());
-    for value in [&mut from, &mut to] {
-        if let Some(metadata) = value["metadata"].as_object_mut() {
-            LEFT_OUT.iter().for_each(|member| drop(metadata.remove(*member)));
-        }
-    }
-    let mut fields = Vec::new();
-    differences(&from, &to, &mut String::new(), DEEPEST, &mut fields);
-    fields
-}
-
 fn compare(from: &Side, to: &Side) -> Diff {
     let mut diff = Diff::default();
     let mut left = MOST_BYTES;
@@ -175,13 +163,6 @@ fn object_diff(
     new: Option<&Object<ObjectIndex>>,
 ) -> Option<ObjectDiff> {
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
-    let read = |object: &Object<ObjectIndex>| -> Value {
-        let mut value: Value = serde_json::from_slice(object.bytes.as_ref()).unwrap_or_default();
-        if let Some(metadata) = value["metadata"].as_object_mut() {
-            LEFT_OUT.iter().for_each(|member| drop(metadata.remove(*member)));
-        }
-        value
-    };
     let mut fields = Vec::new();
     let change = match (old, new) {
         (None, _) => ObjectChange::Added,
@@ -200,6 +181,21 @@ fn object_diff(
     };
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     Some(ObjectDiff { resource: bucket.to_owned(), namespace, name, change, fields })
+}
+
+/// Returns the fields in which two versions differ, without what follows from all others: at most 100.
+pub fn fields_of(old: &Object<ObjectIndex>, new: &Object<ObjectIndex>) -> Vec<FieldDiff> {
+    let mut fields = Vec::new();
+    differences(&read(old), &read(new), &mut String::new(), DEEPEST, &mut fields);
+    fields
+}
+
+fn read(object: &Object<ObjectIndex>) -> Value {
+    let mut value = parsed(object);
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        LEFT_OUT.iter().for_each(|member| drop(metadata.remove(*member)));
+    }
+    value
 }
 
 fn differences(from: &Value, to: &Value, path: &mut String, depth: usize, fields: &mut Vec<FieldDiff>) {

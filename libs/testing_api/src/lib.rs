@@ -13,6 +13,7 @@
 //! | `DELETE forks/NAME` | ends one |
 //! | `GET why?resource=R&namespace=N&name=N` | why an object is still there, not ready, or gone: [`Explanation`] |
 //! | `GET tree?resource=R&namespace=N&name=N` | an object with its owners and dependents: [`Tree`] |
+//! | `GET log?resource=R&namespace=N&name=N&since=DURATION&userAgent=PATTERN&diff=true&limit=N` | versions with their authors, and refused requests: [`Log`] |
 //! | `GET diff?fork=NAME&base=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
 //!
 //! [`Testing::page`] has the live page below `/ui/`, which shows the same.
@@ -28,6 +29,8 @@ mod clock;
 mod diff;
 mod forks;
 mod guard;
+mod history;
+mod log;
 mod outline;
 mod read;
 mod report;
@@ -57,9 +60,11 @@ pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, Tim
 use timers::CLOCK_RECORD;
 
 pub use coracle_ui::{LOGIN_PATH, PREFIX as PAGE, Sessions};
-pub use coracle_why::{Explanation, Tree};
+pub use coracle_why::{Explanation, Tree, Writer};
 pub use diff::{Diff, FieldDiff, ObjectChange, ObjectDiff};
 pub use forks::{FORK_PATHS, Fork, ForkList, ForkRequest, Forks};
+use log::LogRequest;
+pub use log::{Log, LogEntry};
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
 pub use ui::PageAuthenticator;
@@ -184,7 +189,11 @@ impl Testing {
                 let object = ObjectName::read(request.query)?;
                 json(&self.read(move |objects| objects.tree(&object)).await?)
             }
-            (_, Some("settle" | "clock" | "clock/timers" | "diff" | "why" | "tree")) => {
+            (&Method::GET, Some("log")) => {
+                let (log, now) = (LogRequest::read(request.query)?, self.0.clock.now());
+                json(&self.read(move |objects| objects.log(&log, now)).await?)
+            }
+            (_, Some("settle" | "clock" | "clock/timers" | "diff" | "why" | "tree" | "log")) => {
                 Err(Error::MethodNotAllowed)
             }
             (method, Some(path)) => match path.strip_prefix("clock/timers/") {
@@ -237,8 +246,8 @@ impl Testing {
         &self,
         read: impl FnOnce(&StoredObjects) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let store = self.0.store.clone();
-        self.in_turn(move || read(&StoredObjects::of(store))).await
+        let (store, traffic) = (self.0.store.clone(), self.0.traffic.clone());
+        self.in_turn(move || read(&StoredObjects::of(store, traffic))).await
     }
 
     /// Does what reads many objects: one at a time, and beside the threads that serve everybody.

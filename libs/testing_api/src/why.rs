@@ -8,11 +8,13 @@ use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::request::options::Query;
 use coracle_apimachinery::resource_info::{ResourceInfo, ResourceTable};
 use coracle_apimachinery::{Error, Result};
-use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::registry::{AuthorRequest, ObjectIndex};
+use coracle_apiserver::serve::{self, Traffic};
 use coracle_storage::{BucketSnapshot, Object, Revision, Snapshot, Store};
-use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version};
+use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version, Writer};
 use serde_json::Value;
 
+use crate::history::{self, events};
 use crate::outline;
 use crate::read::{expired, invalid};
 
@@ -24,15 +26,16 @@ const MOST_BYTES: usize = 32 << 20;
 const MOST_OUTLINED: usize = 128 << 20;
 /// The most versions of an object that an explanation reads.
 const MOST_VERSIONS: usize = 1000;
-/// The attempts to read a history that is compacted meanwhile.
-const ATTEMPTS: usize = 3;
 
 /// The name of an object in a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName {
-    resource: String,
-    namespace: String,
-    name: String,
+    /// As kubectl names it; empty for any.
+    pub resource: String,
+    /// Empty for the default one of an object, and for all of several objects.
+    pub namespace: String,
+    /// Empty for several objects.
+    pub name: String,
 }
 
 impl ObjectName {
@@ -41,9 +44,7 @@ impl ObjectName {
     /// # Errors
     /// 422 without a resource or a name.
     pub fn read(query: &Query) -> Result<ObjectName> {
-        let text = |member: &str| query.first(member).unwrap_or_default().to_owned();
-        let object =
-            ObjectName { resource: text("resource"), namespace: text("namespace"), name: text("name") };
+        let object = ObjectName::of(query);
         match (object.resource.is_empty(), object.name.is_empty()) {
             (true, _) => {
                 Err(invalid("resource", "the name of a resource, such as pods or statefulsets.apps"))
@@ -52,15 +53,22 @@ impl ObjectName {
             _ => Ok(object),
         }
     }
+
+    /// Reads the same, and any of them may be absent.
+    pub fn of(query: &Query) -> ObjectName {
+        let text = |member: &str| query.first(member).unwrap_or_default().to_owned();
+        ObjectName { resource: text("resource"), namespace: text("namespace"), name: text("name") }
+    }
 }
 
 /// The objects of a store at one moment, and their history.
 pub struct StoredObjects {
-    store: Store<ObjectIndex>,
-    snapshot: Snapshot<ObjectIndex>,
+    pub(crate) store: Store<ObjectIndex>,
+    pub(crate) snapshot: Snapshot<ObjectIndex>,
+    pub(crate) traffic: Arc<Traffic>,
+    resources: Arc<ResourceTable>,
     /// The buckets at an earlier revision; None for the newest objects.
     past: Option<PastBuckets>,
-    resources: Arc<ResourceTable>,
     /// The bytes that may still be read.
     left: Cell<usize>,
     /// Whether objects are read without data and managed fields, and without their past.
@@ -75,18 +83,24 @@ struct PastBuckets {
 
 impl StoredObjects {
     /// The objects of a store as they are now.
-    pub fn of(store: Store<ObjectIndex>) -> StoredObjects {
+    ///
+    /// - `traffic`: the requests that were refused
+    pub fn of(store: Store<ObjectIndex>, traffic: Arc<Traffic>) -> StoredObjects {
         let (snapshot, resources) = (store.snapshot(), store.index().resources());
         let left = Cell::new(MOST_BYTES);
-        StoredObjects { store, snapshot, past: None, resources, left, is_outline: false }
+        StoredObjects { store, snapshot, traffic, resources, past: None, left, is_outline: false }
     }
 
     /// The objects of a store at a revision; None for those of now.
     ///
     /// # Errors
     /// 410 if history does not reach back so far, or the revision is yet to come, as after a restart.
-    pub fn at(store: Store<ObjectIndex>, revision: Option<Revision>) -> Result<StoredObjects> {
-        let objects = StoredObjects::of(store);
+    pub fn at(
+        store: Store<ObjectIndex>,
+        traffic: Arc<Traffic>,
+        revision: Option<Revision>,
+    ) -> Result<StoredObjects> {
+        let objects = StoredObjects::of(store, traffic);
         let Some(revision) = revision.filter(|revision| *revision != objects.snapshot.revision()) else {
             return Ok(objects);
         };
@@ -113,9 +127,7 @@ impl StoredObjects {
 
     /// The oldest revision at which all objects can be read.
     pub fn oldest(&self) -> Revision {
-        let buckets = self.snapshot.buckets();
-        let oldest = buckets.map(|(name, _)| self.snapshot.compact_revision(name).revision());
-        oldest.max().unwrap_or(Revision(0))
+        history::oldest(&self.snapshot)
     }
 
     fn bucket(&self, name: &Arc<str>) -> BucketSnapshot<ObjectIndex> {
@@ -127,8 +139,7 @@ impl StoredObjects {
     pub fn newest(&self) -> Option<Value> {
         let buckets = self.snapshot.buckets().map(|(name, _)| self.bucket(name));
         let newest = buckets.filter_map(|bucket| bucket.iter().max_by_key(|object| object.revision).cloned());
-        let newest = newest.max_by_key(|object| object.revision)?;
-        serde_json::from_slice(newest.bytes.as_ref()).ok()
+        newest.max_by_key(|object| object.revision).map(|object| parsed(&object))
     }
 
     /// Reads an object, and the name of its resource.
@@ -141,17 +152,6 @@ impl StoredObjects {
         let found = self.get(&resource, namespace, &object.name);
         let found = found.ok_or_else(|| unknown(&resource, namespace, &object.name))?;
         Ok((resource, found))
-    }
-
-    /// Reads the past of an object, newest first, and the name of its resource and its namespace.
-    ///
-    /// # Errors
-    /// 404 for an unknown resource.
-    pub fn versions(&self, object: &ObjectName) -> Result<(String, String, Vec<Version>)> {
-        let (info, namespace) = self.place(object)?;
-        let resource = info.group_resource.to_string();
-        let versions = self.past(&resource, namespace, &object.name);
-        Ok((resource, namespace.to_owned(), versions))
     }
 
     /// Explains an object.
@@ -177,7 +177,7 @@ impl StoredObjects {
     }
 
     /// The resource that a request names as kubectl does, and the namespace of its object.
-    fn place<'a>(&'a self, object: &'a ObjectName) -> Result<(&'a Arc<ResourceInfo>, &'a str)> {
+    pub(crate) fn place<'a>(&'a self, object: &'a ObjectName) -> Result<(&'a Arc<ResourceInfo>, &'a str)> {
         let (name, group) = match object.resource.split_once('.') {
             Some((name, group)) => (name.to_lowercase(), Some(group)),
             None => (object.resource.to_lowercase(), None),
@@ -204,12 +204,8 @@ impl StoredObjects {
 
     /// An object as it is stored, what cannot be read without members; None once too much was read.
     fn parse(&self, object: &Object<ObjectIndex>) -> Option<Value> {
-        let bytes: &[u8] = object.bytes.as_ref();
-        self.left.set(self.left.get().checked_sub(bytes.len())?);
-        match self.is_outline {
-            true => Some(outline::read(bytes)),
-            false => Some(serde_json::from_slice(bytes).unwrap_or_default()),
-        }
+        self.left.set(self.left.get().checked_sub(object.bytes.len())?);
+        Some(if self.is_outline { outline::read(object.bytes.as_ref()) } else { parsed(object) })
     }
 
     fn info(&self, resource: &str) -> Option<&Arc<ResourceInfo>> {
@@ -255,35 +251,59 @@ impl Objects for StoredObjects {
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {
         let Some(info) = self.info(resource).filter(|_| !self.is_outline) else { return Vec::new() };
         let (bucket, name) = (&info.storage.bucket, info.storage_name(namespace, name));
-        // If history is compacted meanwhile, the rest of it is read.
-        let watched = (0..ATTEMPTS).find_map(|_| {
-            let oldest = self.store.snapshot().compact_revision(bucket).revision();
-            self.store.watch(bucket, oldest).ok()
-        });
-        let Some(mut history) = watched else { return Vec::new() };
         let mut versions = Vec::new();
-        while let Ok(events) = history.try_next() {
-            let is_over = events.last().is_none_or(|last| last.revision > self.revision());
-            let events = events.iter().filter(|event| event.revision <= self.revision());
-            for event in events.filter(|event| **event.key.name() == *name) {
-                let Some(version) = event.after.as_ref().or(event.before.as_ref()) else { continue };
-                let Some(object) = self.parse(version) else { break };
-                let is_deletion = event.after.is_none();
-                let revision = event.revision.0;
-                versions.push(Version { revision, time: None, writer: None, object, is_deletion });
+        for event in events(&self.store, bucket, self.revision()) {
+            let Some(version) = event.after.as_ref().or(event.before.as_ref()) else { continue };
+            if **event.key.name() != *name {
+                continue;
             }
-            if is_over {
-                break;
-            }
+            let Some(object) = self.parse(version) else { break };
+            versions.push(Version {
+                revision: event.revision.0,
+                time: event.author.as_ref().map(|author| author.time.to_string()),
+                writer: event.author.as_ref().map(|author| writer(&author.request)),
+                object,
+                is_deletion: event.after.is_none(),
+            });
         }
         versions.reverse();
         versions.truncate(MOST_VERSIONS);
         versions
     }
 
-    fn refusals(&self, _: &str, _: &str, _: &str) -> Vec<Refusal> {
-        Vec::new()
+    fn refusals(&self, resource: &str, namespace: &str, name: &str) -> Vec<Refusal> {
+        // They have a time and no revision.
+        let is_now = self.past.is_none() && !self.is_outline;
+        let Some(info) = self.info(resource).filter(|_| is_now) else { return Vec::new() };
+        let GroupResource { group, resource } = &info.group_resource;
+        let is_about = |refusal: &serve::Refusal| {
+            (&*refusal.name, &*refusal.namespace) == (name, namespace)
+                && (&refusal.group, &refusal.resource) == (group, resource)
+        };
+        let refusals = self.traffic.refusals().select(is_about).into_iter();
+        let described = refusals.map(|refusal| Refusal {
+            time: refusal.time.to_string(),
+            writer: writer(&refusal.request),
+            code: refusal.code,
+            reason: refusal.reason,
+            message: refusal.message,
+        });
+        described.collect()
     }
+}
+
+/// The author of a request, as explanations describe it.
+fn writer(request: &AuthorRequest) -> Writer {
+    Writer {
+        user: request.user.to_string(),
+        user_agent: request.user_agent.to_string(),
+        verb: request.verb.as_str().to_owned(),
+    }
+}
+
+/// Parses an object as it is stored; what cannot be read has no members.
+pub(crate) fn parsed(object: &Object<ObjectIndex>) -> Value {
+    serde_json::from_slice(object.bytes.as_ref()).unwrap_or_default()
 }
 
 fn unknown(resource: &str, namespace: &str, name: &str) -> Error {

@@ -97,7 +97,7 @@ function showLive() {
 async function readHistory() {
   try {
     const { entries, oldest } = await read('log', { limit: 1000 });
-    timeline.add(entries.reverse());
+    timeline.add(entries.reverse().filter(({ resource }) => !/^(events|endpoint)/.test(resource)));
     if (oldest) live.oldest = String(Math.max(Number(oldest), Number(live.oldest)));
     timeline.setRange(live.oldest, live.revision);
   } catch { /* The timeline has what the page sees. */ }

@@ -127,11 +127,12 @@ export class Timeline {
     c.fillRect(edge, middle, width - 2 * edge, 1);
     const verbs = { create: colour('ready'), delete: colour('failing') };
     const plain = colour('muted');
-    for (const { revision, uid, isDeletion, verb } of this.entries) {
+    for (const { revision, uid, isDeletion, verb, subresource } of this.entries) {
       const isOwn = uid === this.uid;
       c.globalAlpha = isFaded(uid) ? 0.25 : 1;
-      c.fillStyle = isOwn ? colour('accent') : verbs[isDeletion ? 'delete' : verb] ?? plain;
-      const tall = isOwn || isDeletion || verb === 'create' ? 11 : 7;
+      const kind = isDeletion ? 'delete' : subresource ? '' : verb;
+      c.fillStyle = isOwn ? colour('accent') : verbs[kind] ?? plain;
+      const tall = isOwn || kind in verbs ? 11 : 7;
       c.fillRect(x(revision) - 1, middle - 2 - tall, isOwn ? 2.5 : 1.5, tall);
     }
     for (const { revision, uid, type } of this.events) {

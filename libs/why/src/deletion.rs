@@ -39,7 +39,7 @@ pub enum Role {
     /// The controller manager, without saying which controller.
     ControllerManager,
     Scheduler,
-    /// The kubelet of a node.
+    /// The kubelet of a node; empty for one that does not say which.
     Kubelet(String),
     Client,
 }
@@ -64,6 +64,7 @@ pub fn role(writer: &Writer) -> Role {
         () if user.starts_with("system:node:") => {
             Role::Kubelet(user.trim_start_matches("system:node:").to_owned())
         }
+        () if is_system && program == "kubelet" => Role::Kubelet(String::new()),
         () => match account
             .filter(|account| account.contains("controller") || account.ends_with("-collector"))
         {
@@ -82,6 +83,7 @@ pub fn describe(writer: &Writer) -> String {
         Role::Controller(name) => format!("the {}", quoted(&name)),
         Role::ControllerManager => "the controller manager".to_owned(),
         Role::Scheduler => "the scheduler".to_owned(),
+        Role::Kubelet(node) if node.is_empty() => "the kubelet".to_owned(),
         Role::Kubelet(node) => format!("the kubelet of node/{}", quoted(&node)),
         Role::Client => {
             let program = writer.user_agent.split(['/', ' ']).next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The client: one connection to each member, requests to one of them, and to the next when that one does not respond.
+//! The etcd client: one connection to each member. Requests go to one member, and to the next when
+//! that member does not respond.
 
 use std::{
     path::PathBuf,
@@ -24,7 +25,7 @@ use crate::{
     },
 };
 
-/// Where the cluster is, and how it is reached: kube-apiserver's `--etcd-*` flags.
+/// The addresses and TLS files of an etcd cluster: kube-apiserver's `--etcd-*` flags.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
     /// The URLs of the members (`--etcd-servers`), `http` or `https`.
@@ -33,28 +34,30 @@ pub struct Endpoints {
     pub ca_file: Option<PathBuf>,
     /// The client's certificate (`--etcd-certfile`), PEM.
     pub cert_file: Option<PathBuf>,
-    /// Its key (`--etcd-keyfile`), PEM.
+    /// The private key of the client certificate (`--etcd-keyfile`), PEM.
     pub key_file: Option<PathBuf>,
 }
 
-/// How long a connection may take.
+/// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long one request may take before it is sent to another member.
+/// Timeout for one request, after which it is sent to another member.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a silent connection is probed, and how long the response may take. etcd closes connections that are probed more
-/// often than every five seconds.
+/// Interval of the probes on an idle connection, and the timeout for their response. etcd closes
+/// connections that are probed more often than every five seconds.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest response that is read: a page of large values.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
-/// The largest request that is sent: kube-apiserver's own limit. etcd takes less and says so.
+/// The largest request that is sent, in bytes: kube-apiserver's own limit. etcd's limit is lower,
+/// and etcd reports requests above it.
 const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// The windows of HTTP/2: a page of a load, or the responses to many writes, without waiting for the other side.
+/// The windows of HTTP/2: a page of a load, or the responses to many writes, without waiting for
+/// the other side.
 const WINDOW: u32 = 4 << 20;
 
 /// The members of a cluster.
@@ -67,7 +70,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Within a runtime. Connections are made when they are needed.
+    /// Creates a client. Must be called within a tokio runtime. Connections are established on
+    /// demand.
     pub fn new(endpoints: &Endpoints) -> Result<Client, EtcdError> {
         let tls = tls(endpoints)?;
         let member = |server: &String| -> Result<Channel, EtcdError> {
@@ -141,19 +145,19 @@ impl Client {
         }
     }
 
-    /// Lets the following requests go to the next member, unless they do already.
+    /// Directs the following requests to the next member, unless they are directed there already.
     fn leave(&self, member: usize) {
         let next = (member + 1) % self.members.len();
-        // Somebody else may have been faster.
+        // Another request may have switched the member in the meantime.
         let _ = self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Lets the following requests go to the next member.
+    /// Directs the following requests to the next member.
     pub fn leave_current(&self) {
         self.leave(self.current.load(Ordering::Relaxed));
     }
 
-    /// Asks each member at most once.
+    /// Sends a request to each member at most once, until one responds.
     async fn idempotent<Q, R>(&self, request: &Q, path: &'static str) -> Result<R, Status>
     where
         Q: Message + Clone + 'static,
@@ -209,7 +213,8 @@ fn unavailable(error: impl std::error::Error) -> Status {
     Status::unavailable(format!("cannot reach etcd: {error}"))
 }
 
-/// May another attempt, perhaps with another member, succeed? A request that failed so may have been carried out.
+/// Returns whether another attempt, perhaps with another member, may succeed. The failed request
+/// may have been executed nevertheless.
 pub(crate) fn is_transient(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Internal | Code::Aborted => true,
@@ -220,7 +225,7 @@ pub(crate) fn is_transient(status: &Status) -> bool {
     }
 }
 
-/// Is a revision asked for that is compacted?
+/// Returns whether a request failed because its revision is compacted.
 pub(crate) fn is_compacted(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("has been compacted")
 }

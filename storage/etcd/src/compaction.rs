@@ -1,7 +1,8 @@
-//! The compaction of the cluster's history, as kube-apiserver does it: one of the servers that share a cluster compacts it,
-//! at each interval up to the revision of the interval before.
+//! Periodic compaction of the cluster's history, as in kube-apiserver: one of the servers that
+//! share a cluster compacts it at each interval, up to the revision of the previous interval.
 //!
-//! They agree by `compact_rev_key`: who raises its version first compacts; the others learn the version and wait.
+//! The servers agree by `compact_rev_key`: the first one to raise its version compacts; the others
+//! read the version and wait.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,19 +17,20 @@ use crate::{
     },
 };
 
-/// The key that kube-apiserver uses, whatever its prefix.
+/// The key that kube-apiserver uses, independent of its prefix.
 const COMPACT_REV_KEY: &[u8] = b"compact_rev_key";
 
-/// When the history in the cluster is compacted.
+/// The trigger of the compaction of the cluster's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compaction {
-    /// At each interval, by one of the servers that share the cluster (`--etcd-compaction-interval`); never if it is zero.
+    /// Periodically, by one of the servers that share the cluster (`--etcd-compaction-interval`);
+    /// never if it is zero.
     Interval(Duration),
-    /// With the history of the store. For a cluster that no other store uses.
+    /// Whenever the store compacts its history. For a cluster that no other store uses.
     WithHistory,
 }
 
-/// What a server knows of the compactions.
+/// A server's record of the last compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// The version of the key after the last compaction.
@@ -37,7 +39,7 @@ struct Round {
     revision: u64,
 }
 
-/// Compacts at each interval, in turn with the other servers, until it is dropped.
+/// Compacts at each interval, alternating with the other servers, until it is dropped.
 pub(crate) async fn compact_at_intervals(client: Arc<Client>, interval: Duration) {
     let mut round = Round::default();
     loop {
@@ -91,7 +93,7 @@ pub(crate) async fn compact(client: &Client, up_to: u64) -> Result<(), Status> {
     }
 }
 
-/// The lowest revision from `lowest` on that is not compacted.
+/// Returns the lowest revision from `lowest` on that is not compacted.
 pub(crate) async fn find_compact_revision(client: &Client, lowest: u64, newest: u64) -> Result<u64, Status> {
     let (mut low, mut high) = (lowest.max(1), newest.max(1));
     while low < high {

@@ -1,4 +1,4 @@
-//! Why a cluster cannot be used.
+//! Errors of a cluster that cannot be used.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use coracle_storage::log::{Location, LogError};
 use tonic::Status;
 
-/// Why a cluster cannot be used as a log.
+/// The reasons for which a cluster cannot be used as a log.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// There are no URLs.
+    /// The list of URLs is empty.
     #[error("no etcd servers are given")]
     NoServers,
-    /// A URL is none, or has TLS options that cannot be used.
+    /// A URL is invalid, or has TLS options that cannot be used.
     #[error("the etcd server {server:?} cannot be used")]
     Endpoint {
         /// The URL.
         server: String,
-        /// What is wrong with it.
+        /// The cause reported by the TLS or transport library.
         #[source]
         cause: tonic::transport::Error,
     },
@@ -37,7 +37,7 @@ pub enum EtcdError {
     Runtime(std::io::Error),
 }
 
-/// What a store reports of a failed operation on a cluster.
+/// Converts the failure of an operation on a cluster into the error that the store reports.
 pub(crate) fn failed(
     action: &'static str,
     servers: &str,
@@ -50,7 +50,8 @@ pub(crate) fn failed(
     LogError::Failed { action, location: location(servers), cause }
 }
 
-/// A failed call in words: its own text has the fields of a status, and those of its causes.
+/// Returns a failed call in words: its own text has the fields of a status, and those of its
+/// causes.
 fn described(status: &Status) -> String {
     let mut cause: &dyn Error = status;
     while let Some(next) = cause.source() {
@@ -64,7 +65,7 @@ fn described(status: &Status) -> String {
     }
 }
 
-/// The place of a log in a cluster, for messages.
+/// Returns the place of a log in a cluster, for messages.
 pub(crate) fn location(servers: &str) -> Location {
     Location::Service(format!("etcd at {servers}"))
 }

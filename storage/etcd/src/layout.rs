@@ -1,31 +1,34 @@
-//! What the owner of a store decides about keys and values in the cluster.
+//! The layout of keys and values in the cluster, which the owner of a store decides.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use coracle_storage::{Key, Unreadable};
 
-/// How a store's keys and values are laid out in a cluster.
+/// The mapping between a store's keys and values and those in the cluster.
 pub trait Layout: Send + Sync + 'static {
-    /// What all keys of the store start with, such as `/registry/`. Nothing else in the cluster is read.
+    /// Returns the prefix of all keys of the store, such as `/registry/`. Nothing else in the
+    /// cluster is read.
     fn prefix(&self) -> &str;
 
-    /// The name of a key in the cluster; it starts with the prefix.
+    /// Returns the name of a key in the cluster; it starts with the prefix.
     fn name(&self, key: &Key) -> String;
 
-    /// The key that a name in the cluster stands for; None for what is not the store's.
+    /// Returns the key for a name in the cluster; None if the name does not belong to the store.
     fn key(&self, name: &str) -> Option<Key>;
 
-    /// The value to write for the bytes that the store keeps.
+    /// Returns the value to write to the cluster for the bytes in the store.
     fn encode(&self, key: &Key, stored: &Bytes) -> Bytes;
 
-    /// The bytes that the store keeps of a value, whoever wrote it.
+    /// Returns the bytes in the store for a value in the cluster, which any writer may have
+    /// written.
     ///
     /// # Errors
-    /// A value that cannot be read is quarantined.
+    /// The value cannot be decoded. The store quarantines it.
     fn decode(&self, key: &Key, value: &Bytes) -> Result<Bytes, Unreadable>;
 
-    /// For how long after its last write the cluster keeps an object; None for as long as it is not deleted.
+    /// Time to live of an object in the cluster, counted from its last write; None if it does not
+    /// expire.
     fn time_to_live(&self, _: &Key) -> Option<Duration> {
         None
     }

@@ -1,4 +1,5 @@
-//! Leases of what expires. Writes of about the same time share one, as kube-apiserver's do.
+//! Leases of objects that expire. Writes of about the same time share a lease, as in
+//! kube-apiserver.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,13 +11,14 @@ use crate::{
     proto::{LeaseGrantRequest, to_wire},
 };
 
-/// For how long writes share a lease, at most; and no longer than a twentieth of their time to live.
+/// The longest time for which writes share a lease. It is also limited to a twentieth of their time
+/// to live.
 const LONGEST_REUSE: Duration = Duration::from_secs(60);
 
-/// How many writes share a lease, at most.
+/// The largest number of writes that share a lease.
 const MAX_WRITES: u32 = 1000;
 
-/// The leases that are shared now, by the time to live.
+/// The currently shared leases, by time to live.
 pub(crate) struct Leases {
     client: Arc<Client>,
     shared: Mutex<HashMap<Duration, Lease>>,
@@ -34,7 +36,7 @@ impl Leases {
         Leases { client, shared: Mutex::default() }
     }
 
-    /// A lease that lasts at least so long from now, and hardly longer.
+    /// Returns a lease that lasts at least so long from now, and hardly longer.
     ///
     /// # Errors
     /// etcd's message, if it grants none.

@@ -1,5 +1,5 @@
-//! How far a reader must wait to see what others wrote: the revision of the cluster, asked for as often as one request takes,
-//! for all who wait.
+//! The linearizer: determines the revision that a reader must wait for to see the writes of others.
+//! Readers that wait at the same time share one request for the cluster's revision.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,15 +18,15 @@ use crate::{
     tail::Tail,
 };
 
-/// How long the watch may be behind the cluster before the readers get an error.
+/// The longest time the watch may lag behind the cluster before the readers get an error.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many readers may wait to be noticed.
+/// Capacity of the queue of readers whose request has not started.
 const WAITING: usize = 4096;
 
 type Reply = oneshot::Sender<Result<Revision, LogError>>;
 
-/// Asks for those who wait, together.
+/// Requests the cluster's revision once for all readers that wait.
 pub(crate) struct ReadIndex {
     waiting: mpsc::Sender<Reply>,
     tail: Arc<Tail>,
@@ -34,7 +34,7 @@ pub(crate) struct ReadIndex {
 }
 
 impl ReadIndex {
-    /// The handle, and the task that does the work.
+    /// Returns the handle and the task that serves it.
     pub fn new(
         client: Arc<Client>,
         tail: Arc<Tail>,
@@ -52,7 +52,7 @@ impl ReadIndex {
                 let readers = std::mem::take(&mut group);
                 let servers = client.servers.clone();
                 let tail = tail.clone();
-                // The watch may need a while, during which others ask.
+                // The watch may take a while; meanwhile the loop serves further readers.
                 tokio::spawn(async move {
                     let committed = match response {
                         Err(status) => Err(status.message().to_owned()),
@@ -71,7 +71,7 @@ impl ReadIndex {
                     for reader in readers {
                         let committed =
                             committed.clone().map_err(|reason| failed("cannot read", &servers, reason));
-                        // A reader may have gone.
+                        // The reader may have stopped waiting.
                         drop(reader.send(committed));
                     }
                 });

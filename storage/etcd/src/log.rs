@@ -1,4 +1,5 @@
-//! The log: what the store's thread calls, and the tasks that serve it on a runtime of their own.
+//! The log over an etcd cluster: the calls of the store's thread, and the tasks that serve them on
+//! a runtime of their own.
 
 use std::{
     collections::HashMap,
@@ -34,32 +35,35 @@ use crate::{
     watch::Watch,
 };
 
-/// How long a start waits for the cluster.
+/// Timeout for the cluster to respond at start, and the pause between attempts.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// The time for which a list of all objects waits for a cluster that does not respond.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the store's thread waits for a change that etcd has committed. After that the log has failed.
+/// Timeout for the watch to show a change that etcd has committed. After it the log has failed.
 const TAIL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many revisions of the past are loaded, so that watches go on where they were after a restart.
+/// The number of past revisions that are loaded, so that watches resume after a restart.
 const HISTORY: u64 = 10_000;
 
-/// How long etcd may take to show what its watch is sure to show, before it is asked how far it is: the past, which it begins
-/// with after a tenth of a second, and what this store has committed.
+/// The pause before etcd is asked for the progress of its watch while it is certain to send events:
+/// past events, which it starts to send after a tenth of a second, and changes that this store has
+/// committed.
 const SURE_NUDGE: Duration = Duration::from_secs(2);
 
-/// How many transactions of a batch are on their way at once.
+/// The largest number of transactions of a batch that are in flight at once.
 const IN_FLIGHT: usize = 128;
 
-/// A page of a load: the first, and what the next ones should have, by the sizes of the values before.
+/// The page sizes of a load, in objects: of the first page, and the largest of the following ones,
+/// whose sizes depend on the sizes of the values before.
 const FIRST_PAGE: i64 = 100;
 const LARGEST_PAGE: i64 = 500;
 const PAGE_BYTES: usize = 4 << 20;
 
-/// An etcd cluster as the log of a store. It may be that of other stores, too, and of kube-apiservers.
+/// An etcd cluster as the log of a store. It may be that of other stores, too, and of
+/// kube-apiservers.
 pub struct EtcdLog {
     /// None once it is closed.
     runtime: Option<Runtime>,
@@ -71,9 +75,10 @@ pub struct EtcdLog {
     linearizer: Arc<ReadIndex>,
     prefix: Bytes,
     bounds: LogBounds,
-    /// What this store has put and the tail has not returned yet, so that it need not be decoded.
+    /// Values that this store has put and the tail has not returned yet, so that they need not be
+    /// decoded.
     own: HashMap<(Revision, Key), Bytes>,
-    /// The newest revision at which this store has committed anything.
+    /// The newest revision committed by this store.
     committed: Revision,
     /// All changes up to here were returned by the tail.
     progress: Revision,
@@ -137,7 +142,8 @@ impl EtcdLog {
         result.recv().map_err(|_| self.failed("cannot go on", "the log is closed"))
     }
 
-    /// Waits until all changes up to a revision were received; false if those before have to be read first.
+    /// Waits until all changes up to a revision were received; false if those before have to be
+    /// read first.
     fn reached_or_full(&self, until: u64, nudge: Duration) -> Result<bool, LogError> {
         let tail = self.tail.clone();
         let wait =
@@ -156,7 +162,8 @@ impl EtcdLog {
         failed(action, &self.client.servers, cause)
     }
 
-    /// A change as the store knows it. None for what is not the store's.
+    /// Converts a change in the cluster into a record of the store; None if the name does not
+    /// belong to the store.
     fn record(&mut self, event: WatchEvent) -> Option<Record> {
         let WatchEvent { revision, index, created, name, value } = event;
         let key = self.layout.key(std::str::from_utf8(&name).ok()?)?;
@@ -180,7 +187,7 @@ impl EtcdLog {
     /// Passes on every live object at the compact revision, page by page.
     ///
     /// # Errors
-    /// [`LogError::HistoryLost`] if that revision is compacted meanwhile.
+    /// [`LogError::HistoryLost`] if that revision is compacted in the meantime.
     fn load_objects(
         &mut self,
         visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
@@ -226,14 +233,15 @@ impl EtcdLog {
     }
 }
 
-/// How many values the next page should have, to be of the right size.
+/// Returns the number of values to request in the next page, from the average size of those in the
+/// last one.
 fn next_page(kvs: &[KeyValue]) -> i64 {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let average = (bytes / kvs.len().max(1)).max(1);
     i64::try_from(PAGE_BYTES / average).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
 }
 
-/// The compact revision to load from, and the newest one, as soon as the cluster responds.
+/// Returns the compact revision to load from, and the newest one, as soon as the cluster responds.
 async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     let deadline = Instant::now() + START_TIMEOUT;
     let newest = newest(client, &prefix, deadline).await?;
@@ -259,7 +267,7 @@ async fn range(client: &Client, request: &RangeRequest, deadline: Instant) -> Re
     }
 }
 
-/// The newest revision, as soon as the cluster responds.
+/// Returns the newest revision, as soon as the cluster responds.
 async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
     let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
     let response = range(client, &request, deadline).await?;
@@ -356,7 +364,7 @@ impl Log for EtcdLog {
                 return Err(self.tail.history_lost());
             }
             let is_over = self.tail.progress() >= until.0 || self.reached_or_full(until.0, nudge)?;
-            // In this order: what was received before is drained.
+            // The progress is read first, so that everything received before it is drained.
             let progress = self.tail.progress();
             let events = self.tail.drain(u64::MAX);
             let last = events.last().map_or(progress, |event| event.revision.max(progress));

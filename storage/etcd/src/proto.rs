@@ -1,9 +1,10 @@
-//! etcd's messages, as far as they are needed: the field numbers of `etcdserverpb` and `mvccpb`.
+//! The subset of etcd's messages that is needed, with the field numbers of `etcdserverpb` and
+//! `mvccpb`.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
-/// Every response has the revision of the store when it was made.
+/// The header of every response, with the revision of the store at the time of the response.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseHeader {
     #[prost(int64, tag = "3")]
@@ -112,7 +113,8 @@ pub enum Response {
     DeleteRange(DeleteRangeResponse),
 }
 
-/// What a comparison looks at. The result compared for is always equality, which is zero.
+/// The property of a key that a comparison reads. The comparison is always for equality, which is
+/// zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum CompareTarget {
@@ -260,7 +262,7 @@ pub struct Event {
     pub kv: Option<KeyValue>,
 }
 
-/// The end of the range of all keys that start with a prefix.
+/// Returns the end of the range of all keys that start with a prefix.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -269,21 +271,21 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
             return end.into();
         }
     }
-    // Of no prefix, or of one that no key is above: all keys from there on.
+    // For an empty prefix, or one without a successor: all keys from there on.
     Bytes::from_static(b"\0")
 }
 
-/// etcd's revisions are positive; what is not is an absent field.
+/// Converts a revision from the wire. etcd's revisions are positive; zero is an absent field.
 pub fn revision(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or_default()
 }
 
-/// The form in which a revision is sent.
+/// Converts a revision for the wire.
 pub fn to_wire(revision: u64) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
 }
 
-/// The revision of the store when a response was made.
+/// Returns the revision in the header of a response.
 pub fn header_revision(header: Option<&ResponseHeader>) -> u64 {
     header.map_or(0, |header| revision(header.revision))
 }

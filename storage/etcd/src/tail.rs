@@ -1,4 +1,4 @@
-//! What the watch has received and the store has not read yet.
+//! The queue of events that the watch has received and the store has not read yet.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -12,22 +12,23 @@ use crate::{
     layout::Layout,
 };
 
-/// How long a wait goes on before etcd is asked how far its watch is: a change outside the prefix is not shown by it.
+/// The pause before etcd is asked for the progress of its watch, since the watch does not show
+/// changes outside the prefix.
 pub const NUDGE: Duration = Duration::from_millis(50);
 
-/// What may wait to be read before the watch is read no further.
+/// The size of the queued events, in bytes, at which the watch stops reading.
 const MAX_BYTES: usize = 64 << 20;
 
-/// One change, as etcd shows it.
+/// One change, in etcd's representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchEvent {
     pub revision: u64,
-    /// Which change of its revision this is.
+    /// The index of the change within its revision.
     pub index: u32,
     /// The revision at which the key was created.
     pub created: u64,
     pub name: Bytes,
-    /// None deletes.
+    /// The new value; None if the key was deleted.
     pub value: Option<Bytes>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Tail {
     servers: String,
     queue: Mutex<Queue>,
     progress: watch::Sender<Progress>,
-    /// Asks the watch for its progress.
+    /// Makes the watch request its progress.
     nudge: Notify,
     /// Notifies the watch that the queue was read.
     read: Notify,
@@ -52,11 +53,11 @@ struct Queue {
     events: VecDeque<WatchEvent>,
     bytes: usize,
     notifier: Option<Notifier>,
-    /// Does the store know that there is something to read?
+    /// Whether the store has been notified that there are events to read.
     is_notified: bool,
     /// The revision of the newest change of one of the store's keys.
     newest_record: u64,
-    /// Why the watch cannot be resumed at the moment.
+    /// The reason why the watch cannot be resumed at the moment; None while it runs.
     interruption: Option<String>,
 }
 
@@ -64,7 +65,8 @@ struct Queue {
 struct Progress {
     /// All changes up to here were received.
     revision: u64,
-    /// Whether changes after the revision are compacted, so that the watch waits for a [restart](Tail::restart).
+    /// Whether changes after the revision are compacted, so that the watch waits for a
+    /// [restart](Tail::restart).
     is_lost: bool,
 }
 
@@ -82,13 +84,14 @@ impl Tail {
         }
     }
 
-    /// Everything up to a revision is known, and who is notified of more.
+    /// Starts notifying the store of events after the revision `known`, up to which the store has
+    /// loaded everything.
     pub fn start(&self, known: u64, notifier: Notifier) {
         self.queue.lock().notifier = Some(notifier);
         self.advance(known);
     }
 
-    /// How far all changes were received.
+    /// Returns the revision up to which all changes were received.
     pub fn progress(&self) -> u64 {
         self.progress.borrow().revision
     }
@@ -131,17 +134,18 @@ impl Tail {
         });
     }
 
-    /// Why the watch cannot be resumed at the moment; None while it goes on.
+    /// Returns the reason if the watch cannot be resumed at the moment; None while it runs.
     pub fn interruption(&self) -> Option<String> {
         self.queue.lock().interruption.clone()
     }
 
-    /// Remembers whether the watch goes on.
+    /// Sets or clears the reason for an interruption of the watch.
     pub fn set_interruption(&self, reason: Option<String>) {
         self.queue.lock().interruption = reason;
     }
 
-    /// Reports that the changes after the progress are compacted, and waits until the store has listed all objects instead.
+    /// Reports that the changes after the progress are compacted, and waits until the store has
+    /// listed all objects instead.
     pub async fn lose_history(&self) {
         self.progress.send_modify(|progress| progress.is_lost = true);
         let notifier = self.queue.lock().notifier.clone();
@@ -151,12 +155,13 @@ impl Tail {
         self.restart.notified().await;
     }
 
-    /// Whether changes after the progress are compacted.
+    /// Returns whether changes after the progress are compacted.
     pub fn is_lost(&self) -> bool {
         self.progress.borrow().is_lost
     }
 
-    /// Lets the watch go on after a revision: everything up to there is known, and nothing that it has received is needed.
+    /// Resumes the watch after the revision `known` and drops the queued events: the store has
+    /// everything up to that revision.
     pub fn restart(&self, known: u64) {
         let mut queue = self.queue.lock();
         queue.events.clear();
@@ -168,18 +173,20 @@ impl Tail {
         self.restart.notify_one();
     }
 
-    /// Waits until all changes up to a revision were received, or listed. The caller bounds the wait.
+    /// Waits until all changes up to a revision were received, or listed. The caller bounds the
+    /// wait.
     pub async fn reached(&self, until: u64) -> Result<(), LogError> {
         self.reached_with(until, NUDGE).await
     }
 
-    /// As [`reached`](Self::reached); `nudge` is how long etcd may take before it is asked how far its watch is.
+    /// Waits as [`reached`](Self::reached) does; `nudge` is the pause before etcd is asked for the
+    /// progress of its watch.
     pub async fn reached_with(&self, until: u64, nudge: Duration) -> Result<(), LogError> {
         let mut progress = self.progress.subscribe();
         loop {
             match tokio::time::timeout(nudge, progress.wait_for(|progress| progress.revision >= until)).await
             {
-                // The sender lives as long as this.
+                // The sender is not dropped while this exists.
                 Ok(Err(_)) => return Err(self.failed("the watch has ended")),
                 Ok(Ok(_)) => return Ok(()),
                 Err(_) => self.nudge.notify_one(),
@@ -187,7 +194,8 @@ impl Tail {
         }
     }
 
-    /// As [`reached_with`](Self::reached_with), but returns false as soon as the queue has to be read first.
+    /// Waits as [`reached_with`](Self::reached_with) does, but returns false as soon as the queue
+    /// has to be read first.
     ///
     /// # Errors
     /// [`LogError::HistoryLost`] as soon as changes are compacted.
@@ -201,12 +209,13 @@ impl Tail {
         }
     }
 
-    /// Waits until somebody needs to know how far the watch is.
+    /// Waits until the progress of the watch is needed.
     pub async fn nudged(&self) {
         self.nudge.notified().await;
     }
 
-    /// Lets the store know of a revision that was received, unless it reads a change of that revision anyway.
+    /// Notifies the store of a revision that was received, unless it is about to read a change of
+    /// that revision.
     pub fn report_progress(&self, revision: u64) {
         let queue = self.queue.lock();
         let notifier = queue.notifier.clone().filter(|_| queue.newest_record < revision);
@@ -216,7 +225,7 @@ impl Tail {
         }
     }
 
-    /// Takes what was received up to a revision: at least all up to the progress before the call.
+    /// Takes the events up to a revision: at least all up to the progress before the call.
     pub fn drain(&self, up_to: u64) -> Vec<WatchEvent> {
         let mut queue = self.queue.lock();
         let count = queue.events.partition_point(|event| event.revision <= up_to);
@@ -228,8 +237,9 @@ impl Tail {
         drained
     }
 
-    /// The revision at which exactly these changes, names and values, were made together. Only the first unread change of the
-    /// first name can be it: nothing that is made against the state that was read last can come later.
+    /// Returns the revision at which exactly these changes (names and values) were made together.
+    /// Only the first unread change of the first name can match: a later one was made against a
+    /// newer state than the one the store read.
     pub fn find(&self, changes: &[(Bytes, Option<Bytes>)]) -> Option<u64> {
         let (first, _) = changes.first()?;
         let queue = self.queue.lock();

@@ -16,16 +16,17 @@ use tempfile::TempDir;
 
 use crate::Endpoints;
 
-/// Below the ports that systems give to outgoing connections: one of those could take the port of a member that is down.
+/// The range of ports of the test servers. It is below the ports that systems assign to outgoing
+/// connections, since one of those could take the port of a member that is down.
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
 
-/// How long a member may take until it serves.
+/// Timeouts for a member to serve and for a health check, and the pause between polls.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// What an error shows of a member's log.
+/// The number of bytes of a member's log that an error shows.
 const LOG_TAIL: usize = 4096;
 
 /// A running cluster. It ends, with its data, when it is dropped.
@@ -57,13 +58,14 @@ struct Member {
     process: Option<Child>,
 }
 
-/// Is there an etcd server on this machine? Its path.
+/// Returns the path of an etcd server on this machine; None if there is none.
 pub fn etcd_program() -> Option<PathBuf> {
     let paths = env::var_os("PATH")?;
     env::split_paths(&paths).map(|directory| directory.join("etcd")).find(|program| program.is_file())
 }
 
-/// Starts a cluster. Where etcd is not installed this prints that the test is skipped, and returns None.
+/// Starts a cluster. Where etcd is not installed this prints that the test is skipped, and returns
+/// None.
 ///
 /// # Errors
 /// A server cannot be started.
@@ -71,7 +73,7 @@ pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
     start_or_skip_with(members, None)
 }
 
-/// The same, with TLS for the clients.
+/// Returns the same, with TLS for the clients.
 ///
 /// # Errors
 /// A server cannot be started.
@@ -86,14 +88,14 @@ pub fn start_or_skip_with(members: usize, tls: Option<EtcdTls>) -> io::Result<Op
 }
 
 impl EtcdCluster {
-    /// Starts a cluster of so many members, and waits until they serve.
+    /// Starts a cluster of `members` members, and waits until they serve.
     ///
-    /// - `tls`: for the clients; None: they come without.
+    /// - `tls`: for the clients; None for plain HTTP.
     ///
     /// # Errors
     /// A server cannot be started.
     pub fn start(program: PathBuf, members: usize, tls: Option<EtcdTls>) -> io::Result<EtcdCluster> {
-        // Memory, where there is such a directory: a disk's flushes are of no use here.
+        // A directory in memory where there is one: the tests do not depend on flushes to disk.
         let memory = Path::new("/dev/shm");
         let directory = match memory.is_dir() {
             true => tempfile::tempdir_in(memory)?,
@@ -110,7 +112,7 @@ impl EtcdCluster {
         };
         let members = (0..members).map(member).collect::<io::Result<_>>()?;
         let mut cluster = EtcdCluster { members, directory, program, tls };
-        // None serves alone.
+        // A single member does not serve alone, so all are started before the wait.
         for index in 0..cluster.members.len() {
             cluster.spawn(index)?;
         }
@@ -120,12 +122,12 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// The URLs of the members.
+    /// Returns the URLs of the members.
     pub fn urls(&self) -> Vec<String> {
         self.members.iter().map(|member| self.client_url(member)).collect()
     }
 
-    /// How it is reached, but for TLS.
+    /// Returns the cluster's endpoints, without TLS.
     pub fn endpoints(&self) -> Endpoints {
         Endpoints { servers: self.urls(), ..Endpoints::default() }
     }
@@ -147,7 +149,8 @@ impl EtcdCluster {
         process.wait().map(drop)
     }
 
-    /// Starts a member that was killed, with its data, and waits until it serves: then another may be killed.
+    /// Starts a member that was killed, with its data, and waits until it serves: then another may
+    /// be killed.
     ///
     /// # Errors
     /// It cannot be started.
@@ -210,7 +213,8 @@ impl EtcdCluster {
     }
 }
 
-/// An address of this machine that nobody listens at. Tests of several processes take different ones first.
+/// Returns an unused address of this machine. Processes that run at the same time start at
+/// different ports.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (process::id() % u32::from(PORTS)) * 97;
@@ -237,7 +241,7 @@ fn is_healthy(address: SocketAddr) -> io::Result<bool> {
 impl Drop for EtcdCluster {
     fn drop(&mut self) {
         for index in 0..self.members.len() {
-            // What cannot be killed has ended.
+            // The kill fails only for a process that has ended.
             drop(self.kill(index));
         }
     }

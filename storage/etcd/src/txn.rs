@@ -1,4 +1,4 @@
-//! One transaction: a `Txn` that compares what its keys were last changed at.
+//! One transaction: a `Txn` that compares the revision of each key's last change.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     tail::Tail,
 };
 
-/// How long a transaction is tried.
+/// Timeout for a transaction, including its retries.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The pauses between attempts.
@@ -29,15 +29,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A transaction as etcd takes it.
 pub(crate) struct Txn {
-    /// What each change expects its key to have been last changed at.
+    /// The expected revision of each key's last change; None if the key must not exist.
     previous: Vec<Option<Revision>>,
     /// Names and values; no value deletes.
     changes: Vec<(Bytes, Option<Bytes>)>,
-    /// How long what is put lives.
+    /// The time to live of each put; None if the key does not expire.
     times_to_live: Vec<Option<Duration>>,
 }
 
-/// What carrying out a transaction takes.
+/// The parts that a transaction is executed with.
 pub(crate) struct Executor {
     pub client: Arc<Client>,
     pub tail: Arc<Tail>,
@@ -64,7 +64,7 @@ impl Txn {
         let compare = |((name, _), previous): (&(Bytes, _), &Option<Revision>)| Compare {
             target: CompareTarget::Mod as i32,
             key: name.clone(),
-            // What does not exist was last changed at zero.
+            // A key that does not exist has the modification revision zero.
             operand: Some(Operand::ModRevision(previous.map_or(0, |revision| to_wire(revision.0)))),
         };
         let change = |((name, value), lease): (&(Bytes, Option<Bytes>), &i64)| match value {
@@ -84,7 +84,7 @@ impl Txn {
         }
     }
 
-    /// Which comparison did not hold.
+    /// Returns the first comparison that failed.
     fn conflict(&self, responses: &[ResponseOp], newest: u64) -> Conflict {
         let found = |op: &ResponseOp| match &op.response {
             Some(Response::Range(range)) => range.kvs.first().map(|kv| Revision(revision(kv.mod_revision))),
@@ -98,8 +98,9 @@ impl Txn {
 }
 
 impl Executor {
-    /// Carries out a transaction. As its comparisons hold at most once, it may be sent again when a response is lost; what
-    /// then is in conflict with itself is found in what the watch has shown.
+    /// Executes a transaction. Its comparisons succeed at most once, so it may be sent again when a
+    /// response is lost. A retry that conflicts with its own first attempt is recognized by the
+    /// events that the watch has shown.
     pub async fn commit(&self, txn: &Txn) -> Outcome {
         let deadline = Instant::now() + TIMEOUT;
         let mut leases = Vec::with_capacity(txn.changes.len());
@@ -144,7 +145,8 @@ impl Executor {
         }
     }
 
-    /// An earlier attempt may have been carried out: then the watch shows it.
+    /// Finds an earlier attempt of the transaction, which may have been executed, in the events of
+    /// the watch.
     async fn find(&self, txn: &Txn, newest: u64, deadline: Instant, conflict: Outcome) -> Outcome {
         match tokio::time::timeout_at(deadline, self.tail.reached(newest)).await {
             Ok(Ok(())) => match self.tail.find(&txn.changes) {

@@ -1,4 +1,5 @@
-//! The one watch of the prefix: whenever it ends, it is resumed after the last revision that it has shown whole.
+//! The one watch of the prefix. When it ends, it is resumed after the last revision that was
+//! received completely.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,19 +22,20 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// More failures than this to resume the watch are an outage: a member that restarts, or an election, is none.
+/// The number of failed resumptions above which there is an outage. The restart of a member, or an
+/// election, causes fewer.
 const OUTAGE: u32 = 3;
 
-/// How long the watch may take to be created.
+/// Timeout for creating the watch.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the progress is found out by a change, at most.
+/// The shortest interval between changes that are written to find out the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The watch ID in the response to a progress request.
 const PROGRESS_RESPONSE: i64 = -1;
 
-/// Why a stream ended.
+/// The reason for which a stream ended.
 enum End {
     /// It can be resumed, perhaps with another member.
     Interrupted(String),
@@ -46,12 +48,14 @@ pub(crate) struct Watch {
     pub client: Arc<Client>,
     pub tail: Arc<Tail>,
     pub prefix: Bytes,
-    /// Is written where etcd cannot be asked how far its watch is; within the prefix.
+    /// The name, within the prefix, of the key that is written where etcd cannot be asked for the
+    /// progress of its watch.
     pub progress_name: Bytes,
 }
 
 impl Watch {
-    /// Watches for ever. When the revision to resume from is compacted, it goes on after the store has listed all objects.
+    /// Watches until it is dropped. If the revision to resume from is compacted, the watch
+    /// continues after the store has listed all objects.
     pub async fn run(self) {
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
@@ -96,7 +100,7 @@ impl Watch {
             Ok(status) => reports_progress(&status.version),
             Err(status) => return interrupted(&status),
         };
-        // As many commands as there are senders may wait besides.
+        // One command may be queued, in addition to one for each sender.
         let (mut commands, requests) = mpsc::channel(1);
         let create = WatchCreateRequest {
             key: self.prefix.clone(),
@@ -127,7 +131,7 @@ impl Watch {
                 () = self.tail.nudged() => {
                     if reports_progress {
                         let progress = WatchCommand::Progress(WatchProgressRequest {});
-                        // If one is on its way already, its response comes soon.
+                        // If a request is already queued, its response will arrive soon.
                         drop(commands.try_send(WatchRequest { command: Some(progress) }));
                     } else if last_written.is_none_or(|at: Instant| at.elapsed() >= PROGRESS_INTERVAL) {
                         last_written = Some(Instant::now());
@@ -152,7 +156,8 @@ impl Watch {
         }
     }
 
-    /// Takes one response. A revision is never split between responses, but for fragments, which are put together.
+    /// Processes one response. A revision is never split between responses except for fragments,
+    /// which are reassembled.
     async fn receive(
         &self,
         response: WatchResponse,
@@ -173,14 +178,14 @@ impl Watch {
                 self.tail.push(events.into_iter().filter(|event| event.revision > known).collect()).await;
             }
         } else if !response.created && (response.watch_id != PROGRESS_RESPONSE || reports_progress) {
-            // What a watch reports of itself comes after the changes before.
+            // The watch reports its progress after all earlier changes.
             self.tail.advance(header_revision(response.header.as_ref()));
         }
         None
     }
 }
 
-/// Makes a change within the prefix, which the watch shows after all changes before.
+/// Makes a change within the prefix, which the watch shows after all earlier changes.
 async fn write_progress(client: Arc<Client>, name: Bytes) {
     let put = PutRequest { key: name, ..PutRequest::default() };
     let success = vec![RequestOp { request: Some(Request::Put(put)) }];
@@ -212,8 +217,8 @@ fn watch_events(events: Vec<Event>) -> Vec<WatchEvent> {
     events.into_iter().filter_map(number).collect()
 }
 
-/// Does a version of etcd report progress only after the changes before it? Earlier ones may report it too soon, so that
-/// Kubernetes does not rely on it either.
+/// Returns whether a version of etcd reports progress only after earlier changes. Older versions
+/// may report it too soon, so that Kubernetes does not rely on it either.
 fn reports_progress(version: &str) -> bool {
     let numbers: Vec<u64> =
         version.split(['.', '-', '+']).take(3).map_while(|number| number.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! What a log over a cluster keeps when its members fail, its history is compacted, or others write to it.
+//! Tests of a log over a cluster while members fail, history is compacted and others write.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::{
@@ -121,7 +121,7 @@ async fn reads_are_linearizable_on_the_other_store() -> io::Result<()> {
     Ok(())
 }
 
-/// What is not the store's.
+/// A layout whose prefix contains none of the store's keys.
 struct Elsewhere;
 
 impl coracle_storage_etcd::Layout for Elsewhere {
@@ -146,8 +146,9 @@ impl coracle_storage_etcd::Layout for Elsewhere {
     }
 }
 
-/// Counts in an object of its own, each step expecting the revision of the one before, and returns the revisions that were
-/// acknowledged. A step that is lost or done twice is a conflict with nobody.
+/// Counts in an object, each step expecting the revision of the previous one, and returns the
+/// revisions that were acknowledged. Only one writer uses the object, so a conflict means that a
+/// step was lost or executed twice.
 async fn count(store: Store<Marked>, name: String, is_over: Arc<AtomicBool>) -> Vec<Revision> {
     let mut acknowledged = Vec::new();
     let mut held = Expect::Absent;
@@ -161,7 +162,8 @@ async fn count(store: Store<Marked>, name: String, is_over: Arc<AtomicBool>) -> 
             Ok(PutOutcome::Conflict { current }) => {
                 panic!("{name} is written by nobody else: {:?}", current.map(|object| object.revision))
             }
-            // A cluster that has no leader for long does not know whether it is done. Once it has one, it shows.
+            // A cluster that has no leader for long does not know whether it is done. Once it has
+            // one, it shows.
             Err(error) => {
                 store.linearize(late()).await.unwrap_or_else(|_| panic!("{error}"));
                 let stored = store.get(&key(&name)).map(|object| object.revision);
@@ -195,14 +197,15 @@ impl Load {
         Load { stores: [one, two], watcher, is_over, writers }
     }
 
-    /// Waits for so many more revisions.
+    /// Waits until there are `revisions` further revisions.
     async fn goes_on(&self, revisions: u64) {
         let [_, two] = &self.stores;
         let now = two.revision();
         two.wait_for(Revision(now.0 + revisions), late()).await.expect("writes go on");
     }
 
-    /// Ends the writers. What was acknowledged to them is what the watch has shown, once and in order, and what both stores have.
+    /// Stops the writers. The changes acknowledged to them are exactly those that the watch has
+    /// shown, once and in order, and those in both stores.
     async fn check(mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         let mut acknowledged = Vec::new();
@@ -241,7 +244,7 @@ async fn nothing_is_lost_when_a_member_is_killed() -> io::Result<()> {
     Ok(())
 }
 
-/// Connections are cut again and again, with requests and responses on their way.
+/// Connections are cut repeatedly, with requests and responses in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_responses_are_found_out() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -250,7 +253,7 @@ async fn lost_responses_are_found_out() -> io::Result<()> {
     let load = Load::start(behind_proxy, open(&cluster, NEVER));
     for _ in 0..30 {
         load.goes_on(20).await;
-        // Nobody may be connected at the moment.
+        // There may be no connection at the moment.
         drop(proxy.cut.send(()));
     }
     load.check().await;
@@ -294,17 +297,18 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// A store that reaches the cluster through it.
+    /// Returns a store that reaches the cluster through it.
     fn open(&self) -> Store<Marked> {
         let endpoints = Endpoints { servers: vec![self.url.clone()], ..Endpoints::default() };
         let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");
         Store::open(Box::new(log), Marked, Options::default()).expect("a store")
     }
 
-    /// Cuts all connections and accepts none, until it is opened. Once this is over, nothing passes any more.
+    /// Cuts all connections and accepts none, until it is opened. After it returns nothing is
+    /// forwarded any more.
     async fn close(&self) {
         self.is_open.store(false, Ordering::SeqCst);
-        // Nobody may be connected at the moment.
+        // There may be no connection at the moment.
         drop(self.cut.send(()));
         while self.cut.receiver_count() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -317,7 +321,8 @@ impl Proxy {
     }
 }
 
-/// While a store cannot reach the cluster, others write and the history is compacted: it lists everything again.
+/// While a store cannot reach the cluster, others write and the history is compacted: it lists
+/// everything again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -355,7 +360,7 @@ async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Res
         assert_eq!(of("deleted"), None);
         assert_eq!(snapshot.get(&key("same")).expect("an object").revision, same);
         assert!(store.watch(&things, before).is_err(), "nobody resumes from before");
-        // It goes on: own writes, those of others, and watches.
+        // Own writes, writes of others and watches continue.
         let mut watcher = store.watch(&things, store.revision()).expect("a watch");
         let own = put(&store, "own", &round.to_string()).await;
         assert!(own > newest);
@@ -370,7 +375,7 @@ async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Res
     Ok(())
 }
 
-/// A store whose cluster does not respond is not ready, and has not failed.
+/// A store whose cluster does not respond is not ready, but it has not failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_reported_and_ends() -> io::Result<()> {
     let Some(mut cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -396,7 +401,8 @@ async fn an_outage_is_reported_and_ends() -> io::Result<()> {
     Ok(())
 }
 
-/// As kube-apiserver: at each interval up to where the cluster was at the interval before, by one of the servers.
+/// One of the servers compacts at each interval up to the revision of the previous interval, as in
+/// kube-apiserver.
 #[tokio::test]
 async fn history_in_the_cluster_is_compacted_at_intervals() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Reading a backup: every length, checksum and order is checked before it is used.
+//! The reader of a backup. It checks every length, checksum and order before it uses them.
 
 use std::io::{self, Read};
 
@@ -7,38 +7,38 @@ use bytes::Bytes;
 use super::format::{END, HEADER, MAGIC, MAGIC_PREFIX, MAX_PAYLOAD, OBJECT};
 use crate::{Key, Revision};
 
-/// Why a file is not read as a backup.
+/// The reasons for which a file is not read as a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// It does not begin as a backup does.
+    /// The file does not begin with the signature of a backup.
     #[error("it is not a backup")]
     Foreign,
-    /// It has a version that this program does not know.
+    /// The version of its format is not supported.
     #[error("it is a backup of version {0:?}, which this program does not know")]
     Version(String),
-    /// It ends before its end.
+    /// The file ends early.
     #[error("it is cut short after {objects} objects")]
     CutShort {
         /// The objects that were read before.
         objects: u64,
     },
-    /// It is not as it was written.
+    /// The file is damaged.
     #[error("it is damaged after {objects} objects: {reason}")]
     Damaged {
         /// The objects that were read before.
         objects: u64,
-        /// What is wrong.
+        /// The defect in the file.
         reason: &'static str,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("it cannot be read")]
     Failed(#[source] io::Error),
 }
 
-/// What a backup holds.
+/// The header of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The revision of which it has everything.
+    /// The revision at which the backup was taken.
     pub revision: Revision,
     /// The number of its objects.
     pub objects: u64,
@@ -47,7 +47,7 @@ pub struct Summary {
 /// An object in a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupObject {
-    /// Its key.
+    /// The key of the object.
     pub key: Key,
     /// The revision at which it was created.
     pub created: Revision,
@@ -57,7 +57,7 @@ pub struct BackupObject {
     pub stored: Bytes,
 }
 
-/// Reads a backup, object by object. It holds one object at a time.
+/// Reads a backup object by object, with one object in memory at a time.
 pub struct Reader<R> {
     source: R,
     summary: Summary,
@@ -77,7 +77,7 @@ pub fn verify(source: impl Read) -> Result<Summary, BackupError> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning of a backup.
+    /// Creates a reader, and reads the header of the backup.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -96,12 +96,14 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What the header says. It is true once [`next_object`](Self::next_object) has returned the last object.
+    /// Returns the summary in the header. It is confirmed once [`next_object`](Self::next_object)
+    /// has returned the last object.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 
-    /// The next object; None after the last, once the end was found to be right.
+    /// Returns the next object; None after the last one, once the end of the file has been
+    /// verified.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -160,7 +162,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next frame: its kind and its payload.
+    /// Returns the next frame: its kind and its payload.
     fn frame(&mut self) -> Result<(u8, Vec<u8>), BackupError> {
         let mut head = [0; 5];
         self.read_exact(&mut head)?;
@@ -169,7 +171,7 @@ impl<R: Read> Reader<R> {
         if length > MAX_PAYLOAD {
             return Err(self.damaged("a frame is longer than any can be"));
         }
-        // Grows with what is really there: a length alone takes no memory.
+        // The buffer grows with the bytes that are read: a large length alone allocates nothing.
         let mut payload = Vec::new();
         let read = self.source.by_ref().take(length as u64).read_to_end(&mut payload);
         if read.map_err(BackupError::Failed)? < length {
@@ -204,7 +206,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The object of a payload. None if it is not one.
+/// Returns the object of a payload. None if it is not one.
 fn object(payload: &[u8]) -> Option<BackupObject> {
     let (created, rest) = payload.split_first_chunk()?;
     let (revision, rest) = rest.split_first_chunk()?;

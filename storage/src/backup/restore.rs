@@ -1,4 +1,4 @@
-//! Restoring a backup into an empty log.
+//! The restoration of a backup into an empty log.
 
 use std::io::Read;
 
@@ -12,7 +12,7 @@ use crate::{
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Why a backup is not restored.
+/// The reasons for which a backup is not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The file is not a sound backup.
@@ -24,7 +24,7 @@ pub enum RestoreError {
     /// The log has something already.
     #[error("{0} is not empty")]
     NotEmpty(Location),
-    /// The log's revisions do not begin above those of the backup: clients would see revisions go back.
+    /// The log's revisions are not above those of the backup: clients would see revisions decrease.
     #[error("the revisions of {location} begin at {newest}, which is below the backup's {revision}")]
     Below {
         /// The place of the log.
@@ -39,7 +39,7 @@ pub enum RestoreError {
     NotTaken {
         /// The object's key.
         key: Key,
-        /// What the log says.
+        /// The outcome that the log reported.
         outcome: Outcome,
     },
 }
@@ -47,18 +47,19 @@ pub enum RestoreError {
 /// Whether revisions may go back with a restoration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Monotonicity {
-    /// The log's newest revision must be at or above the backup's: what a client has seen is older than what it sees after
-    /// the restoration.
+    /// The log's newest revision must be at or above the backup's, so that every revision a client
+    /// has seen is older than those after the restoration.
     Required,
-    /// The log gives its own revisions, wherever they begin, as a new etcd cluster does. Clients have to begin anew.
+    /// The log assigns its own revisions from any start, as a new etcd cluster does. Clients have
+    /// to list again.
     Waived,
 }
 
-/// Appends the objects of a backup to a log that has none, each as a transaction of its own with a new revision, and closes
-/// the log. The newest of the revisions is returned.
+/// Appends the objects of a backup to a log without objects, each as a transaction of its own with
+/// a new revision, and closes the log. Returns the newest revision.
 ///
 /// # Errors
-/// See [`RestoreError`]. After one, a part of the objects may be in the log.
+/// See [`RestoreError`]. After an error some of the objects may be in the log.
 pub fn restore(
     source: impl Read,
     mut log: Box<dyn Log>,
@@ -110,7 +111,7 @@ fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<Option<Revision>
             (_, None) => {}
         }
     }
-    // What nobody reads from the tail would stay in memory.
+    // Records of the tail stay in memory until they are read.
     if let Some(newest) = newest {
         log.tail(newest)?;
     }

@@ -1,4 +1,4 @@
-//! Writing a backup: copies of stored bytes, made in chunks as they are taken.
+//! The writer of a backup: copies the stored bytes in chunks, on demand.
 
 use std::{sync::Arc, vec};
 
@@ -7,10 +7,11 @@ use bytes::Bytes;
 use super::format::{END, HEADER, MAGIC, OBJECT};
 use crate::{Index, Object, Revision, Snapshot};
 
-/// What one chunk holds at least, but for the last.
+/// The smallest size of a chunk, in bytes, except for the last one.
 const CHUNK: usize = 64 << 10;
 
-/// The file of a snapshot, chunk by chunk. What is not taken yet costs a pointer an object.
+/// The backup file of a snapshot, chunk by chunk. Each object that is not written yet costs one
+/// pointer.
 pub struct Chunks<I: Index> {
     revision: Revision,
     objects: vec::IntoIter<Arc<Object<I>>>,
@@ -21,14 +22,14 @@ pub struct Chunks<I: Index> {
 }
 
 impl<I: Index> Chunks<I> {
-    /// The file of a snapshot.
+    /// Returns the file of a snapshot.
     pub fn new(snapshot: &Snapshot<I>) -> Chunks<I> {
         let buckets: Vec<_> = snapshot.buckets().map(|(name, _)| name.clone()).collect();
         let mut objects: Vec<_> = Vec::new();
         for bucket in buckets {
             objects.extend(snapshot.bucket(&bucket).iter().cloned());
         }
-        // The order of creation outlives a log that gives every object a new revision.
+        // The order of creation survives in a log that assigns a new revision to every object.
         objects.sort_by_key(|object| (object.created, object.revision));
         Chunks {
             revision: snapshot.revision(),
@@ -83,7 +84,7 @@ impl<I: Index> Iterator for Chunks<I> {
     }
 }
 
-/// Adds a frame, of which the payload is given in parts.
+/// Appends a frame with a payload in several parts.
 fn frame(to: &mut Vec<u8>, kind: u8, payload: &[&[u8]]) {
     let begin = to.len();
     to.push(kind);
@@ -95,7 +96,8 @@ fn frame(to: &mut Vec<u8>, kind: u8, payload: &[&[u8]]) {
     to.extend(checksum.to_be_bytes());
 }
 
-/// A length as the format has it. The store holds no value or key of 4 GiB; a reader would refuse the frame.
+/// Encodes a length for the format. The store has no value or key of 4 GiB, and a reader would
+/// reject such a frame.
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }

@@ -1,5 +1,5 @@
-//! The contract of every store, over whichever log. Each part of that contract is a function, run for each log at the
-//! end, and by the crates of other logs.
+//! The contract of every store, for any log. Each part of the contract is a function. It runs for
+//! each log listed at the end of this file, and in the crates of other logs.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -25,7 +25,7 @@ macro_rules! contract {
     };
 }
 
-/// What holds for as long as a store is open.
+/// Tests the part of the contract that concerns an open store.
 #[macro_export]
 macro_rules! contract_while_open {
     ($logs:expr) => {
@@ -60,7 +60,7 @@ macro_rules! contract_while_open {
     };
 }
 
-/// What holds when a store is opened again.
+/// Tests the part of the contract that concerns a store that is opened again.
 #[macro_export]
 macro_rules! contract_on_reopen {
     ($logs:expr) => {

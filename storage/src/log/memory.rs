@@ -1,4 +1,5 @@
-//! A log in memory that several stores of one process may share, as several processes would share a cluster's.
+//! A log in memory that several stores of one process may share, as several processes would share a
+//! cluster's.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,11 +19,11 @@ use super::{
 };
 use crate::{CompactRevision, EntryId, Key, Revision};
 
-/// One store's handle on a shared log. What is appended lasts as long as any handle does.
+/// One store's handle on a shared log. Appended data lasts as long as any handle.
 #[derive(Default)]
 pub struct MemoryLog {
     shared: Arc<Mutex<Shared>>,
-    /// Which reader this handle is; none before it is opened.
+    /// The reader ID of this handle; None before it is opened.
     reader: Option<u64>,
 }
 
@@ -32,24 +33,24 @@ struct Shared {
     newest: Revision,
     entries: BTreeMap<EntryId, Entry>,
     heads: HashMap<Key, Revision>,
-    /// Of no use for loading, but perhaps unread by another handle.
+    /// Superseded entries: not needed for loading, but another handle may not have read them yet.
     superseded: BTreeSet<EntryId>,
     readers: BTreeMap<u64, Reader>,
 }
 
 struct Reader {
-    /// What the handle's tail has returned already.
+    /// The revision up to which the handle's tail has returned changes.
     read: Revision,
     notifier: Notifier,
 }
 
 impl MemoryLog {
-    /// The first handle on a new log.
+    /// Returns the first handle on a new log.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }
 
-    /// Another handle on the same log, for another store or a later one.
+    /// Returns another handle on the same log, for another store or a later one.
     pub fn share(&self) -> MemoryLog {
         MemoryLog { shared: self.shared.clone(), reader: None }
     }

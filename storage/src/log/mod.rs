@@ -6,6 +6,7 @@
 
 mod ephemeral;
 mod error;
+mod fixed;
 mod interface;
 mod location;
 mod memory;
@@ -16,6 +17,7 @@ mod transaction;
 
 pub use ephemeral::EphemeralLog;
 pub use error::LogError;
+pub use fixed::FixedLog;
 pub use interface::{Linearizer, Log, LogBounds};
 pub use location::Location;
 pub use memory::MemoryLog;

@@ -1,4 +1,4 @@
-//! Transactions: as they are proposed to a log, and as it holds them and reads them back.
+//! Transactions, in the forms in which they are proposed to a log, held by it and read back.
 
 use bytes::Bytes;
 
@@ -10,36 +10,37 @@ pub type Transaction = Vec<Proposal>;
 /// A change that the sequencer has checked.
 #[derive(Clone, Debug)]
 pub struct Proposal {
-    /// What is written.
+    /// The key of the object that is written.
     pub key: Key,
-    /// The revision of the live object that the check saw under the key. A log that others write to must make sure of it.
+    /// The revision of the key's live object at the time of the check; None if there was none. A
+    /// log with other writers must verify it.
     pub previous: Option<Revision>,
-    /// What to do.
+    /// The change to make.
     pub change: Change,
 }
 
 /// The change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It has a new version.
+    /// The object gets a new version.
     Put {
         /// The revision at which the object was created; `None` if by this very change.
         created: Option<Revision>,
         /// The bytes of the version, without its revision.
         stored: Bytes,
     },
-    /// It is deleted.
+    /// The object is deleted.
     Delete,
 }
 
-/// A change as the log holds it.
+/// A change in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the log.
+    /// The position of the entry in the log.
     pub id: EntryId,
-    /// What was written.
+    /// The key of the object that was written.
     pub key: Key,
-    /// What was done.
+    /// The change that was made.
     pub change: Change,
 }
 
@@ -48,22 +49,22 @@ pub struct Entry {
 pub enum Record {
     /// A change.
     Entry(Entry),
-    /// Another writer's entry that this log cannot decode.
+    /// An entry of another writer that this log cannot decode.
     Unreadable(UnreadableEntry),
 }
 
 /// An entry of another writer that cannot be decoded, or has a value that the index cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableEntry {
-    /// Its place in the log.
+    /// The position of the entry in the log.
     pub id: EntryId,
-    /// What was written.
+    /// The key of the object that was written.
     pub key: Key,
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     pub reason: Unreadable,
 }
 
-/// The entries of a transaction that is committed at a revision.
+/// Returns the entries of a transaction that is committed at a revision.
 pub(super) fn entries(transaction: &[Proposal], revision: Revision) -> Vec<Entry> {
     let entry = |(index, proposal): (u32, &Proposal)| Entry {
         id: EntryId { revision, index },

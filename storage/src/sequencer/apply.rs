@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::{
-    Event, Index, Indexed, Object,
+    Event, Index, Object,
     compaction::CompactionQueue,
     index::read,
     log::{Change, Entry, Location, LogError, Record, UnreadableEntry},
+    sequencer::pending::Known,
     view::State,
 };
 
@@ -31,7 +32,7 @@ pub(super) fn apply<I: Index>(
     state: &mut State<I>,
     index: &I,
     record: Record,
-    known: Option<Indexed<I::Meta>>,
+    known: Known<I>,
     source: Source<'_>,
 ) -> Result<Applied<I>, LogError> {
     let entry = match record {
@@ -47,7 +48,7 @@ pub(super) fn apply<I: Index>(
         }
         Change::Delete => None,
         Change::Put { created, stored } => {
-            let indexed = match known.map_or_else(|| read(index, &key, &stored), Ok) {
+            let indexed = match known.indexed.map_or_else(|| read(index, &key, &stored), Ok) {
                 Ok(indexed) => indexed,
                 Err(reason) => return quarantine(state, UnreadableEntry { id, key, reason }, source),
             };
@@ -55,7 +56,7 @@ pub(super) fn apply<I: Index>(
             Some(Arc::new(Object::new(key.clone(), created, id, &stored, indexed)))
         }
     };
-    Ok(Applied::Event(state.apply(key, id, after)))
+    Ok(Applied::Event(state.apply(key, id, after, known.author)))
 }
 
 /// Keeps an unreadable entry of another writer out of the view.

@@ -30,14 +30,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::oneshot;
+
 pub(crate) use self::pending::{PendingTransaction, PendingWrite};
 pub(crate) use self::shared_thread::{SharedThread, Wake};
 use self::{
     apply::{Applied, Source, apply, forget},
-    pending::{Own, Reply},
+    pending::{Known, Own, Reply},
 };
 use crate::{
-    CommitOutcome, CompactRevision, Event, Index, Indexed, Key, Options, Revision, StoreError,
+    CommitOutcome, CompactRevision, Event, Index, Key, Options, Revision, Snapshot, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
     log::{
@@ -52,10 +54,21 @@ use crate::{
 /// What the sequencer is asked.
 pub(crate) enum Message<I: Index> {
     Commit(PendingTransaction<I>),
-    Compact { up_to: Revision, reply: Reply<()> },
+    Compact {
+        up_to: Revision,
+        reply: Reply<()>,
+    },
     Close(Option<Reply<()>>),
     Notification(Notification),
+    /// Has events observed, from the state on that is the reply.
+    Observe {
+        observer: Observer<I>,
+        reply: oneshot::Sender<Snapshot<I>>,
+    },
 }
+
+/// Observes each event, in order, before its writer has a response. It must not block for long.
+pub type Observer<I> = Box<dyn FnMut(&Arc<Event<I>>) + Send>;
 
 pub(crate) struct Sequencer<I: Index> {
     log: Box<dyn Log>,
@@ -79,6 +92,7 @@ pub(crate) struct Sequencer<I: Index> {
     compaction_failed: bool,
     /// Who waits for the log to delete all that is superseded.
     compaction_replies: Vec<Reply<()>>,
+    observers: Vec<Observer<I>>,
     mailbox: Receiver<Message<I>>,
     /// A message taken from the mailbox before its time.
     held: Option<Message<I>>,
@@ -115,6 +129,7 @@ impl<I: Index> Sequencer<I> {
         notifier: Notifier,
         index: I,
         mut options: Options,
+        authors: &dyn Fn(Revision) -> Option<I::Author>,
         mailbox: Receiver<Message<I>>,
     ) -> Result<Sequencer<I>, LogError> {
         let bounds = log.start(notifier)?;
@@ -131,7 +146,8 @@ impl<I: Index> Sequencer<I> {
                 Record::Unreadable(entry) => entry.id,
             };
             let is_history = id.revision > bounds.compact_revision.revision();
-            match apply(&mut state, &index, record, None, source)? {
+            let known = Known { indexed: None, author: authors(id.revision) };
+            match apply(&mut state, &index, record, known, source)? {
                 Applied::Event(event) if is_history => timeline.push(event),
                 Applied::Event(event) => forget(&mut state, &mut superseded, &event),
                 // What it deleted was forgotten before.
@@ -190,6 +206,7 @@ impl<I: Index> Sequencer<I> {
             retried: Instant::now(),
             compaction_failed: false,
             compaction_replies: Vec::new(),
+            observers: Vec::new(),
             mailbox,
             held: None,
             is_to_inherit: false,
@@ -255,6 +272,12 @@ impl<I: Index> Sequencer<I> {
             }
             Some(Message::Notification(Notification::Failed(error))) => drop(self.log_failed(error)),
             Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
+            Some(Message::Observe { observer, reply }) => {
+                // Between messages the state is published.
+                if reply.send(Snapshot(self.shared.state())).is_ok() {
+                    self.observers.push(observer);
+                }
+            }
             Some(Message::Close(reply)) => return ControlFlow::Break(reply),
             None => self.publish(),
         }
@@ -372,10 +395,13 @@ impl<I: Index> Sequencer<I> {
             (unsorted, outcomes) = appended.into_iter().unzip();
             (*group, batch) = unsorted.into_iter().unzip();
         }
-        let own = group.iter_mut().zip(&outcomes).filter_map(|(pending, outcome)| {
-            commit_revision(outcome).map(|revision| (revision, &mut pending.writes))
+        let own = group
+            .iter_mut()
+            .zip(&outcomes)
+            .filter_map(|(pending, outcome)| commit_revision(outcome).map(|revision| (revision, pending)));
+        let own = own.flat_map(|(revision, PendingTransaction { writes, author, .. })| {
+            writes.iter_mut().map(move |write| write.take(revision, author.clone()))
         });
-        let own = own.flat_map(|(revision, writes)| writes.iter_mut().map(move |write| write.take(revision)));
         let newest = outcomes.iter().filter_map(Outcome::visible_at).max();
         let events = self.follow(newest.unwrap_or(self.state.revision()), own)?;
         self.publish();
@@ -410,11 +436,8 @@ impl<I: Index> Sequencer<I> {
     fn follow<'a>(
         &mut self,
         until: Revision,
-        own: impl Iterator<Item = Own<'a, I::Meta>>,
-    ) -> Result<Vec<Arc<Event<I>>>, StoreError>
-    where
-        I::Meta: 'a,
-    {
+        own: impl Iterator<Item = Own<'a, I>>,
+    ) -> Result<Vec<Arc<Event<I>>>, StoreError> {
         let mut own = own.peekable();
         let mut events = Vec::new();
         let records = match self.log.tail(until) {
@@ -425,11 +448,13 @@ impl<I: Index> Sequencer<I> {
         for record in records {
             let known = own.next_if(|own| own.is_for(&record));
             let is_ours = known.is_some();
-            let (bucket, event) = self.take(record, known.and_then(|own| own.indexed), seen)?;
+            let (bucket, event) =
+                self.take(record, known.map_or_else(Known::nothing, |own| own.known), seen)?;
             match event {
                 Some(event) => {
                     self.unpublished += 1;
                     self.timeline.push(event.clone());
+                    self.observers.iter_mut().for_each(|observer| observer(&event));
                     if is_ours {
                         events.push(event);
                     }
@@ -454,12 +479,7 @@ impl<I: Index> Sequencer<I> {
     }
 
     /// Brings a record that is newer than `seen` into the view. Returns its bucket, and its event if it has one.
-    fn take(
-        &mut self,
-        record: Record,
-        known: Option<Indexed<I::Meta>>,
-        seen: Revision,
-    ) -> Result<Taken<I>, StoreError> {
+    fn take(&mut self, record: Record, known: Known<I>, seen: Revision) -> Result<Taken<I>, StoreError> {
         let (id, key) = match &record {
             Record::Entry(Entry { id, key, .. }) | Record::Unreadable(UnreadableEntry { id, key, .. }) => {
                 (id, key)

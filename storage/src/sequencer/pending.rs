@@ -19,6 +19,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// Writes that are done together or not at all.
 pub(crate) struct PendingTransaction<I: Index> {
     pub writes: Vec<PendingWrite<I>>,
+    pub author: Option<I::Author>,
     pub reply: Reply<CommitOutcome<I>>,
     /// Its share of what may wait in the mailbox; released when this is dropped.
     pub permit: OwnedSemaphorePermit,
@@ -33,14 +34,27 @@ pub(crate) struct PendingWrite<I: Index> {
 }
 
 /// A write of ours that the tail is to show.
-pub(super) struct Own<'a, M> {
+pub(super) struct Own<'a, I: Index> {
     pub revision: Revision,
     pub key: &'a Key,
-    /// What the index read in it; none deletes.
-    pub indexed: Option<Indexed<M>>,
+    pub known: Known<I>,
 }
 
-impl<M> Own<'_, M> {
+/// The properties of a record that need not be read, because this store wrote it.
+pub(super) struct Known<I: Index> {
+    /// The result of the index; None for a deletion.
+    pub indexed: Option<Indexed<I::Meta>>,
+    pub author: Option<I::Author>,
+}
+
+impl<I: Index> Known<I> {
+    /// The record of another writer, or of an earlier process.
+    pub(super) fn nothing() -> Known<I> {
+        Known { indexed: None, author: None }
+    }
+}
+
+impl<I: Index> Own<'_, I> {
     pub(super) fn is_for(&self, record: &Record) -> bool {
         matches!(record, Record::Entry(entry) if entry.id.revision == self.revision && entry.key == *self.key)
     }
@@ -81,9 +95,10 @@ impl<I: Index> PendingTransaction<I> {
 }
 
 impl<I: Index> PendingWrite<I> {
-    /// What is expected of the log's tail once this write is committed. Takes what the index read along.
-    pub(super) fn take(&mut self, revision: Revision) -> Own<'_, I::Meta> {
-        Own { revision, key: &self.key, indexed: self.value.take().map(|(_, indexed)| indexed) }
+    /// Returns the record that the log's tail shows once this write is committed. Takes the result of the index along.
+    pub(super) fn take(&mut self, revision: Revision, author: Option<I::Author>) -> Own<'_, I> {
+        let indexed = self.value.take().map(|(_, indexed)| indexed);
+        Own { revision, key: &self.key, known: Known { indexed, author } }
     }
 
     pub(super) fn finds_what_it_expects(&self, current: Option<&Arc<Object<I>>>) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     Sequencer,
     apply::{Applied, Source, apply},
+    pending::Known,
 };
 use crate::{
     CompactRevision, Event, Index, Revision, StoreError,
@@ -57,11 +58,11 @@ impl<I: Index> Sequencer<I> {
                 && let Some(object) =
                     current.get(&entry.key).filter(|object| object.revision == entry.id.revision)
             {
-                let event = state.apply(object.key.clone(), entry.id, Some(object.clone()));
+                let event = state.apply(object.key.clone(), entry.id, Some(object.clone()), None);
                 state.forget(&event);
                 return Ok(());
             }
-            if let Applied::Event(event) = apply(&mut state, index, record, None, source)? {
+            if let Applied::Event(event) = apply(&mut state, index, record, Known::nothing(), source)? {
                 state.forget(&event);
             }
             Ok(())

@@ -1,8 +1,8 @@
-//! Body: decodes a request's body to an object of the endpoint's kind.
+//! Decodes a request's body to an object of the endpoint's kind.
 //!
-//! The body determines its kind; missing parts default to the endpoint's. A body that cannot be parsed, has an unknown
-//! kind, does not match its kind, or has a kind that the endpoint does not accept, is rejected in this order and with
-//! the real server's messages.
+//! The body determines its kind; missing parts default to the endpoint's. A body that cannot be
+//! parsed, has an unknown kind, does not match its kind, or has a kind that the endpoint does not
+//! accept, is rejected in this order and with kube-apiserver's messages.
 
 use serde_json::Value;
 
@@ -34,15 +34,17 @@ pub struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Whether the endpoint accepts bodies of this group and version. `pods/eviction` accepts policy/v1beta1 too, although no
-    /// endpoint serves it (`EvictionREST.AcceptsGroupVersion`).
+    /// Returns whether the endpoint accepts bodies of this group and version. `pods/eviction`
+    /// accepts policy/v1beta1 too, although no endpoint serves it
+    /// (`EvictionREST.AcceptsGroupVersion`).
     pub fn accepts(&self, group: &str, version: &str) -> bool {
         let eviction = (self.group, self.kind, group, version) == ("policy", "Eviction", "policy", "v1beta1");
         eviction || (self.group, self.version) == (group, version)
     }
 }
 
-/// Kinds that moved to another group and have one internal type with the kind there: (old group, kind, new group).
+/// Kinds that moved to another group and have one internal type with the kind there: (old group,
+/// kind, new group).
 const MOVED_KINDS: [(&str, &str, &str); 7] = [
     ("apps", "Scale", "autoscaling"),
     ("extensions", "DaemonSet", "apps"),
@@ -53,13 +55,13 @@ const MOVED_KINDS: [(&str, &str, &str); 7] = [
     ("extensions", "Scale", "autoscaling"),
 ];
 
-/// Whether a kind of `group` has the same internal type as the kind of that name in group `other`, so that one converts to
-/// the other.
+/// Returns whether a kind of `group` has the same internal type as the kind of that name in group
+/// `other`, so that one converts to the other.
 pub fn is_same_internal_kind(group: &str, kind: &str, other: &str) -> bool {
     group == other || kind == "Event" || MOVED_KINDS.contains(&(group, kind, other))
 }
 
-/// Groups that are served with a scheme of their own, in which no kind of another group is registered.
+/// The groups with a scheme of their own, in which no kind of another group is registered.
 const OWN_SCHEMES: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
 /// A decoded body.
@@ -137,7 +139,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Dec
 /// Decodes a custom resource.
 ///
 /// # Errors
-/// 400, with the real server's message.
+/// 400, with kube-apiserver's message.
 pub fn decode_custom(
     format: Format,
     body: &[u8],
@@ -172,21 +174,22 @@ pub fn decode_custom(
     };
     let conform = |mut decoded: Decoded| match meta.kind == expected.kind {
         true => structural::conform(decoded, schema),
-        // Nothing is known of another kind, which validation refuses.
+        // The schema of another kind is unknown; validation rejects the kind.
         false => structural::coerce_root(&mut decoded).map(|()| decoded),
     };
     let decoded = decoded.and_then(conform).map_err(|error| refuse(&error))?;
     Ok(DecodedBody { value: decoded.value, strict: decoded.strict, group, version })
 }
 
-/// The kind and version of an object without a Go type: the members of exactly these names, which everything that comes
-/// after reads too. Names in other letter case count only where a Go struct is decoded.
+/// Returns the kind and version of an object without a Go type: the members with exactly these
+/// names, which all later code reads as well. Names in other letter case are accepted only if a Go
+/// struct is decoded.
 fn exact_meta(object: &Value) -> TypeMeta {
     let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default().to_owned();
     TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
 }
 
-/// The kind and version that a body says it has; None for one that cannot be read.
+/// Returns the kind and version in a body; None if they cannot be read.
 pub fn type_meta(format: Format, body: &[u8]) -> Option<TypeMeta> {
     read(format, body, None).ok().map(|(meta, _)| meta)
 }
@@ -211,7 +214,7 @@ pub fn decode_options(format: Format, body: &[u8], kind: &str) -> Result<Value, 
     decoded.map(|decoded| decoded.value).map_err(bare)
 }
 
-/// The error for a body that was decoded, but whose version the endpoint does not accept.
+/// Returns the error for a decoded body of a version that the endpoint does not accept.
 pub fn version_mismatch(group: &str, version: &str, expected: Expected<'_>) -> Error {
     let is = GroupVersion::new(group, version);
     let wanted = GroupVersion::new(expected.group, expected.version);
@@ -229,7 +232,8 @@ fn not_registered(kind: &str, version: &str, scheme: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
 }
 
-/// Where the scheme of a group is declared in the real server, which names it so.
+/// Returns the source location at which kube-apiserver declares the scheme of a group; its messages
+/// contain it.
 fn scheme_of(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
@@ -237,8 +241,8 @@ fn scheme_of(group: &str) -> &'static str {
     }
 }
 
-/// Field validation messages as warnings: one for each key that a YAML document repeats, while errors list them all at
-/// once.
+/// Returns the messages of field validation as warnings: one for each key that a YAML document
+/// repeats, while errors list them all at once.
 pub fn warnings(strict: &[String]) -> Vec<String> {
     let lines = strict.iter().flat_map(|message| {
         message.strip_prefix(yaml::REPEATED_KEYS).unwrap_or(message).split('\n').map(str::trim)
@@ -248,8 +252,8 @@ pub fn warnings(strict: &[String]) -> Vec<String> {
 
 type Read = (TypeMeta, Result<Decoded, DecodeError>);
 
-/// Decodes the body's type meta, and the body as a type, which may turn out not to be its own. Fails if the body's
-/// kind cannot be determined.
+/// Decodes the body's type meta, and the body as a type, which may differ from its own. Fails if
+/// the body's kind cannot be determined.
 fn read(format: Format, body: &[u8], id: Option<StructId>) -> Result<Read, DecodeError> {
     let (meta, decoded) = match format {
         Format::Json => json::decode_with_meta(body, id),
@@ -299,7 +303,7 @@ impl Actual {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether the body converts to the endpoint's kind.
+    /// Returns whether the body converts to the endpoint's kind.
     fn fits(&self, expected: Expected<'_>) -> bool {
         self.kind == expected.kind && is_same_internal_kind(&self.group, &self.kind, expected.group)
     }
@@ -312,7 +316,7 @@ impl Actual {
         schema().is_unserved(&self.group, &self.version, &self.kind) && self.is_in_scheme_of(expected)
     }
 
-    /// Whether the body's kind is registered in the scheme that the endpoint decodes with.
+    /// Returns whether the body's kind is registered in the scheme that the endpoint decodes with.
     fn is_in_scheme_of(&self, expected: Expected<'_>) -> bool {
         let scheme = |group: &str| OWN_SCHEMES.iter().position(|own| *own == group);
         scheme(&self.group) == scheme(expected.group) || schema().is_known_everywhere(&self.kind)
@@ -327,13 +331,13 @@ fn split_api_version(text: &str) -> Option<(String, String)> {
     }
 }
 
-/// The Go package of the server's internal type, which has the name of the group's.
+/// Returns the Go package of the server's internal type, which has the name of the group's.
 fn internal_package(expected: Expected<'_>, endpoint: Option<StructId>) -> &str {
     let package = endpoint.map_or(expected.group, |id| schema().get(id).package);
     package.rsplit('.').nth(1).unwrap_or_default()
 }
 
-/// The beginning of a body, as messages show it: text if it looks like JSON, otherwise hexadecimal.
+/// Returns the beginning of a body for messages: text if it looks like JSON, otherwise hexadecimal.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let shown = &body[..body.len().min(MOST)];

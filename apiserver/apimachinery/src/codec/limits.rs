@@ -12,9 +12,9 @@ pub const MAX_DEPTH: usize = 120;
 /// can still be read, listed and deleted.
 pub const MAX_STORED_DEPTH: usize = 600;
 
-/// The maximum number of objects and arrays in a document: each takes hundreds of bytes in memory, defaults add to it,
-/// and the densest realistic objects have two thirds of this. (Go reads them all, and the real server gives up on them
-/// after half a minute.)
+/// The maximum number of objects and arrays in a document: each takes hundreds of bytes in memory,
+/// defaults add to it, and the densest realistic objects have two thirds of this. (Go reads them
+/// all, and kube-apiserver gives up on them after half a minute.)
 pub const MAX_COLLECTIONS: usize = 30_000;
 
 /// The limits of a document that is read.

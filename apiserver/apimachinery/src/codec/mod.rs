@@ -1,12 +1,14 @@
 //! JSON, YAML and protobuf, read and written by the schema table.
 //!
-//! Every format is converted to and from the same normalized `serde_json::Value`; nothing here depends on a kind.
-//! Invariants:
+//! Every format is converted to and from the same normalized `serde_json::Value`; nothing here
+//! depends on a kind. Invariants:
 //!
-//! - No input causes a panic, unbounded recursion or more memory than a small multiple of its length.
-//! - A decoded object equals the real server's after a round trip through its Go types.
+//! - No input causes a panic, unbounded recursion or more memory than a small multiple of its
+//!   length.
+//! - A decoded object equals kube-apiserver's after a round trip through its Go types.
 //!
-//! Start at [`json::decode()`] and [`json::write()`]; the body of a request is decoded by [`body::decode`].
+//! Start at [`json::decode()`] and [`json::write()`]; the body of a request is decoded by
+//! [`body::decode`].
 
 pub mod base64;
 pub mod body;
@@ -35,7 +37,7 @@ pub struct Decoded {
     pub strict: Vec<String>,
 }
 
-/// A body that cannot be decoded, with the real server's message.
+/// A body that cannot be decoded, with kube-apiserver's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Its kind cannot be determined.

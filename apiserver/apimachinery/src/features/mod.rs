@@ -1,11 +1,11 @@
 //! Feature gates: Kubernetes' names, stages and defaults in 1.36, and the operator's overrides.
 //!
-//! `gates.txt` holds one gate a line: its name, its default, its stage, and `locked` where it cannot be changed. It includes
-//! gates that Kubernetes has removed, where the test plan of their KEP turns them off.
-//! `CSIMigrationHostPath` is Coracle's own.
+//! `gates.txt` holds one gate a line: its name, its default, its stage, and `locked` where it
+//! cannot be changed. It includes gates that Kubernetes has removed, where the test plan of their
+//! KEP turns them off. `CSIMigrationHostPath` is Coracle's own.
 //!
-//! No other module has a list of gates. Strategies and admission plugins get a [`FeatureGates`], the controllers a function
-//! that evaluates one.
+//! No other module has a list of gates. Strategies and admission plugins get a [`FeatureGates`],
+//! the controllers a function that evaluates one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -16,10 +16,10 @@ const GATES: &str = include_str!("gates.txt");
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
-/// Why a gate cannot be set to a value, with kube-apiserver's texts.
+/// The reasons for which a gate cannot be set, with kube-apiserver's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// There is no gate of that name.
+    /// The name of the gate is unknown.
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     /// The gate is locked to its default.
@@ -82,7 +82,7 @@ pub fn check(name: &str, value: bool) -> Result<(), GateError> {
 static DEFAULTS: LazyLock<HashMap<&'static str, bool>> =
     LazyLock::new(|| gates().map(|gate| (gate.name, gate.default)).collect());
 
-/// Which features are enabled; Kubernetes' defaults unless they are overridden.
+/// The enabled features: Kubernetes' defaults with overrides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     /// The gates with another value than their default.
@@ -93,8 +93,8 @@ impl FeatureGates {
     /// Kubernetes' defaults.
     pub const DEFAULT: FeatureGates = FeatureGates { changed: BTreeMap::new() };
 
-    /// The defaults with overrides. `AllAlpha` and `AllBeta` set the gates of their stage that are neither named themselves nor
-    /// locked. Of two values for one gate the last counts.
+    /// Returns the defaults with overrides. `AllAlpha` and `AllBeta` set the gates of their stage
+    /// that are neither named themselves nor locked. Of two values for one gate the last counts.
     ///
     /// # Errors
     /// A gate is unknown or locked.
@@ -118,7 +118,7 @@ impl FeatureGates {
         Ok(FeatureGates { changed: changed.map(|(name, _, value)| (name, value)).collect() })
     }
 
-    /// Whether a feature is enabled; an unknown one is not.
+    /// Returns whether a feature is enabled; an unknown one is not.
     pub fn is_enabled(&self, gate: &str) -> bool {
         self.changed.get(gate).or_else(|| DEFAULTS.get(gate)).copied().unwrap_or(false)
     }

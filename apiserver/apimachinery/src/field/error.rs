@@ -92,8 +92,8 @@ impl FieldError {
         FieldError { error_type, field: path.to_string(), bad_value, detail: detail.into() }
     }
 
-    /// The same error with another text for its value: the real server prints some structs in their internal
-    /// representation.
+    /// The same error with another text for its value: kube-apiserver prints some structs in their
+    /// internal representation.
     pub fn with_bad_value_text(self, value: String) -> FieldError {
         FieldError { bad_value: Some(value), ..self }
     }
@@ -136,8 +136,9 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// The maximum size of the errors of one object in bytes: a hostile object can have a million errors, and no response
-/// needs all of them. (The real server reports them all, and gives up after half a minute.)
+/// The maximum size of the errors of one object in bytes: a hostile object can have a million
+/// errors, and no response needs all of them. (kube-apiserver reports them all, and gives up after
+/// half a minute.)
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
 /// The errors of one object in the order in which they were found, up to a total size.

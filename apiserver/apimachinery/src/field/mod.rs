@@ -1,10 +1,10 @@
 //! Field: a value and its path, and the errors that validation finds.
 //!
-//! Validation reads objects through [`Field`], so that an error's path is always the path of the value. Nothing here
-//! depends on a kind, but in debug builds a field knows its type and refuses names that the type does not have
-//! ([`declared`]).
+//! Validation reads objects through [`Field`], so that an error's path is always the path of the
+//! value. Nothing here depends on a kind, but in debug builds a field knows its type and refuses
+//! names that the type does not have ([`declared`]).
 //!
-//! Source: API conventions, "Validation"; the texts are those of the real server.
+//! Source: API conventions, "Validation"; the texts are those of kube-apiserver.
 
 mod declared;
 mod error;
@@ -220,7 +220,8 @@ impl<'a> Field<'a> {
         FieldError::new(ErrorType::Forbidden, self.path(), None, detail)
     }
 
-    /// `Unsupported value: V: supported values: "a", "b"`, in the given order (sort where the real server sorts).
+    /// `Unsupported value: V: supported values: "a", "b"`, in the given order (sort where
+    /// kube-apiserver sorts).
     pub fn not_supported<S: AsRef<str>>(&self, supported: &[S]) -> FieldError {
         let list: Vec<String> = supported.iter().map(|s| quote(s.as_ref())).collect();
         let detail =

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
-/// The path to a value, printed as the real server prints it: `spec.containers[0].env[1].name`, `metadata.labels[key]`.
+/// The path to a value, printed as kube-apiserver prints it: `spec.containers[0].env[1].name`,
+/// `metadata.labels[key]`.
 #[derive(Clone, Default)]
 pub struct Path(Option<Rc<Step>>);
 

@@ -10,10 +10,10 @@ use crate::{Error, Result};
 /// The media type of a server-side apply.
 pub const APPLY: &str = "application/apply-patch+yaml";
 
-/// How messages about YAML begin.
+/// The prefix of messages about YAML.
 const CONVERTING: &str = "error converting YAML to JSON";
 
-/// What a manager applies: the fields of an object that it cares for.
+/// The configuration that a manager applies: the fields of an object that it manages.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// The fields.
@@ -23,10 +23,10 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Parses a body, which is YAML or JSON whatever it says.
+    /// Parses a body, which is YAML or JSON independent of its content type.
     ///
     /// # Errors
-    /// 400 if it is neither, or no object.
+    /// 400 if it is neither, or not an object.
     pub fn parse(body: &[u8]) -> Result<Configuration> {
         let undecodable =
             |error: &dyn std::fmt::Display| Error::bad_request(format!("error decoding YAML: {error}"));
@@ -34,7 +34,7 @@ impl Configuration {
         let object = json::decode_value(&document.json).map_err(|error| undecodable(&error))?.value;
         let kind = match object {
             Value::Object(_) => return Ok(Configuration { object, repeated_keys: document.repeated_keys }),
-            // Nothing is the empty object.
+            // An empty body counts as an empty object.
             Value::Null => {
                 return Ok(Configuration { object: Value::Object(Default::default()), repeated_keys: None });
             }

@@ -1,4 +1,4 @@
-//! JSON patch, RFC 6902, with the real server's deviations:
+//! JSON patch, RFC 6902, with kube-apiserver's deviations:
 //!
 //! - `replace` of a missing member adds it; `copy` of a missing member and `add` without `value`
 //!   yield null; `test` treats a missing member as null;
@@ -20,8 +20,8 @@ use crate::{Error, Result};
 /// Upstream's `maxJSONPatchOperations`.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// The bytes of JSON that all `copy` operations of a patch may add, so that a short patch cannot create a huge object:
-/// the real server's `JSONPatchMaxCopyBytes`.
+/// The bytes of JSON that all `copy` operations of a patch may add, so that a short patch cannot
+/// create a huge object: kube-apiserver's `JSONPatchMaxCopyBytes`.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// The work that the operations of a patch may cause, in list elements moved and values visited: a few hundred

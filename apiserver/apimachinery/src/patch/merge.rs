@@ -1,6 +1,6 @@
 //! JSON merge patch, RFC 7386.
 //!
-//! One deviation, the real server's: a list that replaces an object keeps the nulls in its elements.
+//! One deviation, kube-apiserver's: a list that replaces an object keeps the nulls in its elements.
 
 use serde_json::{Map, Value};
 

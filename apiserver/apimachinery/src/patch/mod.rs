@@ -1,12 +1,14 @@
 //! Patches: JSON patch, merge patch and strategic merge patch.
 //!
-//! Pure functions over JSON values. Each takes the object in the version of the request and the decoded patch
-//! document, and returns the new object, which is not yet decoded against its type. Parsing bytes is the codec's work;
-//! field ownership and apply have their own module.
+//! Pure functions over JSON values. Each takes the object in the version of the request and the
+//! decoded patch document, and returns the new object, which is not yet decoded against its type.
+//! Parsing bytes is the codec's work; field ownership and apply have their own module.
 //!
-//! Start at [`Patch`], the patch of a request; then [`json::apply`], [`merge::apply`] and [`strategic::apply`].
+//! Start at [`Patch`], the patch of a request; then [`json::apply`], [`merge::apply`] and
+//! [`strategic::apply`].
 //!
-//! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where the real server deviates, so does this.
+//! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where kube-apiserver deviates,
+//! so does this.
 
 #[cfg(test)]
 pub(crate) mod arbitrary;
@@ -63,7 +65,7 @@ impl PatchType {
 
 /// The error if a patched object does not decode.
 ///
-/// - `value`: the patched object or the patch, as the real server prints it.
+/// - `value`: the patched object or the patch, as kube-apiserver prints it.
 /// - `error`: the decoder's message.
 fn undecodable(value: String, error: &str) -> Error {
     let mut errors = Errors::new();

@@ -1,7 +1,8 @@
-//! The text of a patched object in errors, as the real server's JSON library prints it.
+//! The text of a patched object in errors, as kube-apiserver's JSON library prints it.
 //!
-//! That library decodes an object or a list only when a patch visits it. What was visited is printed with its members
-//! sorted by name; everything else stands as it was written, in the object or in the patch.
+//! That library decodes an object or a list only when a patch visits it. What was visited is
+//! printed with its members sorted by name; everything else stands as it was written, in the object
+//! or in the patch.
 //!
 //! Source: `gopkg.in/evanphx/json-patch.v4`, `patch.go` and `merge.go`.
 

@@ -38,7 +38,7 @@ pub fn partial_metadata_list<'a>(
 ) -> Value {
     let items: Vec<Value> =
         objects.into_iter().map(|object| partial_metadata(object, printer, version)).collect();
-    // The real server does not allocate a list without items.
+    // kube-apiserver does not allocate a list without items.
     let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({
         "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),

@@ -1,7 +1,7 @@
-//! Table: objects as rows of cells, as `kubectl get` shows them.
+//! Tables: objects as rows of cells, as shown by `kubectl get`.
 //!
-//! A [`Printer`] has the columns of a kind; built-in kinds come with theirs, those of custom resources are in their
-//! definition. A kind with neither is shown by name and creation time.
+//! A [`Printer`] has the columns of a kind. Built-in kinds have their own; those of custom
+//! resources are in their definition. A kind without columns is shown by name and creation time.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::field::{Field, quote};
 use crate::request::negotiate::MetaVersion;
 
-/// What is included in each row (`includeObject`).
+/// The part of the object that each row includes (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// No object.
     None,
     /// The object's metadata.
     #[default]
@@ -47,11 +47,11 @@ impl IncludeObject {
 pub struct TableOptions {
     /// The version of the `meta.k8s.io` group.
     pub version: MetaVersion,
-    /// What is included in each row.
+    /// The part of the object that each row includes.
     pub include_object: IncludeObject,
     /// Without column definitions, as in every event of a watch but the first.
     pub no_headers: bool,
-    /// What ages are relative to.
+    /// The time that ages are relative to.
     pub now: Timestamp,
 }
 
@@ -65,7 +65,7 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// An object whose two versions are the same.
+    /// Creates an item whose two versions are the same.
     pub fn of(object: &'a Value) -> Item<'a> {
         Item { stored: object, requested: object }
     }
@@ -74,7 +74,7 @@ impl<'a> Item<'a> {
 /// The `conditions` of a row, for a finished object.
 pub type RowConditions = fn(&Value) -> Option<Value>;
 
-/// The key by which rows are sorted.
+/// The sort key of rows.
 pub type SortKey = fn(&Value) -> (i64, String);
 
 /// The columns of a kind, the order of its rows, and the annotation that it does not show.
@@ -96,43 +96,44 @@ enum Columns {
 }
 
 impl Printer {
-    /// The printer of a kind with these columns.
+    /// Returns the printer of a kind with these columns.
     pub fn of_columns(columns: &'static [Column]) -> Printer {
         Printer { columns: Columns::BuiltIn(columns), ..Printer::default() }
     }
 
-    /// With rows sorted by a key.
+    /// Sorts rows by a key.
     pub fn sorted_by(self, key: SortKey) -> Printer {
         Printer { sort_key: Some(key), ..self }
     }
 
-    /// With conditions in its rows.
+    /// Adds conditions to rows.
     pub fn with_row_conditions(self, conditions: RowConditions) -> Printer {
         Printer { row_conditions: Some(conditions), ..self }
     }
 
-    /// Without an annotation in the metadata that stand alone. The real server makes these of its internal objects, in which it
-    /// keeps the value of that annotation elsewhere.
+    /// Omits an annotation in responses with only the metadata. kube-apiserver derives these from
+    /// its internal objects, which store the value of that annotation elsewhere.
     pub fn without_annotation(self, name: &'static str) -> Printer {
         Printer { hidden_annotation: Some(name), ..self }
     }
 
-    /// The printer of a custom resource with these `additionalPrinterColumns` (a list, or absent).
+    /// Returns the printer of a custom resource with these `additionalPrinterColumns` (a list, or
+    /// absent).
     pub fn of_custom_resource(columns: Option<&Value>) -> Printer {
         Printer { columns: Columns::Custom(CustomColumn::read(columns).into()), ..Printer::default() }
     }
 
-    /// The annotation that metadata alone do not have, if there is one.
+    /// Returns the annotation that metadata-only responses omit, if there is one.
     pub fn hidden_annotation(&self) -> Option<&'static str> {
         self.hidden_annotation
     }
 
-    /// The sort key of rows, if it is not the order of the list.
+    /// Returns the sort key of rows, if it is not the order of the list.
     pub fn sort_key(&self) -> Option<SortKey> {
         self.sort_key
     }
 
-    /// The `TableColumnDefinition`s.
+    /// Returns the `TableColumnDefinition`s.
     pub fn definitions(&self) -> Vec<Value> {
         match &self.columns {
             Columns::BuiltIn(columns) => columns::definitions(columns),
@@ -141,7 +142,7 @@ impl Printer {
         }
     }
 
-    /// The cells of an object's row.
+    /// Returns the cells of an object's row.
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let row = Row { object: Field::root(object), now };
         match &self.columns {
@@ -151,7 +152,7 @@ impl Printer {
         }
     }
 
-    /// The row of an object.
+    /// Returns the row of an object.
     pub fn row(&self, item: Item<'_>, options: &TableOptions) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(item.stored, options.now).into());
@@ -168,7 +169,7 @@ impl Printer {
     }
 }
 
-/// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
+/// Returns a table of these objects; `metadata` is that of the list, see [`table_of_one`].
 pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &TableOptions) -> Value {
     if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));
@@ -183,7 +184,7 @@ pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, optio
     })
 }
 
-/// A table of one object, at that object's revision.
+/// Returns a table of one object, at that object's revision.
 pub fn table_of_one(printer: &Printer, item: Item<'_>, options: &TableOptions) -> Value {
     let mut metadata = Map::new();
     if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {

@@ -1,6 +1,7 @@
 //! Content negotiation: the format of a request's body and the representation of its response.
 //!
-//! Source: RFC 9110 content negotiation as the real server narrows it; API concepts, "Alternate representations".
+//! Source: RFC 9110 content negotiation as kube-apiserver narrows it; API concepts, "Alternate
+//! representations".
 
 use http::{HeaderMap, header};
 
@@ -8,14 +9,14 @@ use super::options::Query;
 pub use crate::codec::body::Format;
 use crate::{Error, Result};
 
-/// Every format of bodies and responses, in the order in which `*/*` prefers them.
+/// All formats of bodies and responses, in the order in which `*/*` prefers them.
 pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 const STREAMS: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Format {
-    /// The media type in `Content-Type` and `Accept`.
+    /// Returns the media type in `Content-Type` and `Accept`.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Json => "application/json",
@@ -28,10 +29,11 @@ impl Format {
         FORMATS.into_iter().find(|f| f.media_type().eq_ignore_ascii_case(media_type))
     }
 
-    /// The format of a request's body; JSON without a `Content-Type`.
+    /// Returns the format of a request's body; JSON without a `Content-Type`.
     ///
     /// # Errors
-    /// [`Error::UnsupportedMediaType`] for another media type, or for parameters that cannot be parsed.
+    /// [`Error::UnsupportedMediaType`] for another media type, or for parameters that cannot be
+    /// parsed.
     pub fn of_body(headers: &HeaderMap) -> Result<Format> {
         let content_type = match headers.get(header::CONTENT_TYPE) {
             None => return Ok(Format::Json),
@@ -49,19 +51,20 @@ impl Format {
     }
 }
 
-/// Whether the text after a media type is a list of parameters; a semicolon may end it.
+/// Returns whether the text after a media type is a list of parameters; a semicolon may end it.
 fn has_parameters(content_type: &str) -> bool {
     let Some((_, parameters)) = content_type.trim_end().split_once(';') else { return true };
     let ended = parameters.strip_suffix(';').unwrap_or(parameters);
     parameters.is_empty() || ended.split(';').all(|p| p.trim().find('=').is_some_and(|at| at > 0))
 }
 
-/// A media type without its parameters.
+/// Returns a media type without its parameters.
 pub fn media_type(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or("").trim()
 }
 
-/// Which kind the response has: the requested object's own, or one of group `meta.k8s.io` made from it.
+/// The kind of the response: the requested object's own, or one of group `meta.k8s.io` made from
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transform {
     /// The object or list itself.
@@ -84,7 +87,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The `apiVersion` of the response.
+    /// Returns the `apiVersion` of the response.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -104,10 +107,11 @@ pub struct Accept {
     pub pretty: bool,
 }
 
-/// Which representations an endpoint has besides JSON, YAML and the metadata of objects.
+/// The representations that an endpoint offers besides JSON, YAML and the metadata of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// Tables. Endpoints that evaluate an object without storing it, such as access reviews, have none.
+    /// Tables. Endpoints that evaluate an object without storing it, such as access reviews, have
+    /// none.
     pub tables: bool,
     /// Protobuf of whole objects, which custom resources do not have.
     pub protobuf: bool,
@@ -119,10 +123,12 @@ impl Accept {
 
     /// Chooses the representation of a response.
     ///
-    /// - `watchable`: whether the endpoint also serves watches. It only adds their media types to the text of the error.
+    /// - `watchable`: whether the endpoint also serves watches. It only adds their media types to
+    ///   the text of the error.
     ///
     /// # Errors
-    /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
+    /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where
+    /// only its parameters fail.
     pub fn negotiate(
         headers: &HeaderMap,
         query: &Query,
@@ -151,7 +157,8 @@ impl Accept {
         })
     }
 
-    /// The representation of a watch: YAML, which has no framing of single events, is replaced by the next accepted format.
+    /// Returns the representation of a watch: YAML, which has no framing of single events, is
+    /// replaced by the next accepted format.
     ///
     /// # Errors
     /// [`Error::NotAcceptable`] if the client accepts YAML only.
@@ -171,7 +178,8 @@ impl Accept {
         }
     }
 
-    /// Chooses the representation of a Status. It is never transformed; where the client accepts no format, it is indented JSON.
+    /// Chooses the representation of a Status. It is never transformed; where the client accepts no
+    /// format, it is indented JSON.
     pub fn of_errors(headers: &HeaderMap, query: &Query) -> Accept {
         let plain = |clause: &Clause<'_>, format| {
             (clause.transform(format)? == Transform::None).then(|| clause.is_pretty())
@@ -185,10 +193,11 @@ impl Accept {
     }
 }
 
-/// The media ranges of the first `Accept` header, as the real server orders them: those of higher quality, and those that
-/// are more specific, move forward past their neighbours. An empty list accepts everything.
+/// Returns the media ranges of the first `Accept` header, in kube-apiserver's order: those of
+/// higher quality, and those that are more specific, move forward past their neighbours. An empty
+/// list accepts everything.
 ///
-/// Source: `ParseAccept` of goautoneg, whose order of media ranges is none in the strict sense.
+/// Source: `ParseAccept` of goautoneg, whose comparison is not a strict order.
 pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let value = headers.get(header::ACCEPT).map(|value| value.to_str().unwrap_or("?").trim());
     let given = value.filter(|value| !value.is_empty());
@@ -205,11 +214,11 @@ pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// No more media ranges than this are looked at.
+/// The largest number of media ranges that are considered.
 const MAX_CLAUSES: usize = 100;
 
-/// Checks as upstream's router does, without parameters, that some media range names one of the formats. `more` are further
-/// media types, only listed in the error.
+/// Checks as upstream's router does, without parameters, that some media range names one of the
+/// formats. `more` are further media types, only listed in the error.
 ///
 /// # Errors
 /// [`Error::Status`] 406.
@@ -230,7 +239,8 @@ pub fn route(clauses: &[Clause<'_>], formats: &[Format], more: &[&str]) -> Resul
     })))
 }
 
-/// Chooses the first media range and format for which `shape` returns a value; None if the client sent no `Accept`.
+/// Chooses the first media range and format for which `shape` returns a value; None if the client
+/// sent no `Accept`.
 ///
 /// # Errors
 /// [`Error::NotAcceptable`] if there is none.
@@ -249,7 +259,8 @@ pub fn choose<'a, T>(
     clauses.iter().find_map(matches).map(Some).ok_or_else(rejection)
 }
 
-/// Whether the response is indented: as the query's `pretty` says, and by default for browsers, curl and Wget.
+/// Returns whether the response is indented: according to `pretty` in the query, and by default for
+/// browsers, curl and Wget.
 pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(value) = query.first("pretty").filter(|value| !value.is_empty()) {
         return matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True");
@@ -260,7 +271,7 @@ pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
 
 /// One media range of an Accept header.
 pub struct Clause<'a> {
-    /// The type and subtype, without parameters; `*` stands for any.
+    /// The type and subtype, without parameters; `*` matches any.
     pub media_type: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: f64,
@@ -287,7 +298,8 @@ impl<'a> Clause<'a> {
         self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// The parameters `g`, `v` and `as`: group, version and kind of the requested transformation, if there is one.
+    /// Returns the parameters `g`, `v` and `as`: group, version and kind of the requested
+    /// transformation, if there is one.
     pub fn shape(&self) -> Option<(&'a str, &'a str, &'a str)> {
         let shape = ["g", "v", "as"].map(|name| self.param(name));
         if shape == [None; 3] {
@@ -305,7 +317,7 @@ impl<'a> Clause<'a> {
         matches!(self.media_type, "*" | "*/*" | "application/*") || self.media_type == format.media_type()
     }
 
-    /// Whether it moves forward past another one.
+    /// Returns whether it moves forward past another one.
     fn precedes(&self, other: &Clause<'_>) -> bool {
         let is_any_type = |clause: &Clause<'_>| clause.media_type.starts_with('*');
         let is_any_subtype = |clause: &Clause<'_>| clause.media_type.ends_with('*');
@@ -314,14 +326,15 @@ impl<'a> Clause<'a> {
             || !is_any_subtype(self) && is_any_subtype(other)
     }
 
-    /// Whether the format can be streamed as the media range says, and no version of the server is asked for.
+    /// Returns whether the format supports the stream of the media range, and no server version is
+    /// requested.
     pub fn allows(&self, format: Format) -> bool {
         let stream = self.param("stream").unwrap_or_default();
         (stream.is_empty() || stream == "watch" && format != Format::Yaml)
             && self.param("sv").is_none_or(str::is_empty)
     }
 
-    /// The requested transformation; None if this format does not have it.
+    /// Returns the requested transformation; None if this format does not have it.
     fn transform(&self, format: Format) -> Option<Transform> {
         if !self.allows(format) {
             return None;

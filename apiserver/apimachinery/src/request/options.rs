@@ -1,7 +1,8 @@
 //! The options of each verb, parsed from the query or (for deletes) from the body, and validated.
 //!
-//! There are two kinds of errors: a value that cannot be parsed is a bad request (400); a value that is parsed and not allowed
-//! is an invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io` (422).
+//! There are two kinds of errors: a value that cannot be parsed is a bad request (400); a value
+//! that is parsed and not allowed is an invalid `ListOptions`, `CreateOptions`, ... of group
+//! `meta.k8s.io` (422).
 
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ use crate::{Error, Result};
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Decodes a query string without its `?`. `+` is a space, and what is no UTF-8 is replaced.
+    /// Decodes a query string without its `?`. `+` is a space, and invalid UTF-8 is replaced.
     ///
-    /// Pairs with a semicolon or with an invalid escape are dropped, as by Go's `url.ParseQuery`: an aggregated API server reads the
-    /// query again, and must not see another one than was authorized.
+    /// Pairs with a semicolon or with an invalid escape are dropped, as by Go's `url.ParseQuery`:
+    /// an aggregated API server parses the query again, and must not get another result than the
+    /// one that was authorized.
     pub fn parse(query: &str) -> Query {
         let pairs = query.split('&').filter(|pair| !pair.contains(';') && has_valid_escapes(pair));
         Query(
@@ -31,17 +33,17 @@ impl Query {
         )
     }
 
-    /// The first value of a key.
+    /// Returns the first value of a key.
     pub fn first(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// All values of a key, in order.
+    /// Iterates over all values of a key, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Whether the key is there, with or without a value.
+    /// Returns whether the key is present, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.first(key).is_some()
     }
@@ -50,12 +52,12 @@ impl Query {
         self.first(key).unwrap_or("").to_owned()
     }
 
-    /// A boolean as the API reads it: anything but `false` and `0` is true.
+    /// Returns a boolean, with the API's rule: any value except `false` and `0` is true.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// The query's `timeout`: how long the request may take, if it is set.
+    /// Returns the query's `timeout`: how long the request may take, if it is set.
     ///
     /// # Errors
     /// 400 for a text that is not a duration in Go's syntax.
@@ -63,7 +65,7 @@ impl Query {
         match self.first("timeout") {
             None | Some("") => Ok(None),
             Some(text) => match coracle_duration::parse(text) {
-                // One below zero is zero.
+                // A negative timeout counts as zero.
                 Ok(timeout) => Ok(Some(timeout.try_into().unwrap_or(Duration::ZERO))),
                 Err(why) => {
                     Err(Error::bad_request(format!("invalid timeout specified in the request URL - {why}")))
@@ -72,17 +74,14 @@ impl Query {
         }
     }
 
-    /// An integer of 64 bits.
-    ///
-    /// # Errors
-    /// 400 with the text of Go's `strconv.ParseInt`.
+    /// Parses an integer of 64 bits.
     pub fn int(&self, key: &str) -> Result<Option<i64>> {
         let Some(text) = self.first(key) else { return Ok(None) };
         parse_int(text).map(Some)
     }
 }
 
-/// Whether two hexadecimal digits follow each percent sign.
+/// Returns whether two hexadecimal digits follow each percent sign.
 fn has_valid_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| {
         let mut digits = rest.bytes();
@@ -99,7 +98,8 @@ fn parse_int(text: &str) -> Result<i64> {
     })
 }
 
-/// Parses a resourceVersion; `""` is 0. The message of the error is that of Go's `strconv.ParseUint`.
+/// Parses a resourceVersion; `""` is 0. The message of the error is that of Go's
+/// `strconv.ParseUint`.
 pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     if text.is_empty() {
         return Ok(0);
@@ -120,12 +120,12 @@ pub struct NotARevision {
 }
 
 impl NotARevision {
-    /// The message for `resourceVersion` in the query.
+    /// Returns the message for `resourceVersion` in the query.
     pub fn in_query(self) -> String {
         format!("resourceVersion: Invalid value: {}: {}", self.quoted, self.clone().in_body())
     }
 
-    /// The message for `metadata.resourceVersion` of an object.
+    /// Returns the message for `metadata.resourceVersion` of an object.
     pub fn in_body(self) -> String {
         format!("strconv.ParseUint: parsing {}: {}", self.quoted, self.why)
     }
@@ -145,7 +145,7 @@ fn error(error_type: ErrorType, field: &str, value: Option<Value>, detail: &str)
 /// `resourceVersionMatch`: how a list relates to the revision that it names (KEP-2523).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// Not set, or a value that is none of these.
+    /// Not set, or another value.
     Unset,
     /// The list at exactly that revision.
     Exact,
@@ -172,7 +172,7 @@ pub struct ListOptions {
     pub continue_token: String,
     /// `timeoutSeconds`: how long the watch or list lasts at most.
     pub timeout_seconds: Option<u64>,
-    /// `sendInitialEvents`: whether a watch begins with the objects there are (KEP-3157).
+    /// `sendInitialEvents`: whether a watch begins with the existing objects (KEP-3157).
     pub send_initial_events: Option<bool>,
 }
 
@@ -180,8 +180,8 @@ impl ListOptions {
     /// Parses the options of a watch (`watch`), or of a list or deletecollection.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for selectors and numbers that cannot be parsed, [`Error::Invalid`] for options that exclude each
-    /// other.
+    /// [`Error::BadRequest`] for selectors and numbers that cannot be parsed, [`Error::Invalid`]
+    /// for options that exclude each other.
     pub fn parse(query: &Query, watch: bool) -> Result<ListOptions> {
         let limit = query.int("limit")?.unwrap_or(0);
         let timeout = query.int("timeoutSeconds")?;
@@ -206,7 +206,8 @@ impl ListOptions {
         };
         let mut errors = Errors::new();
         let mut version_match = query.first("resourceVersionMatch").unwrap_or("");
-        // A watch without a revision starts with initial events, so it can mark their end with a bookmark.
+        // A watch without a revision starts with initial events, so it can mark their end with a
+        // bookmark.
         let from_now = matches!(options.resource_version.as_str(), "" | "0")
             && query.flag("watch") == Some(true)
             && options.send_initial_events.is_none();
@@ -273,9 +274,9 @@ fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
 /// `fieldValidation`: how unknown and repeated fields are treated. The default is kube-apiserver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// Unknown fields are dropped.
     Ignore,
-    /// They are dropped, with a warning for each.
+    /// Unknown fields are dropped, with a warning for each.
     #[default]
     Warn,
     /// The request is rejected with 400.
@@ -289,13 +290,13 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// `fieldValidation` (KEP-2885).
     pub field_validation: FieldValidation,
-    /// `fieldManager`: who owns the fields that are written; empty if the client does not say.
+    /// `fieldManager`: the owner of the written fields; empty if the client does not set it.
     pub field_manager: String,
     /// `force`: whether an apply takes over fields of other managers.
     pub force: Option<bool>,
 }
 
-/// Which of meta/v1's option types a write is validated as.
+/// The option type of meta/v1 that the options of a write are validated as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
     /// `CreateOptions`.
@@ -371,7 +372,8 @@ fn check_dry_run(values: &[&str], errors: &mut Errors) {
 /// Source: `metav1.DeletionPropagation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// The owner stays, with finalizer `foregroundDeletion`, until its blocking dependents are deleted.
+    /// The owner stays, with finalizer `foregroundDeletion`, until its blocking dependents are
+    /// deleted.
     Foreground,
     /// The garbage collector deletes the dependents after the owner.
     Background,
@@ -397,10 +399,11 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// The options in a query, for a request without a body.
+    /// Returns the options in a query, for a request without a body.
     ///
     /// # Errors
-    /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be parsed.
+    /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be
+    /// parsed.
     pub fn from_query(query: &Query) -> Result<DeleteOptions> {
         let mut options = json!({});
         if let Some(grace) = query.int("gracePeriodSeconds")? {
@@ -424,10 +427,11 @@ impl DeleteOptions {
         DeleteOptions::from_value(&options)
     }
 
-    /// The options in a body that has been decoded as `DeleteOptions`.
+    /// Returns the options in a body that has been decoded as `DeleteOptions`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than `All`.
+    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than
+    /// `All`.
     pub fn from_value(options: &Value) -> Result<DeleteOptions> {
         let mut errors = Errors::new();
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);

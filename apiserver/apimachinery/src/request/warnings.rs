@@ -1,6 +1,7 @@
-//! Warnings: texts that a response carries in `Warning` headers, whether the request succeeds or fails.
+//! Warnings: texts that a response carries in `Warning` headers, whether the request succeeds or
+//! fails.
 //!
-//! Source: KEP-1693 (Warning mechanism for use in API machinery); the limits are the real server's.
+//! Source: KEP-1693 (Warning mechanism for use in API machinery); the limits are kube-apiserver's.
 
 use std::collections::HashSet;
 

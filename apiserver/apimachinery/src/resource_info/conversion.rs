@@ -1,11 +1,13 @@
-//! Conversion: from one version of an object to another.
+//! Conversion between the versions of an object.
 //!
-//! An object is in one of three versions: that of the request, that in which it is stored, and the internal one in which the
-//! pipeline works with it. Built-in kinds work in the version in which they are stored, as the real server works in its
-//! internal one; custom resources work in the version of the request. So the first step of a write, and the last of what it
-//! answers, never leaves this process, while loading and storing an object may ask others for a conversion, and fail.
+//! An object has one of three versions: that of the request, that in which it is stored, and the
+//! internal one of the pipeline. Built-in kinds are processed in their storage version, as
+//! kube-apiserver does in its internal version; custom resources in the version of the request. So
+//! the first step of a write, and the last step of its response, never leave this process, while
+//! loading and storing an object may call a conversion webhook, and fail.
 //!
-//! Source: "Versions in CustomResourceDefinitions"; `conversion.Factory` of apiextensions-apiserver.
+//! Source: "Versions in CustomResourceDefinitions"; `conversion.Factory` of
+//! apiextensions-apiserver.
 
 use std::sync::Arc;
 
@@ -18,10 +20,10 @@ use crate::names::GroupKind;
 use crate::schema::TypeRef;
 use crate::{Error, Result};
 
-/// How objects of a kind get from one version to another.
+/// The conversion between the versions of a kind.
 #[derive(Clone)]
 pub enum Conversion {
-    /// In this process.
+    /// Conversion within this process.
     Local(LocalConverter),
     /// Elsewhere, which takes time and may fail.
     Remote(Arc<dyn Converter>),
@@ -32,65 +34,62 @@ pub type LocalConverter = fn(&GroupKind, &str, Value) -> Value;
 
 /// Converts objects elsewhere, as a conversion webhook does.
 pub trait Converter: Send + Sync {
-    /// The objects in the version `to`, in their order.
-    ///
-    /// # Errors
-    /// The error of the request that needs them.
+    /// Converts objects to the version `to`, keeping their order.
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>>;
 }
 
-/// A stored object that goes into a response.
+/// A stored object for a response.
 pub struct Shown {
-    /// As it is stored; None where that is the version of the request.
+    /// The object in its storage version; None if that is the version of the request.
     stored: Option<Value>,
     requested: Value,
 }
 
 impl Shown {
-    /// An object that is in the version of the request as it is.
+    /// Creates one from an object that is in the version of the request already.
     pub fn of(object: Value) -> Shown {
         Shown { stored: None, requested: object }
     }
 
-    /// In the stored version, from which the cells of tables are computed.
+    /// Returns the object in the storage version, from which the cells of tables are computed.
     pub fn stored(&self) -> &Value {
         self.stored.as_ref().unwrap_or(&self.requested)
     }
 
-    /// In the version of the request.
+    /// Returns the object in the version of the request.
     pub fn requested(&self) -> &Value {
         &self.requested
     }
 
-    /// The object in the version of the request.
+    /// Returns the object in the version of the request.
     pub fn into_requested(self) -> Value {
         self.requested
     }
 }
 
-/// Versions that differ in nothing but their names: the strategy `None`.
+/// Converts between versions that differ only in their names: the strategy `None`.
 pub fn rename(_: &GroupKind, to: &str, mut object: Value) -> Value {
     object["apiVersion"] = to.into();
     object
 }
 
 impl ResourceInfo {
-    /// From the version of the request to that in which the pipeline works.
+    /// Converts from the version of the request to the internal one.
     pub fn to_internal(&self, object: Value) -> Value {
         self.convert_built_in(object, &self.storage.api_version)
     }
 
-    /// From the version in which the pipeline works to that of the request.
+    /// Converts from the internal version to that of the request.
     pub fn from_internal(&self, object: Value) -> Value {
         self.convert_built_in(object, &self.api_version)
     }
 
-    /// The version in which the pipeline works.
+    /// Returns the internal version, in which the pipeline processes objects.
     pub fn internal_version(&self) -> &str {
         if self.is_custom() { &self.api_version } else { &self.storage.api_version }
     }
 
-    /// From the stored version to that in which the pipeline works.
+    /// Converts from the storage version to the internal one.
     ///
     /// # Errors
     /// The errors of the conversion.
@@ -104,7 +103,7 @@ impl ResourceInfo {
         Ok(loaded)
     }
 
-    /// From the version in which the pipeline works to that in which objects are stored.
+    /// Converts from the internal version to the storage version.
     ///
     /// # Errors
     /// The errors of the conversion.
@@ -117,7 +116,8 @@ impl ResourceInfo {
         Ok(stored)
     }
 
-    /// Whether objects are shown as they are stored, byte by byte: there is nothing that their type adds or removes.
+    /// Returns whether responses contain the stored bytes unchanged, because the type neither adds
+    /// nor removes anything.
     pub fn shows_stored_bytes(&self) -> bool {
         self.is_storage_version()
             && match &self.type_ref {
@@ -126,12 +126,12 @@ impl ResourceInfo {
             }
     }
 
-    /// Makes an object in the version of the request what it will be once it has been stored.
+    /// Prunes an object in the version of the request to what will be stored.
     pub fn prune(&self, object: &mut Value) {
         prune(object, &self.type_ref);
     }
 
-    /// Makes a stored custom resource what the version in which it is stored says of it today.
+    /// Applies the current schema of its storage version to a stored custom resource.
     fn restore(&self, stored: &mut Value) {
         let stored_version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let known = self.versions.iter().find(|(version, _)| version == stored_version);
@@ -143,15 +143,12 @@ impl ResourceInfo {
         }
     }
 
-    /// An object in any version, in this one.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts an object of any version to this one.
     pub async fn show_one(&self, object: Value) -> Result<Value> {
         self.convert_one(object, &self.api_version).await
     }
 
-    /// A stored object for a response, where its conversion takes no one else.
+    /// Converts a stored object for a response, if that needs no webhook; otherwise returns None.
     pub fn show_now(&self, mut stored: Value) -> Option<Shown> {
         if self.is_custom() {
             self.restore(&mut stored);
@@ -173,10 +170,7 @@ impl ResourceInfo {
         }
     }
 
-    /// Stored objects for a response.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts stored objects for a response.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
         if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
@@ -192,7 +186,7 @@ impl ResourceInfo {
         Ok(stored.into_iter().zip(requested).map(shown).collect())
     }
 
-    /// Custom resources that others convert.
+    /// Converts custom resources by a webhook, for a response.
     async fn show_converted(&self, mut stored: Vec<Value>) -> Result<Vec<Shown>> {
         let count = stored.len();
         stored.iter_mut().for_each(|object| self.restore(object));
@@ -204,7 +198,8 @@ impl ResourceInfo {
         Ok(shown.into_iter().map(Shown::of).collect())
     }
 
-    /// An object in another version of the kind, where its conversion takes no one else.
+    /// Converts an object to another version of the kind, if that needs no webhook; otherwise
+    /// returns None.
     pub fn convert_locally(&self, object: &Value, to: &str) -> Option<Value> {
         match &self.conversion {
             Conversion::Local(convert) => Some(convert(&self.group_kind, to, object.clone())),
@@ -212,10 +207,7 @@ impl ResourceInfo {
         }
     }
 
-    /// An object in another version, with everything that its conversion gave it.
-    ///
-    /// # Errors
-    /// The errors of the conversion.
+    /// Converts an object to another version, without pruning the result.
     pub async fn convert_unpruned(&self, object: Value, to: &str) -> Result<Value> {
         match &self.conversion {
             Conversion::Local(convert) => Ok(convert(&self.group_kind, to, object)),
@@ -235,7 +227,7 @@ impl ResourceInfo {
         }
     }
 
-    /// What others converted, without what the schema of the version does not have.
+    /// Removes the fields of a webhook's result that the schema of the version does not have.
     fn conform(&self, object: Value, to: &str) -> Value {
         let found = self.versions.iter().find(|(version, _)| version == to);
         let Some((_, TypeRef::Structural(schema))) = found else { return object };
@@ -264,7 +256,7 @@ impl ResourceInfo {
     }
 }
 
-/// Makes a custom resource what a version says of it, as far as that takes something away.
+/// Removes the fields of a custom resource that the schema of the version does not have.
 fn prune(object: &mut Value, type_ref: &TypeRef) {
     if let TypeRef::Structural(schema) = type_ref
         && !schema.is_open()

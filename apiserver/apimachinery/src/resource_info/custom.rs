@@ -1,4 +1,4 @@
-//! Custom resources, from what a CustomResourceDefinition says of them.
+//! The resources defined by a CustomResourceDefinition.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,11 +33,11 @@ pub struct CustomKind {
     pub categories: Vec<String>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
-    /// Its definition is being deleted, so that no more objects can be created.
+    /// Whether its definition is being deleted, so that no more objects can be created.
     pub terminating: bool,
-    /// How objects get from one version to another.
+    /// The conversion between versions.
     pub conversion: Conversion,
-    /// When watches end; None for as long as they may last.
+    /// Signals the end of watches; None if they are never ended.
     pub retirement: Option<Retirement>,
 }
 
@@ -46,7 +46,7 @@ pub struct CustomKind {
 pub struct CustomVersion {
     /// The name.
     pub name: String,
-    /// Whether clients see it.
+    /// Whether clients can access it.
     pub served: bool,
     /// Whether objects are stored in it; one of all versions.
     pub storage: bool,
@@ -54,7 +54,7 @@ pub struct CustomVersion {
     pub schema: Value,
     /// Whether the status has an endpoint of its own.
     pub status: bool,
-    /// Where the replicas of `/scale` are, if there is one.
+    /// The paths of the replicas for `/scale`; None if there is no such subresource.
     pub scale: Option<ScalePaths>,
     /// `additionalPrinterColumns`.
     pub columns: Option<Value>,
@@ -65,7 +65,7 @@ pub struct CustomVersion {
 }
 
 impl CustomKind {
-    /// A kind with the names that follow from it.
+    /// Returns a kind with the names that follow from it.
     pub fn new(group: &str, kind: &str, plural: &str, namespaced: bool) -> CustomKind {
         CustomKind {
             group: group.to_owned(),
@@ -82,7 +82,7 @@ impl CustomKind {
         }
     }
 
-    /// The resources of the versions that are served, in their order.
+    /// Returns the resources of the versions that are served, in their order.
     ///
     /// # Errors
     /// [`StructuralError`] for a schema that is not structural.
@@ -174,7 +174,7 @@ impl CustomKind {
             storage: Storage {
                 type_ref: storage_type,
                 bucket: GroupResource::new(&self.group, &self.plural).to_string().into(),
-                // Members are sorted, so nothing that all objects share comes first.
+                // Members are sorted, so objects have no common prefix.
                 type_prefix: None,
                 api_version: storage_api_version,
             },
@@ -190,16 +190,16 @@ impl CustomKind {
     }
 }
 
-/// The verbs of every custom resource, in the order in which discovery has them.
+/// The verbs of every custom resource, in discovery's order.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 impl CustomVersion {
-    /// A version that is served, of objects of any form.
+    /// Returns a version that is served, of objects of any form.
     pub fn new(name: &str) -> CustomVersion {
         CustomVersion { name: name.to_owned(), served: true, ..CustomVersion::default() }
     }
 
-    /// The one that is stored.
+    /// Returns the one that is stored.
     pub fn stored(self) -> CustomVersion {
         CustomVersion { storage: true, ..self }
     }
@@ -213,7 +213,7 @@ fn texts(list: &[String]) -> Vec<Text> {
     list.iter().map(|text| Text::from(text.clone())).collect()
 }
 
-/// The hash by which clients detect a change of a kind's storage version.
+/// Returns the hash that shows clients a change of a kind's storage version.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
     let hashed = format!("{group}/{version}/{kind}");
@@ -231,7 +231,7 @@ mod tests {
         for resource in stored {
             let (group, mut version) = resource.storage_version;
             let kind = resource.kind;
-            // The real server still hashes the version in which it once stored them.
+            // kube-apiserver still hashes the version in which it once stored them.
             if kind == "CustomResourceDefinition" {
                 version = "v1beta1";
             }

@@ -1,4 +1,5 @@
-//! Groups that are served only while something provides them, as an extension API server would.
+//! API groups that are served only while objects provide them, as an extension API server would
+//! serve them.
 
 use serde_json::Value;
 
@@ -9,10 +10,10 @@ use crate::names::GroupResource;
 pub struct ExtensionGroup {
     /// The group with its resources.
     pub group: Group,
-    /// The resource whose objects provide it.
+    /// The resource of the objects that provide the group.
     pub source: GroupResource,
     /// Whether an object of that resource, as the bytes of its JSON, provides it.
     pub is_provided_by: fn(&[u8]) -> bool,
-    /// What the server creates with it: its APIServices and ClusterRoles.
+    /// The objects that the server creates with the group: its APIServices and ClusterRoles.
     pub objects: Vec<Value>,
 }

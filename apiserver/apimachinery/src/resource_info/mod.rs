@@ -1,17 +1,17 @@
-//! ResourceInfo: everything there is to know about a resource, in one place.
+//! The complete description of a resource.
 //!
-//! Routing, the generic verbs, printing, discovery and OpenAPI all work from a [`ResourceInfo`], be it of a built-in kind
-//! or of a custom one. The whole set is a [`ResourceTable`], which is replaced as one: whoever holds a table sees names,
-//! types, columns and discovery of one moment.
+//! Routing, the generic verbs, printing, discovery and OpenAPI all use a [`ResourceInfo`], of a
+//! built-in kind or of a custom one. The whole set is a [`ResourceTable`], which is replaced as
+//! one, so that a table has consistent names, types, columns and discovery.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `conversion.rs` | from one version to another |
-//! | `custom.rs` | custom resources, from what a CustomResourceDefinition says of them |
-//! | `extension.rs` | groups that are served only while something provides them |
-//! | `retirement.rs` | when a watch of custom resources ends |
-//! | `subresource.rs` | what a subresource is |
-//! | `table.rs` | all resources of one moment, by path, by kind, and in the order of discovery |
+//! | `conversion.rs` | conversion between versions |
+//! | `custom.rs` | the resources defined by a CustomResourceDefinition |
+//! | `extension.rs` | groups that are served only while objects provide them |
+//! | `retirement.rs` | the end of watches of custom resources |
+//! | `subresource.rs` | subresources |
+//! | `table.rs` | all resources at one time, by path, by kind, and in discovery's order |
 
 mod conversion;
 mod custom;
@@ -46,7 +46,7 @@ pub struct ResourceInfo {
     pub kind: Text,
     /// The kind of its lists.
     pub list_kind: Text,
-    /// The plural name, which stands in paths.
+    /// The plural name, used in paths.
     pub plural: Text,
     /// The singular name.
     pub singular: Text,
@@ -60,69 +60,71 @@ pub struct ResourceInfo {
     pub verbs: Vec<Text>,
     /// The subresources, in the order of discovery.
     pub subresources: Vec<Subresource>,
-    /// By which clients detect a change of the storage version; empty for what is not stored.
+    /// The hash that shows clients a change of the storage version; empty for resources that are
+    /// not stored.
     pub storage_version_hash: Text,
     /// The type of objects in this version.
     pub type_ref: TypeRef,
-    /// How objects are stored.
+    /// The storage of the objects.
     pub storage: Storage,
     /// All versions in which the kind is served: `apiVersion` and type.
     pub versions: Arc<[(String, TypeRef)]>,
-    /// How objects get from one version to another.
+    /// The conversion between versions.
     pub conversion: Conversion,
-    /// When watches of a custom resource end.
+    /// Signals the end of watches of a custom resource.
     pub retirement: Option<Retirement>,
-    /// How the kind behaves.
+    /// The behaviour of the kind in the generic pipeline.
     pub behaviour: Behaviour,
     /// Group and plural, as messages name the resource.
     pub group_resource: GroupResource,
     /// The kind as the server thinks of it: events are one kind, whichever group shows them.
     pub group_kind: GroupKind,
-    /// As objects of this version say it.
+    /// The `apiVersion` of objects in this version.
     pub api_version: String,
 }
 
-/// How the objects of all versions of a resource are stored.
+/// The storage of the objects of all versions of a resource.
 #[derive(Clone)]
 pub struct Storage {
     /// The version.
     pub api_version: String,
     /// The type in that version.
     pub type_ref: TypeRef,
-    /// Where in the store.
+    /// The bucket of the store.
     pub bucket: Arc<str>,
     /// The first bytes of every stored object, which list items leave out; None where they do not.
     pub type_prefix: Option<String>,
 }
 
 impl ResourceInfo {
-    /// Whether it is defined by clients: its paths have a handler of their own, with fewer methods and media types.
+    /// Returns whether it is defined by clients: its paths have a handler of their own, with fewer
+    /// methods and media types.
     pub fn is_custom(&self) -> bool {
         matches!(self.type_ref, TypeRef::Structural(_))
     }
 
-    /// Whether objects are stored in the very version in which this resource shows them.
+    /// Returns whether this resource shows objects in their storage version.
     pub fn is_storage_version(&self) -> bool {
         self.api_version == self.storage.api_version
     }
 
-    /// Whether it has a verb.
+    /// Returns whether it has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// The subresource of that name.
+    /// Returns the subresource of that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Whether the status has an endpoint of its own.
+    /// Returns whether the status has an endpoint of its own.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
 
-    /// The fields that an endpoint does not write, in a version of the kind. The endpoint of custom resources themselves
-    /// has such fields in its own version only.
+    /// Returns the fields that an endpoint does not write, in a version of the kind. The endpoint
+    /// of custom resources themselves has such fields in its own version only.
     pub fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         if self.is_custom() && subresource.is_empty() && api_version != self.api_version {
             return &[];
@@ -130,12 +132,12 @@ impl ResourceInfo {
         self.behaviour.reset_fields.of(subresource, self.has_status())
     }
 
-    /// The key that an object would have in the real server's store; some messages show it.
+    /// Returns the key that an object would have in kube-apiserver's store; some messages show it.
     pub fn registry_key(&self, namespace: &str, name: &str) -> String {
         format!("/registry/{}/{}", self.registry_path(), self.storage_name(namespace, name))
     }
 
-    /// Where the objects are in the real server's store, below its prefix.
+    /// Returns the path of the objects in kube-apiserver's store, below its prefix.
     pub fn registry_path(&self) -> String {
         match self.behaviour.key_prefix {
             Some(path) => path.to_owned(),
@@ -144,7 +146,7 @@ impl ResourceInfo {
         }
     }
 
-    /// The real server's internal Go type, which messages about answers name.
+    /// Returns kube-apiserver's internal Go type, which messages about responses contain.
     pub fn internal_type(&self) -> String {
         if self.is_custom() {
             return "*unstructured.Unstructured".to_owned();
@@ -156,7 +158,7 @@ impl ResourceInfo {
         format!("*{package}.{}", self.group_kind.kind)
     }
 
-    /// The type of its lists. Those of custom resources are written as their items are.
+    /// Returns the type of its lists. Those of custom resources are written as their items are.
     pub fn list_type(&self) -> Option<TypeRef> {
         match &self.type_ref {
             TypeRef::Struct(_) => {
@@ -166,18 +168,18 @@ impl ResourceInfo {
         }
     }
 
-    /// The name under which an object is stored in its bucket.
+    /// Returns the name under which an object is stored in its bucket.
     pub fn storage_name(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 }
 
-/// An `apiVersion`.
+/// Returns an `apiVersion`.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The beginning of a built-in object as it is stored.
+/// Returns the beginning of a stored built-in object.
 pub fn type_prefix(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }

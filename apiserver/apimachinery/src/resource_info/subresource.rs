@@ -1,4 +1,4 @@
-//! Subresources: what stands below an object's path, and which verb carries it out.
+//! Subresources: the endpoints below an object's path, and their implementation.
 
 use crate::names::Text;
 use crate::schema::TypeRef;
@@ -17,42 +17,42 @@ pub struct Subresource {
     pub kind: Text,
     /// The verbs, sorted.
     pub verbs: Vec<Text>,
-    /// The type of what is sent and answered.
+    /// The type of the request and the response.
     pub type_ref: TypeRef,
-    /// What it is.
+    /// The kind of endpoint.
     pub endpoint: Endpoint,
 }
 
-/// What a subresource is.
+/// The kind of endpoint of a subresource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A part of the object itself.
     Part(Part),
     /// The number of replicas, as a Scale.
     Scale,
-    /// Does something about the object, and answers with another kind.
+    /// Executes an action on the object, and responds with another kind.
     Action,
-    /// Leads to whatever the object stands for.
+    /// Connects the client to a process or server behind the object.
     Connect(Connection),
 }
 
-/// What a client is connected to.
+/// The target of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// Its log.
+    /// The log of a pod.
     Log,
     /// A command that is run in it.
     Exec,
     /// A process of it.
     Attach,
-    /// Its ports.
+    /// The ports of a pod.
     PortForward,
     /// The HTTP server that it runs.
     Proxy,
 }
 
 impl Endpoint {
-    /// The endpoint of that name; None if there is none.
+    /// Returns the endpoint with a name; None if there is none.
     pub fn named(name: &str) -> Option<Endpoint> {
         Some(match name {
             "status" => Endpoint::Part(Part::Status),
@@ -73,14 +73,14 @@ impl Endpoint {
 }
 
 impl Subresource {
-    /// Whether it has a verb.
+    /// Returns whether it has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 }
 
 impl Part {
-    /// The part that a subresource writes, if it is a part of the object at all.
+    /// Returns the part that a subresource writes, if it is a part of the object at all.
     pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
         match subresource.map(|subresource| subresource.endpoint) {
             None => Some(Part::Main),

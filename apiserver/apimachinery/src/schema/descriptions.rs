@@ -1,7 +1,7 @@
 //! The texts of `kubectl explain`: the descriptions of types and fields.
 //!
-//! `descriptions.json` is generated from the sources of the `k8s-openapi` crate: `tests/descriptions.rs` does
-//! that, and compares.
+//! `descriptions.json` is generated from the sources of the `k8s-openapi` crate:
+//! `tests/descriptions.rs` generates and compares it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,35 +10,37 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 const TEXTS: &str = include_str!("descriptions.json");
 
-/// Parsed while documents are generated, and dropped afterwards: more than half a megabyte that is rarely used.
+/// Parsed while documents are generated, and dropped afterwards: more than half a megabyte that is
+/// rarely used.
 ///
 /// Type name, then JSON name of a field ("" for the type itself), then text.
 pub struct Descriptions(HashMap<String, HashMap<String, String>>);
 
 impl Descriptions {
-    /// All descriptions.
+    /// Returns all descriptions.
     pub fn parse() -> Descriptions {
         Descriptions(serde_json::from_str(TEXTS).expect("the generator writes JSON"))
     }
 
-    /// Those of some types, with little memory.
+    /// Parses the descriptions of some types, without keeping the others in memory.
     pub fn parse_types<'a>(openapi_names: impl IntoIterator<Item = &'a str>) -> Descriptions {
         let wanted = OfTypes(openapi_names.into_iter().collect());
         let mut json = serde_json::Deserializer::from_str(TEXTS);
         Descriptions(json.deserialize_map(wanted).expect("the generator writes JSON"))
     }
 
-    /// The description of a type.
+    /// Returns the description of a type.
     pub fn of_type(&self, openapi_name: &str) -> Option<&str> {
         self.of_field(openapi_name, "")
     }
 
-    /// The description of a field, by its JSON name.
+    /// Returns the description of a field, by its JSON name.
     pub fn of_field(&self, openapi_name: &str, field: &str) -> Option<&str> {
         if let Some(fields) = self.0.get(openapi_name) {
             return fields.get(field).map(String::as_str);
         }
-        // The crate has one generic type for all lists; the common members of objects are described by any of them.
+        // The crate has one generic type for all lists; the common members of objects are described
+        // by any of them.
         let any_kind = matches!(field, "kind" | "apiVersion");
         let pod = any_kind.then(|| self.0.get("io.k8s.api.core.v1.Pod")).flatten()?;
         pod.get(field).map(String::as_str)

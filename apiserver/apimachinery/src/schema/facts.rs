@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! kind GROUP VERSION KIND TYPE           `core` is the group without a name, `*` is any
-//! unserved GROUP VERSION KIND            registered in the real server's scheme, but not served
+//! unserved GROUP VERSION KIND            registered in kube-apiserver's scheme, but not served
 //! package SHORT OPENAPI                  the home of what follows; elsewhere its types are SHORT.NAME
 //! type NAME UNDERLYING [message] [enum=A|B]
 //! struct NAME [atomic]
 //!  JSON-NAME NUMBER TYPE [flags]         a field; `inline` for an embedded struct, `-` for no protobuf number
 //! ```
 //!
-//! Flags of a field: `keep` (the zero value is printed), `required`, `atomic`, `granular`, `set` and `map=KEYS` (list, map
-//! and struct types), `discriminator` and `alternative` (roles in a union),
-//! `patch=STRATEGIES`, `key=MERGE-KEY`, `default=JSON`.
+//! Flags of a field: `keep` (the zero value is printed), `required`, `atomic`, `granular`, `set`
+//! and `map=KEYS` (list, map and struct types), `discriminator` and `alternative` (roles in a
+//! union), `patch=STRATEGIES`, `key=MERGE-KEY`, `default=JSON`.
 //!
-//! The text is part of the program, so what does not read is a bug of the build, not an error of anyone's input.
+//! The text is part of the program, so what does not read is a bug of the build, not an error of
+//! anyone's input.
 
 use std::collections::{HashMap, HashSet};
 

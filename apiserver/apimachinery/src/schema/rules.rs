@@ -1,4 +1,4 @@
-//! Rules: what a structural schema says of values besides their types.
+//! The rules of a structural schema for values, besides their types.
 
 use coracle_pattern::Pattern;
 use serde_json::{Map, Value};
@@ -14,17 +14,17 @@ pub struct Rules {
     pub minimum: Option<Bound>,
     /// The greatest number.
     pub maximum: Option<Bound>,
-    /// What a number is a multiple of.
+    /// The factor that a number must be a multiple of.
     pub multiple_of: Option<f64>,
-    /// How many characters a text has.
+    /// The number of characters of a string.
     pub length: Size,
-    /// How many items an array has.
+    /// The number of items of an array.
     pub items: Size,
-    /// How many members an object has.
+    /// The number of members of an object.
     pub properties: Size,
-    /// What a text matches.
+    /// The pattern that a string must match.
     pub pattern: Option<Pattern>,
-    /// The format of a text or number, as it is written: `date-time`.
+    /// The declared format of a string or number, such as `date-time`.
     pub format: Option<String>,
 }
 
@@ -33,16 +33,16 @@ pub struct Rules {
 pub struct Bound {
     /// The number.
     pub value: f64,
-    /// It is itself out of the range.
+    /// Whether the bound itself is out of the range.
     pub exclusive: bool,
 }
 
-/// How many there may be.
+/// The bounds of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// At least.
+    /// The smallest count.
     pub min: Option<usize>,
-    /// At most.
+    /// The largest count.
     pub max: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Rules {
     }
 }
 
-/// The texts of a list.
+/// Iterates over the texts of a list.
 pub(super) fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
 }

@@ -1,8 +1,8 @@
 //! Structural schemas: the types of custom resources.
 //!
-//! A structural schema says the type of each value of an object, which is what pruning, defaulting, field ownership and
-//! validation need. It is read once from the OpenAPI v3 schema of a CustomResourceDefinition's version; that schema's own
-//! text is kept for OpenAPI documents.
+//! A structural schema specifies the type of each value of an object, as required by pruning,
+//! defaulting, field ownership and validation. It is read once from the OpenAPI v3 schema of a
+//! CustomResourceDefinition's version; the text of that schema is kept for OpenAPI documents.
 //!
 //! Source: "Specifying a structural schema"; KEP-1693, KEP-2885 for ownership markers.
 
@@ -33,7 +33,7 @@ pub struct StructuralSchema {
 /// The type of a value of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Structural {
-    /// What the value is; None where `int_or_string` or `preserve_unknown_fields` says so.
+    /// The type of the value; None if `int_or_string` or `preserve_unknown_fields` replaces it.
     pub ty: Option<StructuralType>,
     /// Members of an object that have a type of their own.
     pub properties: BTreeMap<String, Structural>,
@@ -41,8 +41,8 @@ pub struct Structural {
     pub additional_properties: Option<Box<Structural>>,
     /// Members that are not specified are refused: `additionalProperties: false`.
     pub closed: bool,
-    /// Nothing is specified, so that members of objects are pruned: the values under `additionalProperties: true` and the
-    /// items of arrays without `items`.
+    /// Whether the value is not specified, so that members of objects are pruned: the values under
+    /// `additionalProperties: true` and the items of arrays without `items`.
     pub unspecified: bool,
     /// The type of the items of an array.
     pub items: Option<Box<Structural>>,
@@ -50,13 +50,15 @@ pub struct Structural {
     pub nullable: bool,
     /// An integer or a string: `x-kubernetes-int-or-string`.
     pub int_or_string: bool,
-    /// Members without a type of their own stay: `x-kubernetes-preserve-unknown-fields`.
+    /// Whether members without a type of their own are kept:
+    /// `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown_fields: bool,
-    /// Apply accepts members without a type: this type or one around it preserves unknown fields, or nothing is specified.
+    /// Apply accepts members without a type: this type or one around it preserves unknown fields,
+    /// or nothing is specified.
     pub accepts_unknown_fields: bool,
     /// A whole object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
-    /// What apply takes an array for: `x-kubernetes-list-type`.
+    /// The list type of an array in server-side apply: `x-kubernetes-list-type`.
     pub list: List,
     /// Apply takes the object for one value: `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
@@ -64,7 +66,7 @@ pub struct Structural {
     pub default: Option<DefaultValue>,
     /// The rules for values.
     pub rules: Rules,
-    /// Other schemas that must accept the value, or must not.
+    /// Further schemas that must, or must not, accept the value.
     pub composition: Option<Box<Composition>>,
 }
 
@@ -73,11 +75,11 @@ pub struct Structural {
 pub struct Composition {
     /// All of them accept the value.
     pub all_of: Vec<Structural>,
-    /// One of them at least accepts it.
+    /// At least one of them must accept the value.
     pub any_of: Vec<Structural>,
     /// Exactly one of them accepts it.
     pub one_of: Vec<Structural>,
-    /// It does not accept the value.
+    /// It must not accept the value.
     pub not: Option<Structural>,
 }
 
@@ -86,7 +88,7 @@ pub struct Composition {
 pub struct DefaultValue {
     /// The value.
     pub value: Value,
-    /// How long it is as JSON.
+    /// The length of its JSON, in bytes.
     pub bytes: usize,
 }
 
@@ -113,16 +115,16 @@ pub enum StructuralType {
     Boolean,
 }
 
-/// Why a schema is not structural.
+/// The reasons for which a schema is not structural.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StructuralError {
-    /// It is no object.
+    /// It is not an object.
     #[error("a schema must be an object")]
     NotAnObject,
-    /// It is nested too deep.
+    /// It is nested too deeply.
     #[error("schemas must not be nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
-    /// A type that there is not.
+    /// The type does not exist.
     #[error("unknown type {0:?}")]
     UnknownType(String),
 }
@@ -131,7 +133,7 @@ impl StructuralSchema {
     /// Reads the `openAPIV3Schema` of a version.
     ///
     /// # Errors
-    /// [`StructuralError`] for what is no structural schema.
+    /// [`StructuralError`] if the schema is not structural.
     pub fn read(document: Value) -> Result<StructuralSchema, StructuralError> {
         let mut root = Structural::read(&document, 0)?;
         root.inherit(false);
@@ -147,27 +149,29 @@ impl StructuralSchema {
         })
     }
 
-    /// The type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types of every object.
+    /// Returns the type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types
+    /// of every object.
     pub fn root(&self) -> &Structural {
         &self.root
     }
 
-    /// Whether it adds nothing to objects and removes nothing.
+    /// Returns whether it adds nothing to objects and removes nothing.
     pub fn is_open(&self) -> bool {
         self.root.preserve_unknown_fields && self.root.properties.is_empty()
     }
 
-    /// Whether there is a default anywhere in it.
+    /// Returns whether any part of the schema has a default.
     pub fn has_defaults(&self) -> bool {
         self.has_defaults
     }
 
-    /// Whether there is a whole object anywhere inside of the objects.
+    /// Returns whether the objects contain embedded resources anywhere.
     pub fn has_embedded_resources(&self) -> bool {
         self.has_embedded_resources
     }
 
-    /// The schema as it was read, for OpenAPI documents. It is kept as text, which takes a tenth of the memory.
+    /// Returns the schema as it was read, for OpenAPI documents. It is kept as text, which takes a
+    /// tenth of the memory.
     pub fn document(&self) -> Value {
         serde_json::from_str(&self.document).unwrap_or_default()
     }
@@ -228,8 +232,8 @@ impl Structural {
         })
     }
 
-    /// Says of this type and those inside of it whether apply accepts unknown fields. `preserves`: one around them
-    /// preserves them.
+    /// Determines for this type and those inside of it whether apply accepts unknown fields.
+    /// `preserves`: whether an enclosing type preserves them.
     ///
     /// Source: kube-openapi's `schemaconv`, where preserving is inherited.
     fn inherit(&mut self, preserves: bool) {
@@ -243,35 +247,35 @@ impl Structural {
         inner.chain(self.items.as_deref_mut()).for_each(|inner| inner.inherit(preserves));
     }
 
-    /// Whether something is true of this type, or of one inside of it.
+    /// Returns whether something is true of this type, or of one inside of it.
     fn any(&self, is: &impl Fn(&Structural) -> bool) -> bool {
         let inner = self.properties.values().chain(self.additional_properties.as_deref());
         is(self) || inner.chain(self.items.as_deref()).any(|inner| inner.any(is))
     }
 
-    /// The type of values of which nothing is specified.
+    /// Returns the type of unspecified values.
     fn unspecified() -> Structural {
         Structural { preserve_unknown_fields: true, unspecified: true, ..Structural::default() }
     }
 
-    /// The type, unless nothing is specified of it.
+    /// Returns the type; None if it is not specified.
     pub fn specified(&self) -> Option<&Structural> {
         (!self.unspecified).then_some(self)
     }
 
-    /// The type of a member; None for one without a type, and for one of any type.
+    /// Returns the type of a member; None for one without a type, and for one of any type.
     pub fn specified_member(&self, name: &str) -> Option<&Structural> {
         self.member(name).and_then(Structural::specified)
     }
 
-    /// The type of a member; None for one that is not specified.
+    /// Returns the type of a member; None for one that is not specified.
     pub fn member(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }
 }
 
 impl Composition {
-    /// None where nothing is combined.
+    /// Reads the compositions of a schema; None if there are none.
     fn read(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Composition>>, StructuralError> {
         if depth > MAX_DEPTH {
             return Err(StructuralError::TooDeep);
@@ -304,7 +308,7 @@ impl StructuralType {
         })
     }
 
-    /// The name in OpenAPI.
+    /// Returns the name in OpenAPI.
     pub fn name(self) -> &'static str {
         match self {
             StructuralType::Object => "object",
@@ -317,10 +321,10 @@ impl StructuralType {
     }
 }
 
-/// The members that every object has, whatever its schema says of them.
+/// The members of every object, independent of its schema.
 pub const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The struct of `metadata`, which custom resources share with all others.
+/// Returns the struct of `metadata`, which custom resources share with all others.
 pub fn object_meta() -> StructId {
     static ID: OnceLock<StructId> = OnceLock::new();
     *ID.get_or_init(|| {

@@ -27,8 +27,8 @@ impl Schema {
         self.kinds.contains_key(&("*", "*", kind))
     }
 
-    /// Whether the kind is registered in a version that is not served. The real server decodes such a body before it
-    /// rejects its version. Its fields are not in the table.
+    /// Whether the kind is registered in a version that is not served. kube-apiserver decodes such
+    /// a body before it rejects its version. Its fields are not in the table.
     pub fn is_unserved(&self, group: &str, version: &str, kind: &str) -> bool {
         self.unserved.contains(&(group, version, kind))
     }

@@ -1,4 +1,4 @@
-//! Structs, fields and their types, as the table has them.
+//! The structs, fields and types of the schema table.
 
 use crate::names::Text;
 
@@ -49,7 +49,7 @@ pub enum Type {
     MicroTime,
     /// A duration as Go writes it.
     Duration,
-    /// An object of any kind, kept as it came.
+    /// An object of any kind, kept unchanged.
     RawExtension,
     /// A set of fields, as `managedFields` has it.
     FieldsV1,
@@ -66,7 +66,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The type of a list's items.
+    /// Returns the type of a list's items.
     pub fn item(&self) -> Option<&Type> {
         match self {
             Type::List(item) | Type::ListMessage(item) => Some(item),
@@ -74,7 +74,7 @@ impl Type {
         }
     }
 
-    /// The type of a map's values.
+    /// Returns the type of a map's values.
     pub fn value(&self) -> Option<&Type> {
         match self {
             Type::Map(value) => Some(value),
@@ -83,10 +83,10 @@ impl Type {
     }
 }
 
-/// What apply takes a list for.
+/// The list type in server-side apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// One value.
+    /// The list is one value.
     #[default]
     Atomic,
     /// Items are their own keys.
@@ -102,52 +102,54 @@ pub struct Struct {
     pub name: &'static str,
     /// The package in OpenAPI's form, such as `io.k8s.api.core.v1`.
     pub package: &'static str,
-    /// Apply takes it for one value.
+    /// Whether apply treats it as one value.
     pub atomic: bool,
-    /// As declared, in Go's order. An inline field embeds a struct, which is a message of its own in protobuf.
+    /// As declared, in Go's order. An inline field embeds a struct, which is a message of its own
+    /// in protobuf.
     pub fields: &'static [FieldSchema],
-    /// The members of the JSON object in Go's order: the fields, inline ones replaced by what they embed.
+    /// The members of the JSON object in Go's order: the fields, with embedded structs flattened.
     pub(super) members: Vec<&'static FieldSchema>,
-    /// Places in `members`, ordered by name.
+    /// Indexes into `members`, ordered by name.
     pub(super) by_name: Vec<u16>,
     /// The fields that protobuf has, ordered by number.
     pub(super) by_number: Vec<(u32, &'static FieldSchema)>,
 }
 
 impl Struct {
-    /// The name in OpenAPI documents.
+    /// Returns the name in OpenAPI documents.
     pub fn openapi_name(&self) -> String {
         format!("{}.{}", self.package, self.name)
     }
 
-    /// The members of the JSON object, in the order in which Go prints them.
+    /// Returns the members of the JSON object, in the order in which Go prints them.
     pub fn members(&self) -> &[&'static FieldSchema] {
         &self.members
     }
 
-    /// The member of that JSON name, embedded structs included.
+    /// Returns the member of that JSON name, embedded structs included.
     pub fn field(&self, json_name: &str) -> Option<&'static FieldSchema> {
         self.position(json_name).map(|position| self.members[position])
     }
 
-    /// Where in [`Struct::members`] the member of that JSON name stands.
+    /// Returns the index in [`Struct::members`] of the member with a JSON name.
     pub fn position(&self, json_name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by(|&at| self.members[usize::from(at)].name.cmp(json_name));
         found.ok().map(|at| usize::from(self.by_name[at]))
     }
 
-    /// The fields that protobuf has, in the order of their numbers. An inline one is a message of its own.
+    /// Returns the fields that protobuf has, in the order of their numbers. An inline one is a
+    /// message of its own.
     pub fn fields_by_number(&self) -> &[(u32, &'static FieldSchema)] {
         &self.by_number
     }
 
-    /// The field of that number in protobuf.
+    /// Returns the field of that number in protobuf.
     pub fn field_by_number(&self, number: u32) -> Option<&'static FieldSchema> {
         let found = self.by_number.binary_search_by_key(&number, |(number, _)| *number);
         found.ok().map(|at| self.by_number[at].1)
     }
 
-    /// The members with their places in [`Struct::members`], ordered by name.
+    /// Iterates over the members with their places in [`Struct::members`], ordered by name.
     pub fn members_by_name(&self) -> impl Iterator<Item = (usize, &'static FieldSchema)> {
         self.by_name.iter().map(|&at| (usize::from(at), self.members[usize::from(at)]))
     }
@@ -158,7 +160,7 @@ impl Struct {
 pub enum UnionRole {
     /// Names the one that is set.
     Discriminator,
-    /// May be the one that is set.
+    /// A member that may be set.
     Alternative,
 }
 
@@ -169,31 +171,33 @@ pub struct FieldSchema {
     pub name: &'static str,
     /// The type, pointers left out.
     pub ty: Type,
-    /// It embeds a struct.
+    /// Whether it embeds a struct.
     pub inline: bool,
-    /// It is a pointer in Go: absent is not zero.
+    /// Whether it is a pointer in Go, so that absent differs from zero.
     pub pointer: bool,
     /// Go prints the zero value too. A nil list, map or pointer is printed as null.
     pub keep: bool,
-    /// Required, says OpenAPI.
+    /// Whether OpenAPI marks it as required.
     pub required: bool,
-    /// Apply takes the map or struct for one value, says the field; [`super::Schema::is_atomic`] asks the type too.
+    /// Whether the field makes apply treat its map or struct as one value;
+    /// [`super::Schema::is_atomic`] considers the type as well.
     pub atomic: bool,
-    /// Apply looks into the map or struct, whatever its type says.
+    /// Whether apply treats the members of the map or struct separately, regardless of its type.
     pub granular: bool,
-    /// What it is in a struct of which one member at most is set.
+    /// The role of the field in a union, a struct with at most one member set.
     pub union: Option<UnionRole>,
-    /// What apply takes the list for, where it is one.
+    /// The list type in server-side apply, if the field is a list.
     pub list: List,
-    /// The list's type is declared, not only concluded from the patch strategy; OpenAPI shows declared ones.
+    /// Whether the list type is declared, not derived from the patch strategy; OpenAPI shows only
+    /// declared ones.
     pub list_declared: bool,
     /// The strategies as they are written: `merge`, `retainKeys`, `merge,retainKeys`, `replace`.
     pub patch_strategy: Option<&'static str>,
-    /// The member by which strategic merge patch finds items.
+    /// The member that identifies items in strategic merge patch.
     pub merge_key: Option<&'static str>,
     /// The declared default, JSON.
     pub default: Option<&'static str>,
-    /// The number in protobuf, where it is there at all.
+    /// The field number in protobuf; None if protobuf does not have the field.
     pub number: Option<u32>,
     /// The Go type as declared, seen from `package`: `[]Container`, `*core/v1.Protocol`.
     pub(super) declared: &'static str,
@@ -201,17 +205,17 @@ pub struct FieldSchema {
 }
 
 impl FieldSchema {
-    /// Strategic merge patch merges the list.
+    /// Returns whether strategic merge patch merges the list.
     pub fn merges(&self) -> bool {
         self.has_strategy("merge")
     }
 
-    /// Strategic merge patch removes what a patch does not retain.
+    /// Returns whether strategic merge patch removes keys that a patch does not retain.
     pub fn retains_keys(&self) -> bool {
         self.has_strategy("retainKeys")
     }
 
-    /// Strategic merge patch replaces the value.
+    /// Returns whether strategic merge patch replaces the value.
     pub fn replaces(&self) -> bool {
         self.has_strategy("replace")
     }
@@ -220,7 +224,7 @@ impl FieldSchema {
         self.patch_strategy.is_some_and(|all| all.split(',').any(|one| one == wanted))
     }
 
-    /// The declared name inside of pointers, lists and maps.
+    /// Returns the declared name inside of pointers, lists and maps.
     pub(super) fn innermost(&self) -> &'static str {
         let mut name = self.declared;
         loop {
@@ -232,7 +236,7 @@ impl FieldSchema {
     }
 }
 
-/// The declared type of the items of a list or the values of a map.
+/// Returns the declared type of the items of a list or the values of a map.
 pub(super) fn inside(declared: &'static str) -> Option<&'static str> {
     let value = || declared.strip_prefix("map[")?.split_once(']').map(|(_, value)| value);
     declared.strip_prefix("[]").or_else(value)
@@ -241,13 +245,13 @@ pub(super) fn inside(declared: &'static str) -> Option<&'static str> {
 /// Go's declaration of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeclaredString {
-    /// It has a type of its own, such as `v1.Protocol`.
+    /// Whether it has a type of its own, such as `v1.Protocol`.
     pub is_named: bool,
-    /// It is a pointer, so that it can be absent.
+    /// Whether it is a pointer, so that it can be absent.
     pub is_pointer: bool,
 }
 
-/// What a name declared in a Go package stands for.
+/// The declaration behind a name in a Go package.
 #[derive(Debug)]
 pub(super) enum Named {
     Struct(StructId),

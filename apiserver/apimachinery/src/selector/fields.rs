@@ -46,7 +46,7 @@ impl FieldSelector {
     /// Parses the string form. The error is the message.
     pub fn parse(text: &str) -> Result<FieldSelector, String> {
         let mut terms = Vec::new();
-        // In this order, so that of several errors the real server's is reported.
+        // In this order, so that of several errors kube-apiserver's is reported.
         let mut parts = split(text);
         parts.sort_unstable();
         if parts.len() > MAX_TERMS {

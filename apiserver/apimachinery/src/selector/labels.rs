@@ -1,6 +1,6 @@
 //! Label selectors: `env in (a,b),tier!=db,!legacy`.
 //!
-//! Source: "Labels and Selectors"; the error texts are the real server's.
+//! Source: "Labels and Selectors"; the error texts are kube-apiserver's.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::field::{Field, Path};
 use crate::validation::content;
 
-/// The maximum number of requirements: each is evaluated for every object of a list. The values in a set do not count,
-/// since they are found by binary search.
+/// The maximum number of requirements: each is evaluated for every object of a list. The values in
+/// a set do not count, since they are found by binary search.
 const MAX_REQUIREMENTS: usize = 1000;
 
 /// The requirements that the labels must satisfy; an empty selector selects everything.
@@ -32,19 +32,19 @@ enum Test {
     Equals(String),
     /// Sorted, as are those of `NotIn`.
     In(Vec<String>),
-    /// Also true where the label is missing.
+    /// Also true if the label is missing.
     NotIn(Vec<String>),
     Greater(i64),
     Less(i64),
 }
 
 impl LabelSelector {
-    /// Whether the selector selects everything.
+    /// Returns whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels satisfy every requirement; `label` returns a label's value.
+    /// Returns whether labels satisfy every requirement; `label` returns a label's value.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = label(&requirement.key);
@@ -89,7 +89,7 @@ impl LabelSelector {
         Some(LabelSelector { requirements })
     }
 
-    /// Whether an object's `metadata.labels` satisfy the selector.
+    /// Returns whether an object's `metadata.labels` satisfy the selector.
     pub fn matches_map(&self, labels: Option<&Value>) -> bool {
         self.matches(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
     }
@@ -164,7 +164,7 @@ impl Token {
         }
     }
 
-    /// Where a value is expected, `in` and `notin` are values.
+    /// Returns the token as a value: where a value is expected, `in` and `notin` are values.
     fn as_value(&self) -> Option<&str> {
         match self {
             Token::Word(_) | Token::In | Token::NotIn => Some(self.literal()),
@@ -264,7 +264,8 @@ impl Parser {
         let key = self.word("expected: identifier")?;
         check(content::qualified_name(&key), &key, &Path::root())?;
         if negated {
-            // The real server parses any operator after `!key` and then ignores it; its grammar rejects it below.
+            // kube-apiserver parses any operator after `!key` and then ignores it; its grammar
+            // rejects it below.
             return Ok(Requirement { key, test: Test::Missing });
         }
         if matches!(self.peek(), Token::End | Token::Comma) {

@@ -1,6 +1,6 @@
 //! The fields that a field selector may name, kind by kind.
 //!
-//! Source: "Field selectors"; the registries of the real server.
+//! Source: "Field selectors"; the registries of kube-apiserver.
 
 use std::iter;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::FieldSelector;
 use crate::{Error, Result};
 
-/// The selectable fields of a kind, beside `metadata.name` and `metadata.namespace`.
+/// The selectable fields of a kind, in addition to `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectableFields {
     fields: Fields,
@@ -19,15 +19,16 @@ pub struct SelectableFields {
     namespaced: bool,
 }
 
-/// Field labels in the names of the version that is asked, with where their values stand in the stored form.
+/// The field labels of the requested version, with the location of their values in the storage
+/// version.
 #[derive(Clone, Debug, PartialEq)]
 enum Fields {
     BuiltIn(&'static [(&'static str, FieldSource)]),
-    /// With JSON pointers.
+    /// Labels with JSON pointers.
     Custom(Arc<[(String, String)]>),
 }
 
-/// Where the value of a field stands in an object.
+/// The location of a field's value in an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FieldSource {
     /// A JSON pointer; booleans and numbers as text, null as nothing.
@@ -43,46 +44,46 @@ pub enum FieldSource {
 /// The words for an unknown field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refusal {
-    /// Only metadata is known.
+    /// The message names only metadata.
     OnlyMetadata,
     /// The field is not supported.
     NotSupported,
     /// The field is not supported for a kind.
     NotSupportedFor(&'static str),
-    /// The same, said of a kind by its full name.
+    /// The same message, with the full name of the kind.
     NotSupportedForKind(&'static str),
 }
 
 use FieldSource::{Addresses, At, AtOr, Either};
 
 impl SelectableFields {
-    /// Nothing but metadata.
+    /// The selectable fields of a kind with only metadata.
     pub const METADATA: SelectableFields =
         SelectableFields { fields: Fields::BuiltIn(&[]), refusal: Refusal::OnlyMetadata, namespaced: true };
 
-    /// These fields: their labels, and where their values stand.
+    /// Creates a set of fields: their labels, and the locations of their values.
     pub const fn of(fields: &'static [(&'static str, FieldSource)]) -> SelectableFields {
         SelectableFields { fields: Fields::BuiltIn(fields), refusal: Refusal::NotSupported, namespaced: true }
     }
 
-    /// Those of a custom resource: its `selectableFields`, as (label, JSON pointer).
+    /// Returns the fields of a custom resource: its `selectableFields`, as (label, JSON pointer).
     pub fn of_custom_resource(fields: Vec<(String, String)>, namespaced: bool) -> SelectableFields {
         SelectableFields { fields: Fields::Custom(fields.into()), refusal: Refusal::NotSupported, namespaced }
     }
 
-    /// Without `metadata.namespace`.
+    /// Removes `metadata.namespace`, for a cluster-scoped kind.
     pub const fn cluster_scoped(mut self) -> SelectableFields {
         self.namespaced = false;
         self
     }
 
-    /// With other words for an unknown field.
+    /// Sets another message for an unknown field.
     pub const fn refusing(mut self, refusal: Refusal) -> SelectableFields {
         self.refusal = refusal;
         self
     }
 
-    /// Whether there are none but metadata, so that nothing of an object must be read.
+    /// Returns whether only metadata can be selected by, so that objects need not be parsed.
     pub fn is_metadata_alone(&self) -> bool {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.is_empty(),
@@ -90,7 +91,7 @@ impl SelectableFields {
         }
     }
 
-    /// The values of an object in the stored form, in the order of the fields.
+    /// Returns the values of an object in the stored form, in the order of the fields.
     pub fn values(&self, object: &Value) -> Box<[Box<str>]> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().map(|(_, source)| source.read(object)).collect(),
@@ -98,7 +99,7 @@ impl SelectableFields {
         }
     }
 
-    /// The JSON pointers to all that [`SelectableFields::values`] reads.
+    /// Returns the JSON pointers to all that [`SelectableFields::values`] reads.
     pub fn pointers(&self) -> Vec<&str> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().flat_map(|(_, source)| source.pointers()).collect(),
@@ -195,12 +196,12 @@ impl Selection {
         Ok(Selection { terms: terms.collect::<Result<_>>()? })
     }
 
-    /// Whether every object matches.
+    /// Returns whether every object matches.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it selects by more than name and namespace.
+    /// Returns whether it selects by more than name and namespace.
     pub fn has_own_fields(&self) -> bool {
         self.terms.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
     }
@@ -210,7 +211,8 @@ impl Selection {
         self.terms.push((Place::Name, name.to_owned(), true));
     }
 
-    /// Whether an object matches; `field` gives the value of the field at a position of the kind's.
+    /// Returns whether an object matches; `field` returns the value of the field at an index of the
+    /// kind's fields.
     pub fn matches<'a>(&self, namespace: &str, name: &str, field: impl Fn(usize) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|(place, value, equal)| {
             let found = match place {

@@ -1,4 +1,4 @@
-//! How a kind behaves in the generic pipeline.
+//! The behaviour of a kind in the generic pipeline.
 
 use std::sync::Arc;
 
@@ -10,71 +10,75 @@ use crate::render::table::Printer;
 use crate::selector::SelectableFields;
 use crate::validation::metadata::{MetadataValidation, NameRule};
 
-/// How a kind behaves in the generic pipeline, whatever the version.
+/// The behaviour of a kind in the generic pipeline, independent of the version.
 #[derive(Clone)]
 pub struct Behaviour {
-    /// The rules that data cannot say.
+    /// The rules that require code.
     pub strategy: Arc<dyn Strategy>,
     /// The rule for names.
     pub name: NameRule,
-    /// What the kind's own validation does about metadata.
+    /// The checks of metadata in the kind's own validation.
     pub metadata: MetadataValidation,
-    /// The server counts changes of the desired state in `metadata.generation`.
+    /// Whether the server increments `metadata.generation` at changes of the desired state.
     pub generation: bool,
-    /// A client that creates may also set the status.
+    /// Whether a client may set the status when it creates an object.
     pub status_on_create: bool,
-    /// PUT of a missing object creates it: upstream's `AllowCreateOnUpdate`.
+    /// Whether a PUT of a missing object creates it: upstream's `AllowCreateOnUpdate`.
     pub create_on_update: bool,
-    /// PUT without a resourceVersion overwrites whatever is there: upstream's `AllowUnconditionalUpdate`.
+    /// Whether a PUT without a resourceVersion overwrites any version: upstream's
+    /// `AllowUnconditionalUpdate`.
     pub unconditional_update: bool,
-    /// What a DELETE does that does not say otherwise.
+    /// The defaults of a DELETE for options that the client does not set.
     pub deletion: DeletionDefaults,
     /// The fields that a field selector may name.
     pub selectable_fields: SelectableFields,
     /// The fields that an endpoint does not write.
     pub reset_fields: ResetFields,
-    /// The directory of its objects in the real server's store, where that is not the plural; some messages show it.
+    /// The directory of its objects in kube-apiserver's store, if that is not the plural; some
+    /// messages contain it.
     pub key_prefix: Option<&'static str>,
-    /// Why nothing can be created any more: its definition is being deleted.
+    /// The reason if objects can no longer be created, because their definition is being deleted.
     pub create_refusal: Option<&'static str>,
     /// The `Warning` of every response.
     pub deprecation: Option<Text>,
     /// The columns of its tables.
     pub printer: Printer,
-    /// Where the replicas of a custom resource are, if it has `/scale`.
+    /// The paths of a custom resource's replicas; None if it has no `/scale`.
     pub scale: Option<Arc<ScalePaths>>,
-    /// What its objects hold of the cluster's addresses and ports, if they do.
+    /// The allocation of cluster IPs and node ports, if its objects have any.
     pub allocation: Option<&'static dyn Allocate>,
-    /// What computes its objects, if they are not stored.
+    /// The source of its objects, if they are not stored but computed.
     pub computed: Option<&'static dyn Computed>,
 }
 
-/// What a DELETE does to objects of a kind, as far as its options do not say otherwise.
+/// The defaults of a DELETE of a kind, for options that the client does not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeletionDefaults {
-    /// There is a grace period: Pods.
+    /// Whether there is a grace period, as for Pods.
     pub graceful: bool,
-    /// The object goes when its `spec.finalizers` are empty: Namespaces.
+    /// Whether the object is deleted once its `spec.finalizers` are empty, as for Namespaces.
     pub by_finalizing: bool,
-    /// Without a policy the dependents are orphaned.
+    /// Whether dependents are orphaned if the client does not set a propagation policy.
     pub orphans: bool,
-    /// The garbage collector takes no notice of the kind, so that its objects wait for nothing: Events.
+    /// The garbage collector takes no notice of the kind, so that its objects wait for nothing:
+    /// Events.
     pub not_garbage_collected: bool,
-    /// The response is the object, even when it is gone at once: upstream's `ReturnDeletedObject`.
+    /// Whether the response is the object even if it is deleted immediately: upstream's
+    /// `ReturnDeletedObject`.
     pub returns_deleted_object: bool,
 }
 
 /// A path in the form of `fieldsV1`.
 pub type FieldPath = &'static [&'static str];
 
-/// The fields that an endpoint does not write, whatever the body contains, where that is not what it usually is: nobody
-/// becomes their manager.
+/// The fields that an endpoint ignores in the body, in addition to the usual ones: their managers
+/// do not change.
 ///
-/// Source: `GetResetFields` of each kind's storage in kube-apiserver. A Pod's `ephemeralcontainers` and `resize` have
-/// none: there a client becomes the manager of fields that are ignored.
+/// Source: `GetResetFields` of each kind's storage in kube-apiserver. A Pod's `ephemeralcontainers`
+/// and `resize` have none: there a client becomes the manager of ignored fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetFields {
-    /// By subresource, "" for the object itself.
+    /// The fields by subresource, "" for the object itself.
     pub by_subresource: &'static [(&'static str, &'static [FieldPath])],
 }
 
@@ -86,7 +90,7 @@ impl ResetFields {
     /// `/status` writes the status and no metadata.
     pub const STATUS_ALONE: ResetFields = ResetFields { by_subresource: &[("status", &[METADATA, SPEC])] };
 
-    /// The fields that an endpoint does not write.
+    /// Returns the fields that an endpoint does not write.
     pub fn of(&self, subresource: &str, has_status: bool) -> &'static [FieldPath] {
         if let Some((_, paths)) = self.by_subresource.iter().find(|(name, _)| *name == subresource) {
             return paths;
@@ -100,7 +104,7 @@ impl ResetFields {
 }
 
 impl Behaviour {
-    /// The usual behaviour, with a strategy. The methods that follow say what differs.
+    /// Returns the default behaviour with a strategy. The following methods change parts of it.
     pub fn of(strategy: impl Strategy + 'static) -> Behaviour {
         Behaviour {
             strategy: Arc::new(strategy),
@@ -123,12 +127,12 @@ impl Behaviour {
         }
     }
 
-    /// With a rule for names.
+    /// Sets the rule for names.
     pub fn name(self, name: NameRule) -> Behaviour {
         Behaviour { name, ..self }
     }
 
-    /// With a validation of metadata.
+    /// Sets the validation of metadata.
     pub fn metadata(self, metadata: MetadataValidation) -> Behaviour {
         Behaviour { metadata, ..self }
     }
@@ -153,37 +157,37 @@ impl Behaviour {
         Behaviour { unconditional_update: false, ..self }
     }
 
-    /// With fields for selectors.
+    /// Sets the fields for selectors.
     pub fn selectable_fields(self, selectable_fields: SelectableFields) -> Behaviour {
         Behaviour { selectable_fields, ..self }
     }
 
-    /// With fields that endpoints do not write.
+    /// Sets the fields that endpoints ignore.
     pub fn reset_fields(self, reset_fields: ResetFields) -> Behaviour {
         Behaviour { reset_fields, ..self }
     }
 
-    /// With a directory of its own in the real server's store.
+    /// Sets the directory in kube-apiserver's store.
     pub fn key_prefix(self, prefix: &'static str) -> Behaviour {
         Behaviour { key_prefix: Some(prefix), ..self }
     }
 
-    /// With the columns of its tables.
+    /// Sets the columns of its tables.
     pub fn printer(self, printer: Printer) -> Behaviour {
         Behaviour { printer, ..self }
     }
 
-    /// With columns in the order of the list.
+    /// Sets the columns, with rows in the order of the list.
     pub fn columns(self, columns: &'static [Column]) -> Behaviour {
         self.printer(Printer::of_columns(columns))
     }
 
-    /// With addresses and ports that its objects hold.
+    /// Sets the allocation of addresses and ports.
     pub fn allocation(self, allocation: &'static dyn Allocate) -> Behaviour {
         Behaviour { allocation: Some(allocation), ..self }
     }
 
-    /// With objects that are computed when they are read.
+    /// Sets the source of its objects, which are computed at each read.
     pub fn computed(self, computed: &'static dyn Computed) -> Behaviour {
         Behaviour { computed: Some(computed), ..self }
     }
@@ -198,7 +202,7 @@ impl Behaviour {
         self.deletion(|deletion| deletion.graceful = true)
     }
 
-    /// Is deleted by finalizing.
+    /// Makes deletion wait for an empty `spec.finalizers`.
     pub fn deleted_by_finalizing(self) -> Behaviour {
         self.deletion(|deletion| deletion.by_finalizing = true)
     }
@@ -208,7 +212,7 @@ impl Behaviour {
         self.deletion(|deletion| deletion.orphans = true)
     }
 
-    /// Is nothing to the garbage collector.
+    /// Excludes the kind from garbage collection.
     pub fn not_garbage_collected(self) -> Behaviour {
         self.deletion(|deletion| deletion.not_garbage_collected = true)
     }

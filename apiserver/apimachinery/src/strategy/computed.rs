@@ -1,4 +1,4 @@
-//! Resources whose objects are stored nowhere: they are computed from others whenever they are read.
+//! Resources that are not stored but computed from others at each read.
 
 use serde_json::Value;
 
@@ -6,17 +6,18 @@ use crate::cluster::Cluster;
 use crate::object_meta::ObjectMeta;
 use crate::{Error, Result};
 
-/// Computes the objects of a resource that can only be read: ComponentStatuses, and what metrics-server measures.
+/// The source of a read-only resource: ComponentStatuses, and the metrics of metrics-server.
 pub trait Computed: Send + Sync {
-    /// The objects of a namespace, or with `""` those of all namespaces, ordered by namespace and name.
+    /// Returns the objects of a namespace, or with `""` those of all namespaces, ordered by
+    /// namespace and name.
     ///
     /// - `now`: in RFC 3339, whole seconds
     ///
     /// # Errors
-    /// Those of the objects that are read.
+    /// The errors of reading the underlying objects.
     fn list(&self, cluster: &dyn Cluster, namespace: &str, now: &str) -> Result<Vec<Value>>;
 
-    /// One object; None if it does not exist.
+    /// Returns one object; None if it does not exist.
     ///
     /// # Errors
     /// As of [`Computed::list`].
@@ -25,6 +26,7 @@ pub trait Computed: Send + Sync {
         Ok(objects.into_iter().find(|object| object.name() == name))
     }
 
-    /// The error for an object that does not exist: each server names these resources in its own way.
+    /// Returns the error for an object that does not exist. Its name for the resource differs
+    /// between servers.
     fn not_found(&self, namespace: &str, name: &str) -> Error;
 }

@@ -1,6 +1,7 @@
-//! Custom resources: one strategy for all of them, which works from their structural schemas.
+//! The strategy of all custom resources, based on their structural schemas.
 //!
-//! Source: apiextensions-apiserver's `customresource` registry, `strategy.go` and `status_strategy.go`.
+//! Source: apiextensions-apiserver's `customresource` registry, `strategy.go` and
+//! `status_strategy.go`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +24,7 @@ pub struct CustomResourceStrategy {
     pub schema: Arc<StructuralSchema>,
     /// Whether the status has an endpoint of its own.
     pub has_status: bool,
-    /// Where replicas are, if there is `/scale`.
+    /// The paths of the replicas; None if there is no `/scale`.
     pub scale: Option<Arc<ScalePaths>>,
     /// The rules of the type, compiled when they are first evaluated.
     pub rules: OnceLock<RuleSet>,
@@ -38,7 +39,8 @@ impl Strategy for CustomResourceStrategy {
         codec::structural::default(object, &self.schema)
     }
 
-    /// An update of the status changes nothing else, and of metadata only who manages the fields.
+    /// Restores everything except the status, and of the metadata everything except the field
+    /// managers.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         let managed_fields = object.meta("managedFields").cloned().unwrap_or(Value::Null);
         for member in ["apiVersion", "kind", "metadata"] {
@@ -47,7 +49,8 @@ impl Strategy for CustomResourceStrategy {
         object.set_meta("managedFields", managed_fields);
     }
 
-    /// All but metadata counts, and the status only where it has no endpoint of its own.
+    /// Returns whether the object has changed, except for metadata, and for the status if that has
+    /// an endpoint of its own.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         let counted = |object: &Value| {
             let mut object = object.clone();
@@ -100,7 +103,7 @@ impl Strategy for CustomResourceStrategy {
         if !self.is_kind(object) {
             return;
         }
-        // Compiling takes long, and nobody waits for it in the background.
+        // Compilation takes long; in the background no request waits for it.
         if self.rules.get().is_none() && meter.count_compilation().is_err() {
             return;
         }
@@ -129,7 +132,7 @@ impl CustomResourceStrategy {
     }
 }
 
-/// New finalizers without a domain may collide with those of others.
+/// Returns warnings about new finalizers without a domain, which may collide with those of others.
 fn finalizer_warnings(object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
     let known: Vec<&str> =
         old.map(|old| old.walk("metadata.finalizers").items().map(|f| f.str()).collect()).unwrap_or_default();
@@ -150,5 +153,5 @@ fn finalizer_warnings(object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String
         .collect()
 }
 
-/// Those that the API itself defines.
+/// The finalizers defined by the API itself.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];

@@ -1,8 +1,9 @@
-//! What differs between kinds, where data cannot say it: a handful of hooks with defaults.
+//! Strategies: the differences between kinds that require code, as hooks with defaults.
 //!
-//! Objects arrive in the form of their version, as the codec left them: every value has its Go type's JSON form, nulls
-//! and empty `omitempty` members are gone, quantities and times are canonical. A hook reads and writes plain JSON values;
-//! it sees no HTTP, no store and no clock but the one in [`Context`].
+//! Objects arrive in the form of their version, as decoded by the codec: every value has its Go
+//! type's JSON form, nulls and empty `omitempty` members are removed, quantities and times are
+//! canonical. A hook reads and writes plain JSON values; it has no access to HTTP, the store, or
+//! any clock other than the one in [`Context`].
 
 mod behaviour;
 mod computed;
@@ -26,27 +27,32 @@ use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::user::UserInfo;
 
-/// What a hook may know besides the objects.
+/// The context of a hook, besides the objects.
 pub struct Context<'a> {
     /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
     pub now: &'a str,
-    /// Who makes the request.
+    /// The user who sent the request.
     pub user: &'a UserInfo,
-    /// Which features are on.
+    /// The enabled features.
     pub features: &'a FeatureGates,
 }
 
 /// The hooks of a kind, in the order in which the pipeline calls them:
 ///
-/// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`, `warnings`, store;
-/// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`, `warnings`, store;
-/// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already put everything but status, and
-///   the metadata the kind lets through, back to the old), `validate_status_update`, `status_warnings`.
+/// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`,
+///   `warnings`, store;
+/// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`,
+///   `warnings`, store;
+/// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already restored
+///   everything but status, and the metadata the kind permits to change), `validate_status_update`,
+///   `status_warnings`.
 ///
-/// The pipeline itself does what is the same for all: metadata, `generation` (for kinds that manage it), dropping
-/// `status` on create, keeping it on update where the kind has a status subresource.
+/// The pipeline itself does what is the same for all kinds: metadata, `generation` (for kinds that
+/// manage it), dropping `status` on create, keeping it on update if the kind has a status
+/// subresource.
 pub trait Strategy: Send + Sync {
-    /// Fills in what a client may leave out. Runs on every decoded object of this version, patched results included.
+    /// Fills in the defaults of omitted fields. Runs on every decoded object of this version,
+    /// including patched results.
     fn default(&self, object: &mut Value) {
         let _ = object;
     }
@@ -57,29 +63,31 @@ pub trait Strategy: Send + Sync {
         true
     }
 
-    /// The object whose fields its writer manages, if that is not the object itself: one with defaults that are filled in later.
+    /// Returns the object that the field manager of a write is recorded for, if it differs from the
+    /// object itself, because some defaults are filled in later.
     fn managed_view(&self, object: &Value) -> Option<Value> {
         let _ = object;
         None
     }
 
-    /// Clears or sets what a client may not choose when it creates.
+    /// Clears or sets the fields that a client may not set on create.
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         let _ = (object, context);
     }
 
-    /// Restores what a client may not change.
+    /// Restores the fields that a client may not change.
     fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         let _ = (object, old, context);
     }
 
-    /// Restores what an update of `/status` may not change.
+    /// Restores the fields that an update of `/status` may not change.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         let _ = (object, old, context);
     }
 
-    /// Restores what a request to another part of the object may not change: `finalize` of a Namespace, `ephemeralcontainers`
-    /// and `resize` of a Pod, `approval` of a CertificateSigningRequest.
+    /// Restores the fields that a request to another subresource may not change: `finalize` of a
+    /// Namespace, `ephemeralcontainers` and `resize` of a Pod, `approval` of a
+    /// CertificateSigningRequest.
     fn prepare_for_subresource_update(
         &self,
         part: Part,
@@ -90,42 +98,45 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, context);
     }
 
-    /// Whether a change is counted in `metadata.generation`, for the kinds that count.
+    /// Returns whether a change is counted in `metadata.generation`, for the kinds that count.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         desired_state(object).ne(desired_state(old))
     }
 
-    /// Why an object of this name may not be deleted, if so. As part of a collection it may.
+    /// Returns the reason if deletion of `name` is forbidden. As part of a collection it may be
+    /// deleted.
     fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
     }
 
-    /// What the first DELETE makes of an object that has something to do before it goes; None for the usual deletion. `now`
-    /// is in RFC 3339.
+    /// Returns the object as stored by the first DELETE, if deletion needs a preparatory step; None
+    /// for the usual deletion. `now` is in RFC 3339.
     fn begin_deletion(&self, object: &Value, now: &str) -> Option<Value> {
         let _ = (object, now);
         None
     }
 
-    /// The warning for a DELETE that does not say what becomes of dependents.
+    /// Returns the warning for a DELETE without a propagation policy.
     fn orphaning_warning(&self) -> Option<&'static str> {
         None
     }
 
-    /// Why the real server cannot bring an object into the form in which it works with it, in the words of Go.
+    /// Returns Go's error if kube-apiserver cannot convert an object to its internal version.
     fn conversion_error(&self, object: &Value) -> Option<String> {
         let _ = object;
         None
     }
 
-    /// Whether a terminating object without finalizers may go: what else holds it?
+    /// Returns whether a terminating object without finalizers may be deleted, because nothing else
+    /// keeps it.
     fn is_released(&self, object: &Value) -> bool {
         let _ = object;
         true
     }
 
-    /// Those of the kind's own rules that depend on feature gates; `old` is None on create. They are applied before the others.
+    /// Validates the kind's own rules that depend on feature gates, before the others; `old` is
+    /// None on create.
     fn validate_gated(
         &self,
         object: &Field<'_>,
@@ -136,19 +147,20 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, features, errors);
     }
 
-    /// Whether an object is of the kind. A custom resource may come with another one, of which nothing else is validated.
+    /// Returns whether an object has the kind of the resource. A custom resource may have another
+    /// one, and then nothing else of it is validated.
     fn is_kind(&self, object: &Field<'_>) -> bool {
         let _ = object;
         true
     }
 
-    /// Whether there are rules in CEL.
+    /// Returns whether there are CEL rules.
     fn has_expressions(&self) -> bool {
         false
     }
 
-    /// The rules in CEL; `old` is None on create. They are applied after the others, and not to objects in which those found that
-    /// they would be meaningless.
+    /// Validates the CEL rules, after the others; `old` is None on create. They are skipped if
+    /// earlier errors make them meaningless.
     fn validate_expressions(
         &self,
         object: &Field<'_>,
@@ -159,11 +171,11 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, meter, errors);
     }
 
-    /// Validates the kind's own rules that depend on other objects; `old` is None on create, `part` is the one that is written.
-    /// They are applied before the others.
+    /// Validates the kind's own rules that depend on other objects, before the others. `old` is
+    /// None on create; `part` is the subresource that is written.
     ///
     /// # Errors
-    /// The errors of the cluster.
+    /// The errors of reading the cluster.
     fn validate_in_cluster(
         &self,
         object: &Field<'_>,
@@ -176,23 +188,23 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
-    /// The kind's own rules for a new object; metadata has its own.
+    /// Validates the kind's own rules for a new object. Metadata is validated separately.
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let _ = (object, errors);
     }
 
-    /// The kind's own rules for a changed object. By default those for a new one.
+    /// Validates the kind's own rules for a changed object. The default is those for a new one.
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = old;
         self.validate(object, errors);
     }
 
-    /// The kind's own rules for an update of `/status`.
+    /// Validates the kind's own rules for an update of `/status`.
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = (object, old, errors);
     }
 
-    /// The kind's own rules for an update of another part of the object.
+    /// Validates the kind's own rules for an update of another subresource.
     fn validate_subresource_update(
         &self,
         part: Part,
@@ -203,20 +215,21 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, errors);
     }
 
-    /// Texts for `Warning` headers; `old` is None on create.
+    /// Returns the texts of `Warning` headers; `old` is None on create.
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let _ = (object, old);
         Vec::new()
     }
 
-    /// The same for an update of `/status`.
+    /// Returns the same for an update of `/status`.
     fn status_warnings(&self, object: &Field<'_>) -> Vec<String> {
         let _ = object;
         Vec::new()
     }
 }
 
-/// What of an object says how the world shall be: all but its names and its status.
+/// Iterates over the desired state of an object: everything except its type, `metadata` and
+/// `status`.
 pub fn desired_state(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let members = object.as_object().into_iter().flatten();
     members.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata" | "status"))

@@ -1,4 +1,4 @@
-//! Scale: the desired number of replicas of a workload, read and written through its `/scale`.
+//! The desired number of replicas of a workload, read and written through its `/scale`.
 //!
 //! Source: apiextensions-apiserver, the `ScaleREST` and the validator of custom resources.
 
@@ -19,14 +19,14 @@ impl Strategy for ScaleStrategy {
     }
 }
 
-/// Where the replicas of a custom resource are: `subresources.scale` of a version.
+/// The paths of a custom resource's replicas: `subresources.scale` of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
     /// `specReplicasPath`, such as `.spec.replicas`.
     pub spec_replicas: String,
     /// `statusReplicasPath`.
     pub status_replicas: String,
-    /// `labelSelectorPath`, if there is one.
+    /// `labelSelectorPath`; None if it is not set.
     pub label_selector: Option<String>,
 }
 
@@ -41,36 +41,37 @@ impl ScalePaths {
         })
     }
 
-    /// The desired replicas; None if the object has none.
+    /// Returns the desired number of replicas; None if the object has none.
     ///
     /// # Errors
-    /// Go's message for what is no number.
+    /// Go's message for a value that is not a number.
     pub fn spec_replicas(&self, object: &Value) -> Result<Option<i64>, String> {
         integer(object, &self.spec_replicas)
     }
 
-    /// The replicas that there are.
+    /// Returns the current number of replicas; None if the object has none.
     ///
     /// # Errors
-    /// Go's message for what is no number.
+    /// Go's message for a value that is not a number.
     pub fn status_replicas(&self, object: &Value) -> Result<Option<i64>, String> {
         integer(object, &self.status_replicas)
     }
 
-    /// The label selector of the replicas, as text.
+    /// Returns the label selector of the replicas, as text.
     ///
     /// # Errors
-    /// Go's message for what is no text.
+    /// Go's message for a value that is not a string.
     pub fn selector<'v>(&self, object: &'v Value) -> Result<Option<&'v str>, String> {
         let Some(path) = &self.label_selector else { return Ok(None) };
         let Some(value) = nested(object, path)? else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| mismatch(path, value, "string"))
     }
 
-    /// Sets the desired replicas.
+    /// Sets the desired number of replicas.
     ///
     /// # Errors
-    /// Go's message where the path leads through what is no object. A path that is deeper than a document may be is refused.
+    /// Go's message if a value on the path is not an object. A path deeper than a document may be
+    /// is refused.
     pub fn set_spec_replicas(&self, object: &mut Value, replicas: i64) -> Result<(), String> {
         let names: Vec<&str> = names(&self.spec_replicas).collect();
         if names.len() > MAX_DEPTH {
@@ -116,7 +117,7 @@ fn validate_replicas(path: &str, replicas: Result<Option<i64>, String>, errors: 
     }
 }
 
-/// The path of such an error has its leading dot.
+/// Returns an error about the value at a path. The path in the error keeps its leading dot.
 fn error(path: &str, value: Value, detail: String) -> FieldError {
     let field = Field::at(None, Path::root().child(path));
     field.invalid_value(value, detail)
@@ -131,7 +132,7 @@ fn integer(object: &Value, path: &str) -> Result<Option<i64>, String> {
     value.as_i64().map(Some).ok_or_else(|| mismatch(path, value, "int64"))
 }
 
-/// The value at a path; None if there is none.
+/// Returns the value at a path; None if it does not exist.
 fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, String> {
     let mut value = object;
     let mut walked = String::new();

@@ -1,5 +1,5 @@
-//! The rules for single strings and numbers: names, labels, ports. Each returns the errors, with the real server's
-//! messages; an empty list means valid.
+//! The rules for single strings and numbers: names, labels, ports. Each returns the errors, with
+//! kube-apiserver's messages; an empty list means valid.
 //!
 //! Source: RFC 1035 and 1123 as the API narrows them; API conventions, "Names".
 

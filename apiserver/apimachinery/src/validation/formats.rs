@@ -1,6 +1,8 @@
-//! Formats of texts: `date-time`, `ipv4`, `uuid` and the others that schemas of custom resources may name.
+//! String formats: `date-time`, `ipv4`, `uuid` and the others that schemas of custom resources may
+//! use.
 //!
-//! Source: the formats that apiextensions-apiserver supports, with the rules of go-openapi's `strfmt` for them.
+//! Source: the formats that apiextensions-apiserver supports, with the rules of go-openapi's
+//! `strfmt` for them.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -70,22 +72,22 @@ static TIME: LazyLock<Regex> =
     LazyLock::new(|| rule("^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$"));
 static DURATION_PART: LazyLock<Regex> = LazyLock::new(|| rule(r"([0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)"));
 
-/// One of the constant expressions above.
+/// Compiles one of the constant expressions above.
 fn rule(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the expressions of this module are valid")
 }
 
-/// Whether a text has a format; true for formats that there are not.
+/// Returns whether a text has a format; true for unknown formats.
 pub fn is_valid(format: &str, text: &str) -> bool {
     find(format).is_none_or(|rule| rule(text))
 }
 
-/// Whether texts are validated by a format.
+/// Returns whether texts are validated by a format.
 pub fn is_text_format(format: &str) -> bool {
     find(format).is_some()
 }
 
-/// Whether a format means anything, for texts or for numbers.
+/// Returns whether a format is known, for strings or for numbers.
 pub fn is_known(format: &str) -> bool {
     NUMBERS.contains(&format) || is_text_format(format)
 }
@@ -113,7 +115,8 @@ fn is_cidr(text: &str) -> bool {
     digits && length.parse::<u8>().is_ok_and(|length| length <= most)
 }
 
-/// 6, 8 or 20 octets, separated by colons, hyphens or dots.
+/// Returns whether a text is a MAC address: 6, 8 or 20 octets, separated by colons, hyphens or
+/// dots.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, width: usize, counts: [usize; 3]| {
         let groups: Vec<&str> = text.split(separator).collect();
@@ -123,7 +126,8 @@ fn is_mac(text: &str) -> bool {
     groups(':', 2, [6, 8, 20]) || groups('-', 2, [6, 8, 20]) || groups('.', 4, [3, 4, 10])
 }
 
-/// `digits` are hexadecimal digits at places of the number without its hyphens, in lower case.
+/// Returns whether a text is a UUID. `digits` are required hexadecimal digits, in lower case, by
+/// their positions in the number without hyphens.
 fn is_uuid(text: &str, digits: &[(usize, &str)]) -> bool {
     let mut number = String::new();
     let mut rest = text;
@@ -143,7 +147,7 @@ fn is_uuid(text: &str, digits: &[(usize, &str)]) -> bool {
         && digits.iter().all(|(at, allowed)| is_one_of(*at, allowed))
 }
 
-/// The characters but white space and hyphens.
+/// Returns the characters but white space and hyphens.
 fn without_separators(text: &str) -> Vec<u8> {
     text.bytes().filter(|b| !matches!(b, b'-' | b' ' | b'\t' | b'\n' | b'\x0c' | b'\r')).collect()
 }
@@ -167,7 +171,7 @@ fn is_isbn13(text: &str) -> bool {
     factors.zip(&digits).map(|(factor, digit)| factor * u32::from(digit - b'0')).sum::<u32>() % 10 == 0
 }
 
-/// A number of a card by its digits and their checksum (Luhn).
+/// Returns whether a text is the number of a card, by its digits and their checksum (Luhn).
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let weigh = |(index, digit): (usize, u8)| {
@@ -206,7 +210,7 @@ fn is_date_time(text: &str) -> bool {
             .is_some_and(|found| part(&found, 1, "23") && part(&found, 2, "59") && part(&found, 3, "59"))
 }
 
-/// Go's durations, and numbers with longer units: `2 weeks`, `1d`.
+/// Returns whether a text is a duration of Go, or a number with a longer unit: `2 weeks`, `1d`.
 fn is_duration(text: &str) -> bool {
     /// A unit is one of these, or begins with the last.
     const UNITS: [&[&str]; 8] = [
@@ -232,7 +236,8 @@ fn is_duration(text: &str) -> bool {
     coracle_duration::parse(text).is_ok() || DURATION_PART.captures_iter(text).any(part)
 }
 
-/// What Go's `url.ParseRequestURI` accepts: a path, or a scheme and what it has after it.
+/// Returns whether Go's `url.ParseRequestURI` accepts a text: a path, or a scheme and the rest of a
+/// URI.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return false;
@@ -278,7 +283,8 @@ fn is_authority(authority: &str) -> bool {
     user.chars().all(is_user) && host.chars().all(is_host) && is_port && has_valid_escapes(user)
 }
 
-/// What Go's `mail.ParseAddress` accepts: an address, or a name with an address in angle brackets.
+/// Returns whether Go's `mail.ParseAddress` accepts a text: an address, or a name with an address
+/// in angle brackets.
 fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     let address = match text.strip_suffix('>').and_then(|inside| inside.rsplit_once('<')) {

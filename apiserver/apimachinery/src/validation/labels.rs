@@ -1,17 +1,17 @@
 //! Labels and label selectors in objects.
 //!
-//! Start at [`validate_label_selector`]; a plain map of labels (metadata, nodeSelector, template labels) has
-//! [`validate_labels`].
+//! Start at [`validate_label_selector`]; a plain map of labels (metadata, nodeSelector, template
+//! labels) has [`validate_labels`].
 
 use crate::field::{Errors, Field};
 use crate::validation::content;
 
-/// What a selector that was stored under older rules may keep.
+/// The exceptions for a selector that was stored under older rules, or is in an access review.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SelectorOptions {
-    /// Allows values that are no label values.
+    /// Allows values that are not valid label values.
     pub allow_invalid_values: bool,
-    /// For access reviews, which ignore unknown operators.
+    /// Allows unknown operators, which access reviews ignore.
     pub allow_unknown_operators: bool,
 }
 
@@ -43,7 +43,8 @@ fn validate_requirement(requirement: &Field<'_>, options: SelectorOptions, error
     }
 }
 
-/// Whether a stored selector has values that a new one may not have: an update of its object may keep such values.
+/// Returns whether a stored selector has values that a new one may not have: an update of its
+/// object may keep such values.
 pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     let mut values = selector.get("matchExpressions").items().flat_map(|e| e.get("values").items());
     values.any(|value| !content::label_value(value.str()).is_empty())
@@ -54,7 +55,7 @@ pub fn validate_label_name(name: &Field<'_>, errors: &mut Errors) {
     errors.invalid_each(name, content::qualified_name(name.str()));
 }
 
-/// Validates a map of labels. Errors are reported for the map itself, as the real server does.
+/// Validates a map of labels. Errors are reported for the map itself, as kube-apiserver does.
 pub fn validate_labels(labels: &Field<'_>, errors: &mut Errors) {
     for (key, value) in labels.entries() {
         for message in content::qualified_name(key) {

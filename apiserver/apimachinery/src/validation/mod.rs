@@ -1,8 +1,8 @@
-//! Validation: the rules that an object must satisfy before it is stored, those of metadata and of the kind together,
-//! in the real server's order.
+//! Validation: the rules that an object must satisfy before it is stored, those of metadata and of
+//! the kind together, in kube-apiserver's order.
 //!
-//! This module has the rules that many kinds share; `strategy::validate` combines them with those of a kind. Start at
-//! [`metadata`].
+//! This module has the rules that many kinds share; `strategy::validate` combines them with those
+//! of a kind. Start at [`metadata`].
 
 pub mod conditions;
 pub mod content;

@@ -1,6 +1,7 @@
 //! Resource lists: the names of resources and their amounts (`cpu: 100m`).
 //!
-//! Source: the Kubernetes documentation, "Resource Management"; the texts are those of the real server.
+//! Source: the Kubernetes documentation, "Resource Management"; the texts are those of
+//! kube-apiserver.
 
 use coracle_pod_resources::ResourceList;
 use coracle_pod_resources::names::{self, COMPUTE};

@@ -96,7 +96,7 @@ fn validate_url(url: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_service(service: &Field<'_>, errors: &mut Errors) {
-    // The real server swaps the two here: a missing namespace is reported as a missing name.
+    // kube-apiserver swaps the two here: a missing namespace is reported as a missing name.
     for (checked, reported) in [("namespace", "name"), ("name", "namespace")] {
         errors.push_if(service.get(checked).is_empty(), || service.get(reported).required(""));
     }

@@ -47,7 +47,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     }
     let now = rfc3339(registry.now());
     registry
-        .rewrite(&target, options.dry_run, |pod| {
+        .rewrite_for(caller.origin(), &target, options.dry_run, |pod| {
             same_uid(&target, &binding, pod, options.dry_run)?;
             let mut bound = pod.clone();
             bind(&mut bound, &binding, &now).map_err(|detail| {

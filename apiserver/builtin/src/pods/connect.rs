@@ -34,7 +34,8 @@ use crate::forwarding::ForwardAccess;
 /// The connections to pods at once: each may hold some megabytes.
 const MOST_CONNECTIONS: usize = 512;
 
-/// The gate by which a GET needs the right of a POST. Source: `pkg/registry/core/pod/rest/authorize.go`.
+/// The gate that makes a GET need the right of a POST. Source:
+/// `pkg/registry/core/pod/rest/authorize.go`.
 const CREATE_PERMISSION: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
 
 /// Answers requests for connections to pods, services and nodes.
@@ -201,7 +202,7 @@ fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container
     }
     let nodes = GroupResource::new("", "nodes");
     if coracle_apimachinery::cluster::Cluster::get(registry, &nodes, "", node)?.is_none() {
-        // The real server takes the missing node for the pod.
+        // kube-apiserver takes the missing node for the pod.
         return Err(Error::not_found(&GroupResource::new("", "pods"), node));
     }
     Ok(true)

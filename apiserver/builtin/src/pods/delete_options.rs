@@ -1,4 +1,4 @@
-//! What an Eviction asks of the deletion of its pod.
+//! The delete options of an Eviction.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::names::GroupKind;

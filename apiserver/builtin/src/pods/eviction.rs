@@ -1,4 +1,4 @@
-//! `pods/eviction`: a deletion that asks the pod's disruption budget first.
+//! `pods/eviction`: deletes a pod if its disruption budget permits it.
 //!
 //! Source: "API-initiated Eviction"; policy/v1.
 
@@ -12,21 +12,21 @@ use coracle_apimachinery::selector::LabelSelector;
 use coracle_apimachinery::{Error, Result, conditions, pods};
 use coracle_apiserver::registry::check_preconditions;
 use coracle_apiserver::registry::deletion::rfc3339;
-use coracle_apiserver::registry::{Outcome, Registry, Target, parse};
+use coracle_apiserver::registry::{Origin, Outcome, Registry, Target, parse};
 use coracle_apiserver::serve::ActionRequest;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use crate::pods::delete_options::delete_options;
 
-/// The condition of a budget that says whether pods may go.
+/// The condition of a budget that shows whether pods may be evicted.
 const ALLOWED: &str = "DisruptionAllowed";
-/// So many evictions may wait for the budget's controller to see them.
+/// The largest number of evictions that the budget's controller has not observed yet.
 const MAX_UNCONFIRMED: usize = 2000;
-/// How often a pod is looked at again that changed before it could go.
+/// The number of attempts for a pod that changes concurrently.
 const TRIES: usize = 20;
 
-/// `pods/NAME/eviction`.
+/// Executes `pods/NAME/eviction`.
 pub fn evict(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(perform(request))
 }
@@ -55,7 +55,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
         if permit != Permit::Firm && asked.resource_version.is_none() {
             delete.resource_version = Some(pod.resource_version().to_owned());
         }
-        let deleted = match mark_evicted(registry, target, &mut delete).await {
+        let deleted = match mark_evicted(registry, target, &mut delete, caller.origin()).await {
             Ok(()) => registry.delete_evicted(target, &delete, caller).await,
             Err(error) => Err(error),
         };
@@ -70,7 +70,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     }
 }
 
-/// Why a pod may go.
+/// Returns the permit of an eviction.
 async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
     match phase(pod) {
         _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Firm),
@@ -79,11 +79,17 @@ async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool
     }
 }
 
-/// Says on the pod why it goes, under the conditions under which it may go.
-async fn mark_evicted(registry: &Registry, target: &Target, delete: &mut DeleteOptions) -> Result<()> {
+/// Adds a condition with the reason of the eviction to the pod, under the preconditions of the
+/// deletion.
+async fn mark_evicted(
+    registry: &Registry,
+    target: &Target,
+    delete: &mut DeleteOptions,
+    origin: Origin<'_>,
+) -> Result<()> {
     let now = rfc3339(registry.now());
     registry
-        .rewrite(target, delete.dry_run, |pod| {
+        .rewrite_for(origin, target, delete.dry_run, |pod| {
             check_preconditions(&target.info, pod, delete)?;
             let mut marked = pod.clone();
             conditions::set(
@@ -122,7 +128,8 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
             ));
         }
     };
-    // A pod that is not ready disrupts nobody, where the budget says so or has enough healthy pods.
+    // A pod that is not ready may be evicted if the budget's policy permits that or enough pods are
+    // healthy.
     if !pods::is_ready(pod) && unhealthy_may_go(budget) {
         return Ok(Permit::NotReady(budget.name().to_owned()));
     }
@@ -134,13 +141,14 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
     Ok(Permit::Firm)
 }
 
-/// Why a pod may go. Nothing is lost with one that has not begun, is not ready, has ended, or is already going; the first
-/// two hold only for the pod as it was seen.
+/// The reason why a pod may be evicted: it has not started, is not ready, has ended, is
+/// terminating, or the budget permits it. The first two hold only for the observed version of the
+/// pod.
 #[derive(PartialEq)]
 enum Permit {
     Firm,
     NotBegun,
-    /// By the grace of this budget.
+    /// Permitted by this budget because the pod is not ready.
     NotReady(String),
 }
 
@@ -178,7 +186,7 @@ fn still_processed(budget: &str) -> Error {
     refusal(10, format!("The disruption budget {budget} is still being processed by the server."))
 }
 
-/// The budget with one disruption less.
+/// Returns the budget with one disruption less.
 fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
     let name = budget.name();
     let forbid = |detail: &str| {
@@ -230,7 +238,7 @@ fn why_exhausted(budget: &Value) -> String {
     }
 }
 
-/// Says in the budget's conditions that nothing is left of it.
+/// Sets the budget's condition for no further disruptions.
 fn set_insufficient(budget: &mut Value, now: &str) {
     let mut condition = json!({
         "type": ALLOWED,

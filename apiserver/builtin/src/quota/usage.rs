@@ -1,7 +1,7 @@
-//! Usage: the amounts of resources that an object takes, by the names of resources in quotas.
+//! The usage of an object: its amounts of resources, by the resource names in quotas.
 //!
-//! Every object counts as one under `count/RESOURCE.GROUP`; some resources have older names for the same count, and some objects
-//! take other resources too.
+//! Every object counts as one under `count/RESOURCE.GROUP`; some resources have older names for the
+//! same count, and some objects use other resources too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,19 +24,19 @@ const REQUIRED: [&str; 6] =
 /// Resources with a count under their plain name, which is older than `count/`.
 const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 
-/// How the usage of objects of a resource is measured.
+/// The method for measuring the usage of a resource's objects.
 #[derive(Debug, PartialEq)]
 pub(super) enum Evaluator {
     Pods,
     Services,
     Claims,
     DeviceClaims,
-    /// By number only, under each of these names.
+    /// Only the number of objects, under each of these names.
     Objects(Vec<String>),
 }
 
 impl Evaluator {
-    /// The evaluator of a request; None if quotas do not count it.
+    /// Returns the evaluator of a request; None if quotas do not count it.
     pub(super) fn of(attributes: &AdmissionAttributes<'_>) -> Option<Evaluator> {
         use Operation::{Create, Update};
         let resource = attributes.resource;
@@ -65,7 +65,7 @@ impl Evaluator {
         handled.then_some(evaluator)
     }
 
-    /// Whether a resource name in a quota is measured by this evaluator.
+    /// Returns whether a resource name in a quota is measured by this evaluator.
     pub(super) fn measures(&self, name: &str) -> bool {
         match self {
             Evaluator::Pods => quota::pods::matches(name),
@@ -86,7 +86,8 @@ impl Evaluator {
         }
     }
 
-    /// The measured resources that containers have to specify and do not, each as `cpu for: a,b`.
+    /// Returns the measured resources that containers have to specify and do not, each as `cpu for:
+    /// a,b`.
     pub(super) fn missing(&self, measured: &[&str], object: &Value) -> Vec<String> {
         let spec = &object["spec"];
         let whole = ["requests", "limits"].iter().any(|list| {

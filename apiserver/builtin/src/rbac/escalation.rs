@@ -74,7 +74,7 @@ impl EscalationCheck {
         }
         match self.rbac.rules_of_role(role, attributes.namespace, name) {
             Some(rules) => self.holds(attributes, &rules),
-            // The real server names the resource that is being written, not the role's.
+            // kube-apiserver names the resource that is being written, not the role's.
             None => Err(Error::not_found(attributes.resource, name)),
         }
     }

@@ -1,7 +1,9 @@
-//! Bodies of up to 3 MiB that ask for as much work as they can. Each must be answered, whatever the answer, within a bound.
+//! Bodies of up to 3 MiB that cause as much work as possible. The server must respond to each of
+//! them, successfully or not, within a bound.
 //!
-//! `cargo test -p coracle-builtin --release --test hostile -- --nocapture --test-threads 1` prints how long each takes. A build for
-//! debugging, which takes twenty times as long, is asked for a sixty-fourth.
+//! `cargo test -p coracle-builtin --release --test hostile -- --nocapture --test-threads 1` prints
+//! the duration of each. A debug build, which takes twenty times as long, uses bodies of a
+//! sixty-fourth of the size.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
 
 use std::time::{Duration, Instant};
@@ -27,7 +29,7 @@ impl Server {
         server
     }
 
-    /// POST, or PUT if there is a name. Returns the status code.
+    /// Sends a POST, or a PUT if there is a name. Returns the status code.
     async fn send(
         &self,
         api_version: &str,
@@ -70,13 +72,13 @@ impl Server {
     }
 }
 
-/// How much smaller everything is.
+/// The reduction factor of all sizes.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
 const MOST: usize = (3 << 20) / SCALE;
-/// Time for one request, beside other tests.
+/// The time limit of one request, with other tests running.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Prints what one request took, and fails if that was too long.
+/// Prints the duration of a request, and fails if it is too long.
 async fn timed(case: &str, bytes: usize, request: impl Future<Output = u16>) -> u16 {
     assert!(bytes <= 3 << 20, "{case}: {bytes} bytes");
     let started = Instant::now();
@@ -88,7 +90,7 @@ async fn timed(case: &str, bytes: usize, request: impl Future<Output = u16>) -> 
     code
 }
 
-/// As many items as fit, joined by commas.
+/// Returns as many items as fit, joined by commas.
 fn many(most_bytes: usize, item: impl Fn(usize) -> String) -> String {
     joined(",", most_bytes / SCALE, usize::MAX, item)
 }
@@ -143,13 +145,14 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"sp
 #[tokio::test]
 async fn hostile_objects_are_answered_in_time() {
     for Object { case, api_version, plural, body } in objects() {
-        // A server of its own: what one leaves behind is not the next one's.
+        // Each case has a server of its own, so that objects left by one do not affect the next.
         let server = Server::start().await;
         let name = if plural == "customresourcedefinitions" { "ps.a.b" } else { "p" };
         let send = |name, body: String| server.send(api_version, plural, name, JSON, body.into());
         let created = timed(&case, body.len(), send(None, body.clone())).await;
         if created >= 400 && plural == "pods" {
-            // What may not be created still meets the rules for changes.
+            // A rejected creation does not reach the rules for changes, so an object is created
+            // first.
             assert_eq!(send(None, POD.to_owned()).await, 201, "a small pod");
         } else if created >= 400 {
             continue;

@@ -1,4 +1,4 @@
-//! What the admission policies and their bindings share: conditions, variables, parameters.
+//! The shared parts of admission policies and their bindings: conditions, variables, parameters.
 
 use std::collections::HashSet;
 
@@ -38,8 +38,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Validates the fields that both kinds of policy share: failure policy, parameters, match constraints, conditions,
-/// variables.
+/// Validates the fields that both kinds of policy share: failure policy, parameters, match
+/// constraints, conditions, variables.
 pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = policy.get("spec");
     let failure = spec.get("failurePolicy");
@@ -83,7 +83,7 @@ pub fn validate_variables(spec: &Field<'_>, env: &mut PolicyEnv, errors: &mut Er
     }
 }
 
-/// Whether a text is empty or white space only.
+/// Returns whether a text is empty or white space only.
 pub fn is_blank(field: &Field<'_>) -> bool {
     field.str().trim().is_empty()
 }

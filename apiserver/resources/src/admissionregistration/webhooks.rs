@@ -1,4 +1,4 @@
-//! The webhooks of a configuration, of either kind.
+//! The webhooks of mutating and validating configurations.
 
 use std::collections::HashSet;
 
@@ -20,13 +20,13 @@ const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const STATIC_SUFFIX: &str = ".static.k8s.io";
 
-/// The webhooks in a configuration.
+/// Iterates over the webhooks in a configuration.
 pub fn of(configuration: &mut Value) -> impl Iterator<Item = &mut Object> {
     let webhooks = configuration.get_mut("webhooks").and_then(Value::as_array_mut);
     webhooks.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// The defaults of both kinds of webhook.
+/// Sets the defaults of both kinds of webhook.
 pub fn default(webhook: &mut Object) {
     fill(
         webhook,
@@ -45,7 +45,7 @@ pub fn default(webhook: &mut Object) {
     }
 }
 
-/// What an existing configuration may keep.
+/// The invalid values that an existing configuration may keep.
 #[derive(Default)]
 struct Tolerance {
     match_conditions: bool,
@@ -124,7 +124,7 @@ fn validate_webhook(hook: &Field<'_>, tolerance: &Tolerance, errors: &mut Errors
     validate_review_versions(&hook.get("admissionReviewVersions"), tolerance, errors);
 }
 
-/// A webhook's name is a domain of at least three segments.
+/// Validates a webhook's name: a domain of at least three segments.
 fn validate_name(name: &Field<'_>, errors: &mut Errors) {
     let found = content::dns1123_subdomain(name.str());
     if name.is_empty() {
@@ -158,7 +158,7 @@ fn validate_review_versions(versions: &Field<'_>, tolerance: &Tolerance, errors:
     });
 }
 
-/// Names that are reserved for configurations in files.
+/// Returns warnings about names that are reserved for configurations in files.
 pub fn name_warnings(object: &Field<'_>) -> Vec<String> {
     let reserved = object.walk("metadata.name").str().ends_with(STATIC_SUFFIX);
     reserved

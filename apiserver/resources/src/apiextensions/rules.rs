@@ -1,6 +1,7 @@
-//! The `x-kubernetes-validations` of a definition: what is wrong with its rules, and what they may cost.
+//! The `x-kubernetes-validations` of a definition: errors in its rules, and their cost limits.
 //!
-//! Source: apiextensions-apiserver's `pkg/apis/apiextensions/validation`, `validation.go` and `cel_validation.go`.
+//! Source: apiextensions-apiserver's `pkg/apis/apiextensions/validation`, `validation.go` and
+//! `cel_validation.go`.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 const RULE_LIMIT: u64 = 10_000_000;
 /// The estimated cost that all rules of a schema may have together.
 const SCHEMA_LIMIT: u64 = 100_000_000;
-/// How many of the most expensive rules are reported.
+/// The number of the most expensive rules that are reported.
 const MAX_REPORTED: usize = 4;
 /// The minimum cost of a reported rule.
 const MIN_REPORTED_COST: u64 = SCHEMA_LIMIT / 100;
@@ -39,10 +40,10 @@ pub fn validate_rules(schema: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// What surrounds a schema.
+/// The context of a schema.
 #[derive(Clone, Default)]
 struct Place {
-    /// How many values of the schema an object has at most; None if there is no bound.
+    /// The largest number of the schema's values in an object; None if it is not bounded.
     cardinality: Option<u64>,
     /// The schema within which new values are not correlated to old ones.
     uncorrelated: Option<Path>,
@@ -121,7 +122,7 @@ fn validate_schema(
     }
 }
 
-/// The texts of a rule, without their meaning.
+/// Validates the texts of a rule, without compiling it.
 fn validate_texts(rule: &Field<'_>, schema: &Value, errors: &mut Errors) {
     let (expression, message) = (rule.get("rule"), rule.get("message"));
     let message_expression = rule.get("messageExpression");
@@ -191,7 +192,7 @@ fn validate_rule(
     }
 }
 
-/// How much a cost is above its limit, in upstream's words.
+/// Returns the message for a cost above its limit, in upstream's words.
 fn exceeds(name: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     let factor = if factor > 100.0 {
@@ -206,7 +207,7 @@ fn exceeds(name: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// A rule as Go prints its internal representation.
+/// Returns a rule as Go prints its internal representation.
 fn printed(rule: &Field<'_>) -> String {
     let text = |name: &str| Value::from(rule.get(name).str()).to_string();
     let reason = rule.get("reason");

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::workload;
 use crate::pod_spec;
 
-/// The annotation with the generation of the template. The real server has it as an annotation in the versioned form only.
+/// The annotation with the generation of the template. kube-apiserver has it as an annotation in
+/// the versioned form only.
 pub const DEPRECATED_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The strategy of DaemonSet.

@@ -1,7 +1,8 @@
 //! StatefulSet.
 //!
-//! The controller sets the host name, subdomain and claim volumes of its pods, so the template is validated as the
-//! controller will use it. After creation only the fields in [`MUTABLE`] may change.
+//! The controller sets the host name, subdomain and claim volumes of its pods, so the template is
+//! validated as the controller will use it. After creation only the fields in [`MUTABLE`] may
+//! change.
 
 use std::collections::HashSet;
 
@@ -114,7 +115,7 @@ impl Strategy for StatefulSetStrategy {
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let mut warnings = workload::template_warnings(object, old, "spec.template");
         for claim in object.walk("spec.volumeClaimTemplates").items() {
-            // The real server reports the warnings of an update under a misspelt path.
+            // kube-apiserver reports the warnings of an update under a misspelt path.
             let path = if old.is_none() { claim.path().clone() } else { claim.path().child("Spec") };
             warnings.extend(claim_spec_warnings(&claim.get("spec").with_path(path)));
         }
@@ -130,7 +131,7 @@ impl Strategy for StatefulSetStrategy {
 
 fn default_update_strategy(spec: &mut Object) {
     let Some(strategy) = member(spec, "updateStrategy").as_object_mut() else { return };
-    // A type without its parameters stays without them.
+    // An explicit type gets no default parameters.
     if !strategy.contains_key("type") {
         fill(strategy, [("type", json!("RollingUpdate")), ("rollingUpdate", json!({}))]);
     }
@@ -141,8 +142,8 @@ fn default_update_strategy(spec: &mut Object) {
     }
 }
 
-/// Defaults `maxUnavailable` if the gate MaxUnavailableStatefulSet is on; otherwise drops the field, unless the old
-/// set has it.
+/// Defaults `maxUnavailable` if the gate MaxUnavailableStatefulSet is on; otherwise drops the
+/// field, unless the old set has it.
 fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     const ROLLING_UPDATE: &str = "/spec/updateStrategy/rollingUpdate";
     let in_use = old.and_then(|old| old.pointer(ROLLING_UPDATE)?.get("maxUnavailable")).is_some();
@@ -156,7 +157,7 @@ fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &Feat
     }
 }
 
-/// What is not validated, because it cannot change or was invalid before.
+/// The parts that are not validated, because they cannot change or were invalid before.
 #[derive(Default)]
 struct Tolerance<'a> {
     old_template: Option<Field<'a>>,
@@ -271,7 +272,7 @@ fn as_the_controller_uses_it(spec: &Field<'_>) -> Value {
     template
 }
 
-/// The spec without its mutable fields.
+/// Returns the spec without its mutable fields.
 fn immutable_part(spec: &Field<'_>) -> Object {
     let mut rest = spec.value().and_then(Value::as_object).cloned().unwrap_or_default();
     rest.retain(|name, value| !MUTABLE.contains(&name.as_str()) && !immutable::is_empty(value));

@@ -1,8 +1,9 @@
 //! Conversion of a HorizontalPodAutoscaler between autoscaling/v1 and v2.
 //!
-//! Version 1 has one number for CPU utilization; everything else of version 2 is stored in annotations: metrics,
-//! current metrics and conditions in the format of version 1's Go types, behavior in that of the internal type.
-//! Annotations that cannot be parsed are dropped, as in the real server.
+//! Version 1 has one number for CPU utilization; everything else of version 2 is stored in
+//! annotations: metrics, current metrics and conditions in the format of version 1's Go types,
+//! behavior in that of the internal type. Annotations that cannot be parsed are dropped, as in
+//! kube-apiserver.
 //!
 //! Start at [`to_v2`] and [`to_v1`].
 

@@ -75,7 +75,8 @@ impl Strategy for JobStrategy {
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        // The real server validates a changed Job as a new one first, so it reports its errors twice.
+        // kube-apiserver validates a changed Job as a new one first, so it reports its errors
+        // twice.
         validate_whole(object, Some(old), errors);
         let (spec, old_spec) = (object.get("spec"), old.get("spec"));
         validate_spec(&spec, Some(&old_spec), errors);

@@ -1,7 +1,7 @@
 //! CertificateSigningRequest.
 //!
-//! The server sets the requesting user in the spec, and the spec never changes. Approval conditions can be set through
-//! `/approval` only, the certificate through `/status` only.
+//! The server sets the requesting user in the spec, and the spec never changes. Approval conditions
+//! can be set through `/approval` only, the certificate through `/status` only.
 
 use std::collections::{HashMap, HashSet};
 
@@ -141,7 +141,7 @@ fn conditions(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     object.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Approval conditions in a status update are restored, as long as their number is the same.
+/// Restores the approval conditions in a status update, if their number is the same.
 fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
     let mut old = old.clone();
     let kept: Vec<Value> =
@@ -177,7 +177,7 @@ fn set_condition_times(object: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// What an existing request may keep.
+/// The invalid values that an existing request may keep.
 #[derive(Default)]
 struct Tolerance {
     both_decisions: bool,

@@ -24,7 +24,7 @@ impl Strategy for ConfigMapStrategy {
         }
         let size: usize = data.entries().map(|(_, value)| value.len()).sum();
         errors.push_if(size + encoded_size(&binary) > MAX_SIZE, || {
-            // The real server reports the whole object, which prints like this.
+            // kube-apiserver reports the whole object, which prints like this.
             Field::at(None, Path::root().key("")).too_long(MAX_SIZE)
         });
     }

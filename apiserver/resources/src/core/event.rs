@@ -1,8 +1,8 @@
 //! Event: one kind, served in two groups; stored as core/v1.
 //!
-//! [`to_core`] and [`to_events`] convert between the two versions of an object. The rules apply to the stored version,
-//! whose field names the real server uses in messages, whichever group the request used; only the stricter rules
-//! differ by group.
+//! [`to_core`] and [`to_events`] convert between the two versions of an object. The rules apply to
+//! the stored version, whose field names kube-apiserver uses in messages for either group; only the
+//! stricter rules differ by group.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::selector::FieldSource::{At, Either};
@@ -27,7 +27,8 @@ pub const SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
     ("type", At("/type")),
 ]);
 
-/// Those of group `events.k8s.io`. Events are stored in the core form: the same values under other names, in the same order.
+/// The selectable fields of group `events.k8s.io`. Events are stored in the core form: the same
+/// values under other names, in the same order.
 pub const EVENTS_V1_SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
     ("regarding.kind", At("/involvedObject/kind")),
     ("regarding.namespace", At("/involvedObject/namespace")),
@@ -38,7 +39,7 @@ pub const EVENTS_V1_SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&
     ("regarding.fieldPath", At("/involvedObject/fieldPath")),
     ("reason", At("/reason")),
     ("reportingController", At("/reportingComponent")),
-    // Nobody can name it: it keeps the place of `source`.
+    // No selector can name it: it reserves the index of `source`.
     ("\0", Either("/source/component", "/reportingComponent")),
     ("type", At("/type")),
 ]);
@@ -159,7 +160,8 @@ impl Strategy for EventsV1Strategy {
     }
 }
 
-/// The rules of every event. Those with an `eventTime` are of the new API, which has stricter rules.
+/// Validates the rules of every event. Events with an `eventTime` are of the new API, which has
+/// stricter rules.
 fn validate(event: &Field<'_>, reporter: &str, errors: &mut Errors) {
     let namespace = event.walk("metadata.namespace").str();
     let object_namespace = event.walk("involvedObject.namespace");

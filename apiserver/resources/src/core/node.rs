@@ -1,6 +1,6 @@
 //! Node.
 //!
-//! Errors in taints and swap are reported under `metadata`, as in the real server.
+//! Errors in taints and swap are reported under `metadata`, as in kube-apiserver.
 
 use std::collections::BTreeSet;
 

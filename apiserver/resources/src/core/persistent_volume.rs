@@ -108,7 +108,7 @@ impl Strategy for PersistentVolumeStrategy {
         let lenient = node_selector::has_invalid_values(&old.walk("spec.nodeAffinity.required"));
         validate_volume(volume, lenient, errors);
         validate_mount_options(volume, errors);
-        // The real server validates twice, and reports every error twice.
+        // kube-apiserver validates twice, and reports every error twice.
         validate_volume(volume, lenient, errors);
         validate_change(volume, old, errors);
     }
@@ -217,7 +217,7 @@ fn validate_source(spec: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors
         if !source.exists() {
             continue;
         }
-        // The real server does not count the source here.
+        // kube-apiserver does not count the source here.
         if found && kind != "flexVolume" {
             let name = if kind == "cephfs" { "cephFS" } else { kind };
             errors.push(
@@ -317,7 +317,8 @@ fn is_same_affinity(new: &Field<'_>, old: &Field<'_>) -> bool {
         "beta.kubernetes.io/os" => "kubernetes.io/os",
         "beta.kubernetes.io/arch" => "kubernetes.io/arch",
         "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-        // The real server reads a missing entry of a Go map, so an empty key counts as the newer one.
+        // kube-apiserver reads a missing entry of a Go map, so an empty key counts as the newer
+        // one.
         _ => "",
     };
     let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };

@@ -125,7 +125,7 @@ fn validate_change(claim: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         ))
     });
     validate_size_change(claim, old, errors);
-    // The real server reports this error at the root.
+    // kube-apiserver reports this error at the root.
     let mode = claim.walk("spec.volumeMode").with_path(claim.path().child("volumeMode"));
     immutable(&mode, &old.walk("spec.volumeMode"), errors);
     validate_attributes_class_change(claim, old, errors);

@@ -54,7 +54,7 @@ impl Strategy for ReplicationControllerStrategy {
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let (spec, template) = (object.get("spec"), object.walk("spec.template"));
         if let Some(old) = old {
-            // The real server warns about the replaced template.
+            // kube-apiserver warns about the replaced template.
             let changed = old.get("spec").value() != spec.value();
             let old = old.walk("spec.template");
             return if changed { pod_spec::pod_template_warnings(&old) } else { Vec::new() };

@@ -19,7 +19,7 @@ pub fn validate_requests(
 ) -> Result<()> {
     let asking = requests.items().position(|request| request.walk("exactly.adminAccess").bool());
     match asking {
-        // The real server reports the path of an earlier version, and for templates that of a claim.
+        // kube-apiserver reports the path of an earlier version, and for templates that of a claim.
         Some(position) => {
             let path = Path::of("spec.devices.requests").index(position).child("adminAccess");
             require_label(object, &Field::at(None, path), cluster, errors)

@@ -17,7 +17,7 @@ const FORBIDDEN_ENDS: [&str; 2] = ["/..", "/."];
 /// The strategy of Ingress.
 pub struct IngressStrategy;
 
-/// What an existing ingress may keep.
+/// The invalid values that an existing ingress may keep.
 #[derive(Clone, Copy, Default)]
 struct Kept {
     secret_names: bool,

@@ -17,7 +17,7 @@ const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 /// The strategy of NetworkPolicy.
 pub struct NetworkPolicyStrategy;
 
-/// What an existing policy may keep.
+/// The invalid values that an existing policy may keep.
 #[derive(Default)]
 struct Kept<'a> {
     selector: SelectorOptions,
@@ -68,7 +68,7 @@ fn ip_blocks<'a>(policy: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a
     })
 }
 
-/// The block and the excepted blocks.
+/// Iterates over the block and the excepted blocks.
 fn texts<'a>(block: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     std::iter::once(block.get("cidr")).chain(block.get("except").items())
 }

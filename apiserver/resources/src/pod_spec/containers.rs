@@ -73,7 +73,8 @@ fn validate_init_containers(pod: &Pod<'_>, errors: &mut Errors) {
         } else if !name.is_empty() {
             names.insert(name.str());
         }
-        // The real server validates the ports of each init container separately, and reports it as the first.
+        // kube-apiserver validates the ports of each init container separately, and reports it as
+        // the first.
         let alone = container.with_path(pod.spec.path().child("initContainers").index(0));
         validate_host_ports(std::iter::once(alone), errors);
         if is_sidecar(&container) {
@@ -248,7 +249,7 @@ fn validate_mounts(container: &Field<'_>, volumes: &Mountable<'_>, errors: &mut 
             path.invalid("must not already exist as a path in volumeDevices")
         });
         let (sub, expression) = (mount.get("subPath"), mount.get("subPathExpr"));
-        // From here on the real server does not report the index of the mount.
+        // From here on kube-apiserver does not report the index of the mount.
         let blurred = |field: &Field<'_>, member| field.with_path(mounts.path().child(member)).path().clone();
         if !sub.is_empty() {
             let sub = sub.with_path(blurred(&sub, "subPath"));

@@ -22,7 +22,7 @@ const IN_VARIABLES: [&str; 9] = [
 const IN_FILES: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// All fields that the downward API knows.
+/// The fields supported by the downward API.
 const SELECTABLE: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -49,12 +49,12 @@ const CONTAINER_RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Where a field is exposed, which determines the valid ones.
+/// The place in which a field is exposed, which determines the valid fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// In an environment variable.
+    /// An environment variable.
     InVariable,
-    /// In a file of a downward API volume.
+    /// A file of a downward API volume.
     InFile,
 }
 
@@ -206,7 +206,7 @@ fn validate_divisor(divisor: &Field<'_>, resource: &str, huge_page: bool, errors
         _ => return,
     };
     let list = if what == "cpu" { "1m and 1".to_owned() } else { BYTES.join(", ") };
-    // The real server prints the resource's name here, not the divisor.
+    // kube-apiserver prints the resource's name here, not the divisor.
     errors.push_if(!supported.contains(&divisor.str()), || {
         let detail = format!("only divisor's values {list} are supported with the {what} resource");
         divisor.invalid_value(resource, detail)
@@ -242,7 +242,7 @@ fn validate_env_source(reference: &Field<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
     } else {
-        // The real server validates the name as a prefix.
+        // kube-apiserver validates the name as a prefix.
         errors.invalid_each(&name, metadata::generate_name_errors(NameRule::Subdomain, name.str()));
     }
 }

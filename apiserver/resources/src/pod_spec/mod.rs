@@ -1,10 +1,11 @@
 //! The pod spec of Pods and pod templates: defaults, rules and warnings.
 //!
-//! Every kind with a template calls the functions re-exported here with the template and its path; the Pod kind
-//! (`core::pod`) adds the rules of status, updates and subresources.
+//! Every kind with a template calls the functions re-exported here with the template and its path;
+//! the Pod kind (`core::pod`) adds the rules of status, updates and subresources.
 //!
-//! Feature gates have the defaults of Kubernetes 1.36. Privileged containers are allowed, as every cluster tool
-//! configures the real server (its flag `--allow-privileged`). Start at [`validate_pod_spec`] in `spec.rs`.
+//! Feature gates have the defaults of Kubernetes 1.36. Privileged containers are allowed, as every
+//! cluster tool configures kube-apiserver (its flag `--allow-privileged`). Start at
+//! [`validate_pod_spec`] in `spec.rs`.
 
 mod allowances;
 pub mod annotations;

@@ -1,6 +1,7 @@
 //! Compute resources: requests, limits and claims of containers and of whole pods.
 //!
-//! Source: KEP-2837 (pod-level resources), KEP-753 (what sidecars add to init containers), KEP-4381 (claims).
+//! Source: KEP-2837 (pod-level resources), KEP-753 (sidecars in addition to init containers),
+//! KEP-4381 (claims).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,8 @@ use serde_json::{Value, json};
 use super::container_lists::is_sidecar;
 use super::options::PodValidationOptions;
 
-/// What all containers need at most at one time; `which` is `requests` or `limits`.
+/// Returns the largest resources that all containers need at one time; `which` is `requests` or
+/// `limits`.
 pub fn aggregate(spec: &Field<'_>, which: &str) -> ResourceList {
     let own = |container: &Field<'_>| read(&container.get("resources").get(which));
     let (containers, init_containers) = (spec.get("containers").items(), spec.get("initContainers").items());
@@ -136,7 +138,7 @@ fn validate_requirements(
         });
 }
 
-/// Whether the quantity is a multiple of the page size in the name.
+/// Returns whether the quantity is a multiple of the page size in the name.
 pub fn fits_huge_page(name: &str, quantity: &Quantity) -> bool {
     let size = name.strip_prefix(HUGE_PAGES).and_then(|size| size.parse::<Quantity>().ok());
     size.is_some_and(|size| {
@@ -219,7 +221,7 @@ pub fn validate_pod_level(
     validate_consistency(spec, &requirements, errors);
 }
 
-/// The resources of the containers may not exceed the pod's.
+/// Validates that the resources of the containers do not exceed the pod's.
 fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut Errors) {
     for (list, relevant) in [
         ("requests", (|_| true) as fn(&str) -> bool),

@@ -157,7 +157,7 @@ fn validate_operator(
     options: &PodValidationOptions,
     errors: &mut Errors,
 ) {
-    // The real server reports errors in the value for the operator.
+    // kube-apiserver reports errors in the value for the operator.
     let shown = operator.path();
     match operator.str() {
         "Equal" | "" => {

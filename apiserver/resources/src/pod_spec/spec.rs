@@ -1,4 +1,5 @@
-//! A pod's spec: its parts in the real server's order, and the parts that are too small for a file of their own.
+//! A pod's spec: its parts in kube-apiserver's order, and the parts that are too small for a file
+//! of their own.
 //!
 //! Start at [`validate_pod_spec`].
 
@@ -12,8 +13,8 @@ use super::containers::{self, Pod};
 use super::options::PodValidationOptions;
 use super::{annotations, resources, scheduling, security, volumes};
 
-/// Validates a template (`field` is the template itself). Errors in its metadata are reported without `metadata` in
-/// their path, as the real server does.
+/// Validates a template (`field` is the template itself). Errors in its metadata are reported
+/// without `metadata` in their path, as kube-apiserver does.
 pub fn validate_pod_template(template: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let (metadata, spec) = (template.get("metadata"), template.get("spec"));
     let part = |member: &'static str| metadata.get(member).with_path(template.path().child(member));

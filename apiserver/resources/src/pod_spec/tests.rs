@@ -1,11 +1,12 @@
 //! Recorded responses of a real server (v1.36.2) to pods and templates, most of them invalid.
 //!
-//! `answers.jsonl` contains one new pod a line: `pod` is merged into [`base`], `errors` are the causes of the
-//! rejection in their order (`anyOrder`: the real server has none), `templateErrors` those of the same spec as a
-//! template if they differ in more than the path; for accepted pods `spec` is the stored spec.
+//! `answers.jsonl` contains one new pod a line: `pod` is merged into [`base`], `errors` are the
+//! causes of the rejection in their order (`anyOrder`: kube-apiserver has none), `templateErrors`
+//! those of the same spec as a template if they differ in more than the path; for accepted pods
+//! `spec` is the stored spec.
 //!
-//! `updates.jsonl` contains one change a line: the pod `old`, changed by `setup` if there is one, then by `new`
-//! through the subresource `part` (empty: the pod itself).
+//! `updates.jsonl` contains one change a line: the pod `old`, changed by `setup` if there is one,
+//! then by `new` through the subresource `part` (empty: the pod itself).
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::resource_info::Endpoint;

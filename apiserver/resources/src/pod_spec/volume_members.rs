@@ -22,7 +22,8 @@ pub fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
     file_mode(&item.get("mode"), errors);
 }
 
-/// One file of the downward API. The real server reports its errors for the volume, without the index of the file.
+/// One file of the downward API. kube-apiserver reports its errors for the volume, without the
+/// index of the file.
 pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
     let path = file.get("path");
     require(file, &["path"], errors);

@@ -1,6 +1,7 @@
 //! Volumes of a pod: each has a name and one source, the sources have rules of their own.
 //!
-//! Start at [`validate`]; the table of sources is [`SOURCES`], in the order in which the real server checks them.
+//! Start at [`validate`]; the table of sources is [`SOURCES`], in the order in which kube-apiserver
+//! checks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +17,8 @@ use crate::claim_spec::validate_claim_template;
 /// The mountable volumes of a pod, by name.
 pub type Mountable<'a> = BTreeMap<&'a str, Field<'a>>;
 
-/// The sources, in the order in which the real server checks them, and the field it reports for an additional source:
-/// with its own spelling, errors included.
+/// The sources, in the order in which kube-apiserver checks them, and the field it reports for an
+/// additional source: with its own spelling, errors included.
 const SOURCES: [(&str, &str); 30] = [
     ("emptyDir", "emptyDir"),
     ("hostPath", "hostPath"),

@@ -56,7 +56,7 @@ impl Strategy for CsiDriverStrategy {
     fn validate_update(&self, driver: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let (spec, old) = (driver.get("spec"), old.get("spec"));
         validate_spec(&spec, errors);
-        // The real server reports this name, which the field never had.
+        // kube-apiserver reports this name, which the field never had.
         let attach = spec.get("attachRequired").with_path(spec.path().child("attachedRequired"));
         immutable(&attach, &old.get("attachRequired"), errors);
         immutable(&spec.get("volumeLifecycleModes"), &old.get("volumeLifecycleModes"), errors);

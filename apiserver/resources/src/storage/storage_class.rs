@@ -104,7 +104,7 @@ fn validate_topologies(topologies: &Field<'_>, errors: &mut Errors) {
             labels::validate_label_name(&key, errors);
             errors.push_if(requirements.insert(key.str(), set).is_some(), || key.duplicate());
         }
-        // The real server first compares with as many empty terms as there are terms.
+        // kube-apiserver first compares with as many empty terms as there are terms.
         let imagined = if requirements.is_empty() { topologies.len() } else { 0 };
         let equal = seen.entry(requirements).or_default();
         errors.extend(std::iter::repeat_n(expressions.duplicate_value(""), imagined + *equal));

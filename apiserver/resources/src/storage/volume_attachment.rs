@@ -72,7 +72,7 @@ fn validate_status(status: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > MAX_METADATA, || details.too_long(MAX_METADATA));
     for error in ["attachError", "detachError"].map(|member| status.get(member)) {
         let (message, code) = (error.get("message"), error.get("errorCode"));
-        // Reported with the other limit, as in the real server.
+        // Reported with the other limit, as in kube-apiserver.
         errors.push_if(message.len() > MAX_MESSAGE, || message.too_long(MAX_METADATA));
         errors.push_if(code.int().is_some_and(|code| code < 0), || {
             code.invalid(format!("must be between 0 and {}, inclusive", i32::MAX))

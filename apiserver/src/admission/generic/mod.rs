@@ -1,5 +1,5 @@
-//! What admission webhooks and admission policies share: which requests a configuration is for, in which version it sees their
-//! objects, and the configurations themselves, parsed once for each change.
+//! The shared parts of admission webhooks and admission policies: matching of requests, conversion
+//! of objects to the matched version, and the configurations, parsed once for each change.
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -8,11 +8,12 @@
 //! | `versioned.rs` | the objects of a request in the version of a match, and back |
 //! | `options.rs` | the options of a request |
 //! | `source.rs` | the parsed configurations, current as of each request |
-//! | `reinvocation.rs` | which plugins are to see an object again that others changed after them |
+//! | `reinvocation.rs` | the plugins to call again for an object that later plugins changed |
 //!
 //! Start at [`MatchCriteria::matches`].
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/generic`, `predicates`, `plugin/policy/matching`.
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/generic`, `predicates`,
+//! `plugin/policy/matching`.
 
 mod matching;
 mod options;
@@ -41,7 +42,8 @@ const EXEMPT: [&str; 6] = [
     "mutatingadmissionpolicybindings",
 ];
 
-/// Whether the request is about a configuration of webhooks or policies, which neither can match.
+/// Returns whether the request is about a configuration of webhooks or policies, which neither can
+/// match.
 ///
 /// Source: `rules.IsExemptAdmissionConfigurationResource`.
 pub fn is_exempt(attributes: &AdmissionAttributes<'_>) -> bool {

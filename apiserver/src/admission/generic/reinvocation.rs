@@ -1,13 +1,15 @@
-//! Reinvocation: the mutating pass is repeated once if a webhook or policy changed the object, since plugins before it have not
-//! seen the change.
+//! Reinvocation: the mutating pass is repeated once if a webhook or policy changed the object,
+//! since earlier plugins have not seen the change.
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/reinvocation.go`, `plugin/webhook/mutating/reinvocationcontext.go`.
+//! Source: `k8s.io/apiserver/pkg/admission/reinvocation.go`,
+//! `plugin/webhook/mutating/reinvocationcontext.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Of one request: whether the mutating pass is repeated, and what each plugin remembers of the first pass.
+/// The reinvocation state of one request: whether the mutating pass is repeated, and the state of
+/// each plugin.
 #[derive(Debug, Default)]
 pub struct ReinvocationContext {
     is_reinvoke: bool,
@@ -15,7 +17,8 @@ pub struct ReinvocationContext {
     plugins: BTreeMap<&'static str, PluginReinvocation>,
 }
 
-/// What one plugin remembers: its webhooks or policies with `reinvocationPolicy: IfNeeded`, by a name that is unique among them.
+/// The state of one plugin: its webhooks or policies with `reinvocationPolicy: IfNeeded`, by a
+/// unique name.
 #[derive(Debug, Default)]
 pub struct PluginReinvocation {
     last_output: Option<Value>,
@@ -24,7 +27,7 @@ pub struct PluginReinvocation {
 }
 
 impl ReinvocationContext {
-    /// Whether this is the second pass.
+    /// Returns whether this is the second pass.
     pub fn is_reinvoke(&self) -> bool {
         self.is_reinvoke
     }
@@ -34,44 +37,44 @@ impl ReinvocationContext {
         self.should_reinvoke = true;
     }
 
-    /// Begins the second pass if one is required and has not been made.
+    /// Starts the second pass if one is required and has not been made. Returns whether it does.
     pub fn begin_reinvoke(&mut self) -> bool {
         let begins = self.should_reinvoke && !self.is_reinvoke;
         self.is_reinvoke |= begins;
         begins
     }
 
-    /// What a plugin remembers.
+    /// Returns the state of a plugin.
     pub fn of_plugin(&mut self, plugin: &'static str) -> &mut PluginReinvocation {
         self.plugins.entry(plugin).or_default()
     }
 }
 
 impl PluginReinvocation {
-    /// At the begin of the plugin's second turn: if others changed the object since its first, all that it invoked before
-    /// is invoked again.
+    /// Begins the second pass of the plugin: if other plugins changed the object since its first
+    /// pass, everything invoked before is invoked again.
     pub fn resume(&mut self, object: &Value) {
         if self.last_output.as_ref().is_some_and(|last| last != object) {
             self.require_all();
         }
     }
 
-    /// At the end of a turn: what the plugin leaves the object as.
+    /// Ends a pass of the plugin and records the object it returns.
     pub fn finish(&mut self, object: &Value) {
         self.last_output = Some(object.clone());
     }
 
-    /// All that was invoked so far is to be invoked again: the object has changed.
+    /// Marks everything invoked so far to be invoked again, because the object has changed.
     pub fn require_all(&mut self) {
         self.to_reinvoke.append(&mut self.invoked);
     }
 
-    /// Remembers something that was invoked and may be so again.
+    /// Records a webhook or policy that was invoked and may be invoked again.
     pub fn add_invoked(&mut self, name: &str) {
         self.invoked.insert(name.to_owned());
     }
 
-    /// Whether it is to be invoked in the second pass.
+    /// Returns whether it is to be invoked in the second pass.
     pub fn should_reinvoke(&self, name: &str) -> bool {
         self.to_reinvoke.contains(name)
     }

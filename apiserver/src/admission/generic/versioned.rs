@@ -186,8 +186,8 @@ impl VersionedObjects {
         }))
     }
 
-    /// Leaves out of the metadata of a custom resource what has not its type. The real server does so when it reads what it
-    /// has stored, and fails where it must convert before.
+    /// Leaves out of the metadata of a custom resource what has not its type. kube-apiserver does
+    /// so when it reads what it has stored, and fails where it must convert before.
     fn coerce_metadata(&self, changed: &mut Value) -> Result<()> {
         let Some(Value::Object(metadata)) = changed.get_mut("metadata") else {
             if self.old_object.is_none() {

@@ -9,7 +9,7 @@ use super::{Compiled, MatchConditions};
 use crate::admission::generic::MatchCriteria;
 use crate::admission::json::{items, text};
 
-/// What policies of both kinds have.
+/// The common parts of both kinds of policies.
 pub struct Policy {
     pub name: String,
     pub criteria: MatchCriteria,
@@ -25,7 +25,7 @@ pub struct Policy {
 /// The expressions of a policy.
 pub struct Expressions {
     pub conditions: MatchConditions,
-    /// In the order of their declaration.
+    /// The variables, in the order of their declaration.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub audit_annotations: Vec<(String, Expression)>,
@@ -129,7 +129,7 @@ impl Binding {
         }]
     }
 
-    /// The actions, as metrics name them.
+    /// Iterates over the actions, as metrics name them.
     pub fn observed_actions(&self) -> impl Iterator<Item = &'static str> {
         let names = [("Deny", "deny"), ("Audit", "audit"), ("Warn", "warn")];
         names.into_iter().filter(move |(action, _)| self.has_action(action)).map(|(_, name)| name)

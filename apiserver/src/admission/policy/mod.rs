@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | `definition.rs` | a stored policy with its expressions, and a stored binding |
 //! | `expression.rs` | one compiled expression |
-//! | `compiled.rs` | when expressions are compiled |
+//! | `compiled.rs` | the time at which expressions are compiled |
 //! | `variables.rs` | the variables of an expression: the request, its objects, parameters, composed variables |
 //! | `authorizer.rs` | the variable `authorizer` |
 //! | `conditions.rs` | match conditions, which webhooks have too |
-//! | `params.rs` | the parameters that a binding names |
+//! | `params.rs` | the parameters of a binding |
 //! | `validating.rs` | ValidatingAdmissionPolicy |
 //! | `mutating.rs` | MutatingAdmissionPolicy |
 //!
@@ -39,20 +39,20 @@ use super::AdmissionMetrics;
 use crate::access::authorize::Authorizer;
 use crate::resource_info::SharedResourceTable;
 
-/// What the policies of both kinds work with.
+/// The dependencies of both kinds of policies.
 #[derive(Clone)]
 pub struct PolicyContext {
     /// The resources of now.
     pub resources: Arc<SharedResourceTable>,
-    /// What the variable `authorizer` asks.
+    /// The authorizer behind the variable `authorizer`.
     pub authorizer: Arc<Authorizer>,
-    /// What is counted of policies.
+    /// The metrics of policies.
     pub metrics: Arc<AdmissionMetrics>,
 }
 
-/// What one expression may cost.
+/// The largest cost of one expression.
 const CALL_LIMIT: u64 = 1_000_000;
-/// What all expressions of a policy may cost for one binding and one parameter.
+/// The largest cost of all expressions of a policy for one binding and one parameter.
 const BINDING_BUDGET: u64 = 10_000_000;
-/// What all match conditions together may cost.
+/// The largest total cost of all match conditions.
 const CONDITIONS_BUDGET: u64 = 2_500_000;

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicy: expressions that the final object must satisfy.
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and `validator.go`.
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and
+//! `validator.go`.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use crate::{Result, error};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const AUDIT_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
-/// How long a message or an annotation may be that an expression makes, in bytes.
+/// The largest length of a message or an annotation from an expression, in bytes.
 const MAX_TEXT: usize = 5 * 1024;
 
 /// The plugin ValidatingAdmissionPolicy.
@@ -34,13 +35,13 @@ pub struct ValidatingAdmissionPolicy {
     bindings: Source<Binding>,
 }
 
-/// Why a request is not valid for a policy and a binding.
+/// The reason for which a request is not valid for a policy and a binding.
 struct Failure {
     message: String,
     reason: String,
-    /// Which validation failed; None if the policy could not be evaluated.
+    /// The index of the failed validation; None if the policy could not be evaluated.
     index: usize,
-    /// It denies whatever the actions of the binding are.
+    /// Whether it denies the request independent of the binding's actions.
     is_error: bool,
 }
 
@@ -59,7 +60,7 @@ impl Failure {
 }
 
 impl ValidatingAdmissionPolicy {
-    /// The plugin, in a server with these parts.
+    /// Returns the plugin, in a server with these parts.
     pub fn new(context: PolicyContext) -> ValidatingAdmissionPolicy {
         ValidatingAdmissionPolicy {
             context,
@@ -145,12 +146,14 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// A wrong configuration denies without an action of the binding.
+/// Returns whether it is an error of the configuration, which denies independent of the binding's
+/// actions.
 fn is_configuration(failure: &Failure) -> bool {
     failure.is_error && failure.message.starts_with("failed to configure")
 }
 
-/// The warning and the entry of the audit annotation that the actions of the binding ask for. A wrong configuration has none.
+/// Returns the warning and the audit annotation that the actions of the binding request. A
+/// configuration error has none.
 fn report(
     policy: &Policy,
     binding: &Binding,
@@ -238,14 +241,14 @@ fn evaluate(
     evaluated
 }
 
-/// What the expressions of a policy cost together.
+/// The cost of a policy's expressions so far, and the meter of their work.
 pub(super) struct Budget<'m> {
     pub spent: u64,
     pub meter: &'m Meter,
 }
 
 impl Budget<'_> {
-    /// Evaluates an expression with what is left.
+    /// Evaluates an expression within the remaining budget.
     pub fn evaluate<'a>(
         &mut self,
         expression: &Expression,
@@ -260,7 +263,8 @@ impl Budget<'_> {
         outcome.value.map_err(|error| error.to_string())
     }
 
-    /// What the message expression makes, or the message, or the expression.
+    /// Returns the result of the message expression, or the message, or a default with the
+    /// expression.
     fn message(&mut self, validation: &Validation, variables: &PolicyVariables<'_>) -> String {
         if let Some(expression) = &validation.message_expression
             && let Ok(CelValue::String(text)) = self.evaluate(expression, variables)
@@ -300,7 +304,7 @@ fn denied(attributes: &AdmissionAttributes<'_>, denial: &Denial<'_>) -> Error {
 
 impl AsyncAdmissionPlugin for ValidatingAdmissionPolicy {
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
-        // What cannot be read is an error of the dispatch.
+        // The dispatch reports bindings that cannot be read as errors.
         let Ok(bindings) = self.bindings.load(cluster) else { return true };
         if bindings.is_empty() || is_exempt(attributes) {
             return false;

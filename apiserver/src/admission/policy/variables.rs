@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::{Error, Result};
 
-/// What expressions see of a request.
+/// The variables that a request provides to expressions.
 pub struct RequestVariables {
     object: Value,
     old_object: Value,
@@ -30,10 +30,10 @@ pub struct RequestVariables {
 }
 
 impl RequestVariables {
-    /// Of a request, whose objects are in the version of a match.
+    /// Creates the variables of a request, with its objects in the version of a match.
     ///
     /// # Errors
-    /// Those of reading the namespace.
+    /// The errors of reading the namespace.
     pub fn new(
         attributes: &AdmissionAttributes<'_>,
         objects: &VersionedObjects,
@@ -84,19 +84,22 @@ impl<'a> Activation<'a> for &'a RequestVariables {
     }
 }
 
-/// The variables of a policy: those of the request, a parameter, and composed ones, which are evaluated when they are read.
+/// The variables of a policy: those of the request, a parameter, and composed ones, which are
+/// evaluated when they are read.
 pub struct PolicyVariables<'a> {
     request: &'a RequestVariables,
     params: &'a Value,
     composed: &'a [(String, Expression)],
     meter: &'a Meter,
     evaluated: RefCell<HashMap<&'a str, Result<CelValue<'a>, EvalError>>>,
-    /// What composed variables have cost.
+    /// The cost of composed variables so far.
     pub cost: Cell<u64>,
 }
 
 impl<'a> PolicyVariables<'a> {
-    /// - `meter`: counts what all evaluations with these variables do.
+    /// Creates the variables of a policy.
+    ///
+    /// - `meter`: counts the work of all evaluations with these variables.
     pub fn new(
         request: &'a RequestVariables,
         params: &'a Value,

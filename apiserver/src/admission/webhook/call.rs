@@ -1,4 +1,4 @@
-//! The call of one webhook, and what its failure means.
+//! The call of one webhook, and the handling of its failure.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::sync::Arc;
@@ -21,26 +21,27 @@ use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::webhook::{CallError, Post};
 
-/// How many bytes a response may have: a patch that replaces a whole object of 3 MiB, in base64, twice over.
+/// The largest size of a response, in bytes: twice a patch that replaces a whole object of 3 MiB,
+/// in base64.
 pub const MAX_RESPONSE: usize = 8 << 20;
 
-/// Why a webhook did not allow a request.
+/// The reasons for which a webhook did not allow a request.
 pub enum Failure {
-    /// It could not be called, or its response makes no sense: the failure policy decides.
+    /// The call failed, or its response is invalid: the failure policy decides.
     Call {
-        /// Why.
+        /// The reason.
         reason: String,
         /// The status code under which it is counted.
         code: u16,
     },
-    /// It denied the request.
+    /// The webhook denied the request.
     Denied(Error),
-    /// The request fails whatever the policy says.
+    /// The request fails independent of the failure policy.
     Request(Error),
 }
 
 impl Failure {
-    /// The error of the request, if the failure counts.
+    /// Returns the error of the request, if the failure counts.
     pub fn into_error(self, webhook: &Webhook) -> Option<Error> {
         match self {
             Failure::Call { reason, .. } => {
@@ -75,7 +76,7 @@ pub fn observe<T>(
     context.metrics.webhook(labels, began.elapsed(), outcome);
 }
 
-/// Whether the match conditions of a webhook hold, so that it is called.
+/// Returns whether the match conditions of a webhook hold, so that it is called.
 pub async fn conditions_hold(
     context: &WebhookContext,
     webhook: &Webhook,
@@ -102,7 +103,7 @@ pub async fn conditions_hold(
     }
 }
 
-/// Asks a webhook. What it returns allows the request.
+/// Calls a webhook. Returns its response if it allows the request.
 pub async fn call(
     context: &WebhookContext,
     webhook: &Webhook,

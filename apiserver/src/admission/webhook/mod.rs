@@ -3,13 +3,14 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `configuration.rs` | the webhooks of a stored configuration |
-//! | `review.rs` | the AdmissionReview that is sent |
-//! | `response.rs` | the AdmissionReview that comes back: its checks, and what a denial is reported as |
-//! | `call.rs` | the call of one webhook, and what its failure means |
+//! | `review.rs` | the AdmissionReview of the request |
+//! | `response.rs` | the AdmissionReview of the response: its checks, and the error of a denial |
+//! | `call.rs` | the call of one webhook, and the handling of its failure |
 //! | `mutating.rs`, `validating.rs` | the plugins |
 //!
-//! Webhooks that mutate are called one after the other, those that validate at once. A call that fails, by whatever an operator's
-//! server does, ends in the failure policy within the webhook's timeout; the request holds no lock meanwhile.
+//! Mutating webhooks are called one after the other, validating ones concurrently. A call that
+//! fails for any reason is handled by the failure policy within the webhook's timeout; the request
+//! holds no lock in the meantime.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook`.
 
@@ -29,13 +30,13 @@ use super::AdmissionMetrics;
 use crate::resource_info::SharedResourceTable;
 use crate::webhook::ClientManager;
 
-/// What both plugins work with.
+/// The dependencies of both plugins.
 #[derive(Clone)]
 pub struct WebhookContext {
     /// The resources of now, for equivalent versions.
     pub resources: Arc<SharedResourceTable>,
     /// The clients of webhooks.
     pub clients: Arc<ClientManager>,
-    /// What is counted of webhooks and policies.
+    /// The metrics of webhooks and policies.
     pub metrics: Arc<AdmissionMetrics>,
 }

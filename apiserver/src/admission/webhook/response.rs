@@ -1,6 +1,7 @@
-//! The AdmissionReview that a webhook responds with.
+//! The AdmissionReview in a webhook's response.
 //!
-//! Source: `VerifyAdmissionResponse` of `plugin/webhook/request`, `ToStatusErr` of `plugin/webhook/errors`.
+//! Source: `VerifyAdmissionResponse` of `plugin/webhook/request`, `ToStatusErr` of
+//! `plugin/webhook/errors`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +15,7 @@ use crate::schema::schema;
 use crate::webhook::excerpt;
 use crate::{Error, codec};
 
-/// What a webhook decided.
+/// The decision of a webhook.
 #[derive(Debug, PartialEq)]
 pub struct Response {
     /// Whether the request is allowed.
@@ -31,19 +32,21 @@ pub struct Response {
 
 /// The number of warnings, and of audit annotations, of one response that count.
 const MAX_TEXTS: usize = 1000;
-/// The bytes of a warning that count; of all together the client sees 4,096 characters.
+/// The number of bytes of a warning that are considered; the client gets at most 4,096 characters
+/// of all warnings.
 const MAX_WARNING: usize = 16 << 10;
 /// The bytes of all keys and values of audit annotations that count.
 const MAX_ANNOTATIONS: usize = 1 << 20;
-/// The bytes of the message of a denial, and of its reason, that the client sees.
+/// The largest size of the message and of the reason of a denial that are sent to the client, in
+/// bytes.
 const MAX_MESSAGE: usize = 256 << 10;
 /// The bytes of a wrong value that an error repeats.
 const MAX_REPEATED: usize = 1 << 10;
 
-/// Reads and checks a response. The review that the server sent, which many webhooks send back, is skipped.
+/// Reads and checks a response. The request's review, which many webhooks return, is skipped.
 ///
 /// # Errors
-/// What is wrong with it: before it is understood, or afterwards.
+/// The error in the response.
 pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> Result<Response, Mistake> {
     let mut review = decode(bytes)?;
     let invalid = |text: String| Err(Mistake::Invalid(text));
@@ -86,7 +89,7 @@ pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> 
     })
 }
 
-/// An AdmissionReview of either version, without its request.
+/// Returns an AdmissionReview of either version, without its request.
 fn decode(bytes: &[u8]) -> Result<Value, Mistake> {
     let undecodable = |text: String| Mistake::Undecodable(text);
     let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");
@@ -154,27 +157,27 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
     fitting.collect()
 }
 
-/// What is wrong with a response.
+/// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Mistake {
-    /// It is no AdmissionReview.
+    /// It is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
-    /// It is not the one that was expected.
+    /// It does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
-    /// Its patch is none that the server knows.
+    /// Its patch type is not supported.
     #[error("unsupported patch type {}", quote(.0))]
     PatchType(String),
 }
 
-/// As Go prints a group, version and kind.
+/// Formats a group, version and kind as Go does.
 fn printed(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{group}/{version}, Kind={kind}")
 }
 
-/// The error of a request that a webhook denied.
+/// Returns the error of a request that a webhook denied.
 pub fn denial(webhook: &str, status: &Value) -> Error {
     let text = |name: &str| excerpt(status[name].as_str().unwrap_or_default(), MAX_MESSAGE);
     let denied = format!("admission webhook {} denied the request", quote(webhook));
@@ -185,7 +188,7 @@ pub fn denial(webhook: &str, status: &Value) -> Error {
     };
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
     Error::Status(Box::new(Status {
-        // A denial is no success, whatever the webhook says.
+        // A denial has an error code, even if the webhook sends another one.
         code: if (400..600).contains(&code) { code } else { 400 },
         reason: text("reason").to_owned().into(),
         message,

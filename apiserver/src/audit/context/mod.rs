@@ -1,4 +1,4 @@
-//! What a request notes for its audit events.
+//! The audit context of a request, which collects the content of its audit events.
 //!
 //! Source: `k8s.io/apiserver/pkg/audit`, `AuditContext`.
 
@@ -19,27 +19,28 @@ use crate::codec::{self, protobuf, yaml};
 use crate::request::negotiate::media_type;
 use crate::schema::{TypeRef, schema};
 
-/// The audit event of a request while it is made; nothing if the request is not audited. All methods do nothing then.
+/// The audit event of a request in progress. It is empty, and all methods do nothing, if the
+/// request is not audited.
 #[derive(Debug, Default)]
 pub struct AuditContext(OnceLock<Option<Box<AuditedRequest>>>);
 
 /// An audited request.
 #[derive(Debug)]
 pub struct AuditedRequest {
-    /// What the policy decided.
+    /// The decision of the policy.
     pub config: RequestAuditConfig,
     event: Mutex<Event>,
     has_panicked: AtomicBool,
 }
 
 impl AuditedRequest {
-    /// The event as it is now.
+    /// Returns the present event.
     pub fn event(&self) -> MutexGuard<'_, Event> {
         // Members are replaced whole, so the event is whole after a panic elsewhere.
         self.event.lock()
     }
 
-    /// Whether the request panicked.
+    /// Returns whether the request panicked.
     pub fn has_panicked(&self) -> bool {
         self.has_panicked.load(Ordering::Relaxed)
     }
@@ -58,17 +59,18 @@ impl AuditContext {
         self.0.get_or_init(|| None);
     }
 
-    /// Whether it is decided if the request is audited. It is not before the request is authenticated.
+    /// Returns whether it is decided if the request is audited. It is not before the request is
+    /// authenticated.
     pub fn is_decided(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// The audited request; None if the request is not audited.
+    /// Returns the audited request; None if the request is not audited.
     pub fn request(&self) -> Option<&AuditedRequest> {
         self.0.get()?.as_deref()
     }
 
-    /// Whether the request is audited.
+    /// Returns whether the request is audited.
     pub fn is_enabled(&self) -> bool {
         self.request().is_some()
     }
@@ -77,12 +79,14 @@ impl AuditContext {
         self.request().filter(|request| request.config.level >= level)
     }
 
-    /// Adds an annotation. The first value of a key stays, as in kube-apiserver; another value is ignored and logged.
+    /// Adds an annotation. The first value of a key is kept, as in kube-apiserver; another value is
+    /// ignored and logged.
     pub fn add_annotation(&self, key: impl Into<String>, value: impl Into<String>) {
         self.add_annotation_at(Level::Metadata, key, value);
     }
 
-    /// Adds an annotation that is recorded from a level on, as [`AuditContext::add_annotation`] does.
+    /// Adds an annotation that is recorded from a level on, as [`AuditContext::add_annotation`]
+    /// does.
     pub fn add_annotation_at(&self, level: Level, key: impl Into<String>, value: impl Into<String>) {
         let Some(request) = self.at_level(level) else { return };
         match request.event().annotations.entry(key.into()) {
@@ -96,7 +100,7 @@ impl AuditContext {
         }
     }
 
-    /// Records who is impersonated.
+    /// Records the impersonated user.
     pub fn log_impersonated_user(&self, impersonated: &Impersonated) {
         if let Some(request) = self.request() {
             let mut event = request.event();
@@ -105,8 +109,8 @@ impl AuditContext {
         }
     }
 
-    /// Records the decoded object of a request: its name and versions at every level, itself from `Request` on. The first one
-    /// counts: a retried write decodes its body again.
+    /// Records the decoded object of a request: its name and versions at every level, itself from
+    /// `Request` on. The first one counts: a retried write decodes its body again.
     pub fn log_request_object(&self, object: &Value, type_ref: &TypeRef) {
         let Some(request) = self.request() else { return };
         let mut event = request.event();
@@ -133,7 +137,8 @@ impl AuditContext {
         event.request_object = Some(json);
     }
 
-    /// Records the body of a patch; configurations in YAML as JSON. What is malformed is not recorded: its request is refused.
+    /// Records the body of a patch; apply configurations in YAML as JSON. Malformed bodies are not
+    /// recorded: their requests are rejected.
     pub fn log_request_patch(&self, patch: &[u8], is_yaml: bool) {
         let Some(request) = self.at_level(Level::Request) else { return };
         let json = match is_yaml {
@@ -145,7 +150,7 @@ impl AuditContext {
 
     /// Records the status of a response, and from `RequestResponse` on the object in it.
     ///
-    /// - `body`: the whole body; None for what is streamed, or too large.
+    /// - `body`: the whole body; None if it is streamed or too large.
     pub fn log_response(&self, code: u16, headers: &HeaderMap, body: Option<&Bytes>) {
         let Some(request) = self.request() else { return };
         let wants_object = request.config.level >= Level::RequestResponse;
@@ -176,13 +181,15 @@ impl AuditContext {
     }
 }
 
-/// Whether a body is to be looked into for a Status: errors are, and what begins as one in JSON or protobuf.
+/// Returns whether a body may be a Status: those of errors, and those that start like one in JSON
+/// or protobuf.
 fn may_be_status(code: u16, body: &Bytes) -> bool {
     let start = body.get(..body.len().min(64)).unwrap_or_default();
     code >= 400 || memchr::memmem::find(start, b"Status").is_some()
 }
 
-/// The object in a response as JSON text; None for plain text, and for documents that are no API object.
+/// Returns the object in a response as JSON text; None for plain text, and for documents that are
+/// no API object.
 fn object_in(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let json = match media_type(content_type) {
@@ -213,7 +220,7 @@ fn is_status(json: &[u8]) -> bool {
             && memchr::memmem::find(json, br#""kind":"Status""#).is_some()
 }
 
-/// The members of a Status that are recorded.
+/// Returns the members of a Status that are recorded.
 fn status_in(json: &[u8]) -> Option<Value> {
     let mut document: Value = serde_json::from_slice(json).ok()?;
     let mut status = json!({"metadata": {}});
@@ -243,7 +250,7 @@ fn compact(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An object, list or table without the managed fields of its objects.
+/// Returns an object, list or table without the managed fields of its objects.
 fn without_managed_fields(mut object: Value) -> Value {
     fn remove(object: &mut Value) {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,4 +1,5 @@
-//! The audit policy: which requests are audited, and at which level. The first rule that matches a request decides.
+//! The audit policy: the requests to audit, and their levels. The first rule that matches a request
+//! decides.
 //!
 //! Source: `audit.k8s.io/v1` `Policy`; `k8s.io/apiserver/pkg/audit/policy`.
 
@@ -17,17 +18,17 @@ use crate::validation::content::dns1123_subdomain;
 /// The group and version of policies and events.
 pub const API_VERSION: &str = "audit.k8s.io/v1";
 
-/// How much of a request is recorded.
+/// The amount of data that is recorded about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing.
+    /// No event.
     #[default]
     None,
-    /// Who requested what, and the outcome, but no bodies.
+    /// The user, the request and its outcome, without bodies.
     Metadata,
-    /// Also the body of the request.
+    /// The body of the request as well.
     Request,
-    /// Also the body of the response.
+    /// The body of the response as well.
     RequestResponse,
 }
 
@@ -35,7 +36,7 @@ impl Level {
     /// All levels.
     pub const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
 
-    /// The name in policies, events and metrics.
+    /// Returns the name in policies, events and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Level::None => "None",
@@ -51,7 +52,8 @@ impl Level {
 pub enum Stage {
     /// The request was received.
     RequestReceived,
-    /// The head of the response is sent, and its body follows: for long-running requests such as watches.
+    /// The head of the response is sent, and its body follows: for long-running requests such as
+    /// watches.
     ResponseStarted,
     /// The response is complete.
     ResponseComplete,
@@ -64,7 +66,7 @@ impl Stage {
     pub const ALL: [Stage; 4] =
         [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
 
-    /// The name in policies and events.
+    /// Returns the name in policies and events.
     pub fn name(self) -> &'static str {
         match self {
             Stage::RequestReceived => "RequestReceived",
@@ -75,18 +77,19 @@ impl Stage {
     }
 }
 
-/// What the policy decides about one request.
+/// The decision of the policy about one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestAuditConfig {
-    /// How much is recorded.
+    /// The amount of data that is recorded.
     pub level: Level,
-    /// The stages of which no event is written.
+    /// The stages without an event.
     pub omit_stages: Vec<Stage>,
     /// Whether objects are recorded without `metadata.managedFields`.
     pub omit_managed_fields: bool,
 }
 
-/// Why a policy cannot be used: one line for the operator, in kube-apiserver's words.
+/// The reasons for which a policy cannot be used: one line for the operator, in kube-apiserver's
+/// words.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
@@ -97,10 +100,10 @@ pub enum PolicyError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The file holds no valid policy.
+    /// The file does not contain a valid policy.
     #[error("{error}: from file {path}")]
     Invalid {
-        /// What is wrong with it.
+        /// The error in the policy.
         error: String,
         /// The file.
         path: String,
@@ -156,7 +159,7 @@ impl Policy {
     /// Parses and validates a policy in YAML or JSON.
     ///
     /// # Errors
-    /// What is wrong, as kube-apiserver prints it.
+    /// The error, in kube-apiserver's format.
     pub fn parse(text: &[u8]) -> Result<Policy, String> {
         let failed = |error: &dyn fmt::Display| format!("failed decoding: {error}");
         let json = yaml::to_json(text).map_err(|error| failed(&error))?.json;
@@ -192,9 +195,11 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The configuration of the first rule that matches; None if the request is not audited.
+    /// Returns the configuration of the first rule that matches; None if the request is not
+    /// audited.
     ///
-    /// - `user`: who makes the request, before any impersonation; None if that is unknown, since authentication failed.
+    /// - `user`: the user who sent the request, before any impersonation; None if authentication
+    ///   failed.
     pub fn evaluate(
         &self,
         user: Option<&UserInfo>,
@@ -209,7 +214,7 @@ fn stages(names: &[String]) -> Vec<Stage> {
     Stage::ALL.into_iter().filter(|stage| names.iter().any(|name| name == stage.name())).collect()
 }
 
-/// Go takes null for no value at all.
+/// Removes nulls, which Go treats as missing.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -239,7 +244,7 @@ fn check_type(document: &Value, json: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The paths of fields that a policy does not have.
+/// Returns the paths of fields that a policy does not have.
 fn unknown_fields(document: &Value) -> Vec<String> {
     const POLICY: &[&str] = &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
     const RULE: &[&str] = &[
@@ -376,7 +381,8 @@ impl GroupResources {
     }
 }
 
-/// Whether a rule's `pods`, `pods/log`, `pods/*`, `*/log` or `*` matches a resource or subresource.
+/// Returns whether a rule's `pods`, `pods/log`, `pods/*`, `*/log` or `*` matches a resource or
+/// subresource.
 fn resource_matches(rule: &str, target: &ResourceTarget<'_>) -> bool {
     let (resource, subresource) = (target.resource, target.subresource);
     let is_exact = match rule.split_once('/') {

@@ -1,8 +1,8 @@
 //! OpenAPI documents: `/openapi/v3` and its documents, and `/openapi/v2`.
 //!
-//! A document is generated on the first request, from the schema table and the served resources, and cached as bytes.
-//! The index contains a hash of each without generating it: the hash of a document's sources. When the list changes,
-//! documents whose sources did not change are kept.
+//! A document is generated on the first request, from the schema table and the served resources,
+//! and cached as bytes. The index contains a hash of each without generating it: the hash of a
+//! document's sources. When the list changes, documents whose sources did not change are kept.
 //!
 //! Start at [`OpenApi::respond`]; schemas are generated in [`schemas`], operations in [`paths`].
 
@@ -34,8 +34,9 @@ use common_members::{info, security_schemes};
 use schemas::{META, Schemas, reference};
 use swagger::{Swagger, part_of};
 
-/// A digest of the documents of the built-in kinds and of an example of a custom kind: a document has another hash as soon as
-/// this server generates another one from the same source, and keeps it across versions of the server that do not.
+/// A digest of the documents of the built-in kinds and of an example of a custom kind. It makes the
+/// hash of a document change if another version of this server generates another document from the
+/// same source, and stay the same otherwise.
 const DIGEST: &str = include_str!("digest.txt");
 
 const JSON: &str = "application/json";
@@ -56,7 +57,7 @@ const OFFERS_V3: [(&str, &str); 3] = [
 /// The documents of one state of the served resources.
 pub(super) struct OpenApi {
     documents: BTreeMap<String, Arc<Document>>,
-    /// Those of other servers.
+    /// The documents of aggregated servers.
     remote: Vec<Arc<RemoteDocument>>,
     swagger: Encoded,
     swagger_hash: OnceLock<String>,
@@ -67,7 +68,7 @@ struct Document {
     source: Source,
     hash: OnceLock<String>,
     encoded: Encoded,
-    /// What it contributes to the document of version 2.
+    /// Its contribution to the document of version 2.
     part: OnceLock<SwaggerPart>,
 }
 
@@ -99,7 +100,7 @@ enum Source {
 }
 
 impl OpenApi {
-    /// The documents of the resources; unchanged ones of `before` are kept.
+    /// Returns the documents of the resources; unchanged ones of `before` are kept.
     ///
     /// - `remote`: the documents of other servers.
     pub(super) fn new(
@@ -157,7 +158,7 @@ impl OpenApi {
         }
     }
 
-    /// Serves the paths below `/openapi`, whatever the method; None for other paths.
+    /// Serves the paths below `/openapi`, for any method; None for other paths.
     pub(super) fn respond(
         &self,
         method: &Method,
@@ -179,7 +180,7 @@ impl OpenApi {
         }
     }
 
-    /// Whether the response to a path is there already: generating it takes long.
+    /// Returns whether the response to a path is already generated: generating it takes long.
     pub(super) fn is_generated(&self, path: &str, headers: &HeaderMap) -> bool {
         let is_json = |offers: &[(&str, &'static str)]| {
             accepted(headers, offers).is_none_or(|media_type| media_type == JSON)
@@ -201,10 +202,10 @@ impl OpenApi {
         let local = self.documents.iter().map(|(key, document)| (key.clone(), url(&document.url(key))));
         let remote =
             self.remote.iter().filter_map(|remote| Some((remote.path.clone(), url(remote.url.as_deref()?))));
-        // What this server serves itself is its own.
+        // This server's own documents replace aggregated ones of the same path.
         let paths: BTreeMap<String, Value> = remote.chain(local).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
-        // The real server's value, which clients therefore accept.
+        // kube-apiserver's value, which clients therefore accept.
         set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
         response
     }
@@ -230,7 +231,7 @@ impl OpenApi {
                 let hash = self.swagger_hash.get_or_init(|| digest(&[json]));
                 let body = match media_type {
                     JSON => json,
-                    // It is generated as text, of which it is read: who asks for this form asks once in a while.
+                    // It is generated from the JSON text, since this form is requested rarely.
                     _ => self.swagger.protobuf(|| protobuf::swagger(json)),
                 };
                 respond_tagged(method, headers, media_type, hash, body)
@@ -303,7 +304,8 @@ impl Encoded {
 }
 
 impl Source {
-    /// Whether the document is the same. Resources that are the same value are not compared.
+    /// Returns whether the document is the same. Resources that are the same value are not
+    /// compared.
     fn is_same(&self, other: &Source) -> bool {
         match (self, other) {
             (
@@ -320,7 +322,8 @@ impl Source {
         }
     }
 
-    /// What the hash is of. Built-in kinds do not change while the server runs, and by [`DIGEST`] between two versions of it.
+    /// Returns the input of the hash. Built-in kinds do not change while the server runs;
+    /// [`DIGEST`] covers changes between two versions of it.
     fn fingerprint(&self) -> String {
         let mut text = format!("{self:?}");
         if let Source::Version { resources, custom: true, .. } = self {
@@ -409,7 +412,8 @@ impl Source {
     }
 }
 
-/// The first offered media type, in the order of the client's preferences. Offers are identified by their subtype.
+/// Returns the first offered media type, in the order of the client's preferences. Offers are
+/// identified by their subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {
@@ -423,7 +427,7 @@ fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'st
     clauses.iter().find_map(offered).map(|(_, media_type)| *media_type)
 }
 
-/// The whole document, or 304 if the client has it.
+/// Returns the whole document, or 304 if the client has it.
 fn respond_tagged(
     method: &Method,
     headers: &HeaderMap,

@@ -1,7 +1,9 @@
-//! Server-side apply: an object becomes what a manager's configuration says of it, and the manager owns those fields.
+//! Server-side apply: merges a manager's configuration into an object, and makes the manager the
+//! owner of those fields.
 //!
-//! The configuration is merged into the object. What the manager applied the last time, applies no longer and shares with
-//! nobody is removed. A field that changes and has another owner is a conflict, unless the manager insists.
+//! Fields that the manager applied last time and no longer applies are removed, unless another
+//! manager owns them. A field that changes and has another owner is a conflict, unless the manager
+//! forces it.
 //!
 //! Source: KEP-555.
 
@@ -25,22 +27,24 @@ use crate::schema::TypeRef;
 use crate::strategy::FieldPath;
 use crate::{Error, Result};
 
-/// The manager that gets what an object without managed fields has when it is applied to for the first time.
+/// The manager that becomes the owner of the existing fields when an object without managed fields
+/// is applied to for the first time.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What is applied to: a kind in the version of the request.
+/// The target of an apply: a kind in the version of the request.
 pub struct ApplyTo<'a> {
     /// The type in that version.
     pub type_ref: &'a TypeRef,
     /// The kind.
     pub kind: &'a str,
-    /// The versions of the kind; None where there is just one, and nothing that the endpoint does not write.
+    /// The versions of the kind; None if there is only one, and the endpoint resets no fields.
     pub versions: Option<&'a Versions<'a>>,
 }
 
-/// What came of an apply.
+/// The result of an apply.
 pub struct Applied {
-    /// The object, in the version of the request, not decoded yet: it may have nulls that were applied.
+    /// The object, in the version of the request, not decoded yet: it may have nulls that were
+    /// applied.
     pub object: Value,
     /// The new entries of `metadata.managedFields`.
     pub entries: Vec<Entry>,
@@ -49,12 +53,13 @@ pub struct Applied {
 }
 
 impl ApplyTo<'_> {
-    /// Applies a configuration to an object that has these entries.
+    /// Applies a configuration to an object with these entries.
     ///
-    /// - `live`: the object in the version of the request, without managed fields; empty if there is none yet.
+    /// - `live`: the object in the version of the request, without managed fields; empty if it does
+    ///   not exist yet.
     ///
     /// # Errors
-    /// 400 and 500 for a configuration that is none of this kind, 409 for conflicts.
+    /// 400 and 500 for a configuration that is not of this kind, 409 for conflicts.
     pub fn apply(
         &self,
         live: &Value,
@@ -136,7 +141,8 @@ impl ApplyTo<'_> {
         Ok(Applied { object: if changed { object } else { live.clone() }, entries, changed })
     }
 
-    /// Whether the configuration may be applied at all. `is_tracked`: the live object has managers.
+    /// Checks that the configuration may be applied at all. `is_tracked`: whether the live object
+    /// has managers.
     fn check(
         &self,
         live: &Value,
@@ -178,7 +184,7 @@ impl ApplyTo<'_> {
         }
     }
 
-    /// The fields that the endpoint does not write, in a version.
+    /// Returns the fields that the endpoint does not write, in a version.
     fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         self.versions.map_or(&[], |versions| versions.info().reset_fields(subresource, api_version))
     }
@@ -191,7 +197,8 @@ impl ApplyTo<'_> {
         comparison
     }
 
-    /// Takes the changed fields from the other managers. Whether there are any: a list in another order is the same.
+    /// Removes the changed fields from the entries of the other managers, or reports conflicts. A
+    /// list in another order counts as unchanged.
     fn take_over(
         &self,
         others: &mut Vec<Entry>,
@@ -223,7 +230,7 @@ impl ApplyTo<'_> {
         Ok(())
     }
 
-    /// The changes in another version; None if the kind has no such version.
+    /// Returns the changes in another version; None if the kind has no such version.
     fn compare_in(
         &self,
         version: &str,
@@ -253,7 +260,8 @@ impl ApplyTo<'_> {
         }
     }
 
-    /// Removes from a merged object what the manager applied the last time, and nobody owns any more.
+    /// Removes from a merged object the fields that the manager applied last time and that have no
+    /// owner any more.
     fn prune(
         &self,
         merged: Value,
@@ -269,7 +277,7 @@ impl ApplyTo<'_> {
         let pruned = self
             .add_back_owned(&merged_then, pruned, last, mine, others)
             .map_err(|error| error.of("failed add back owned items"))?;
-        // What the manager never applied stays, though nobody owns it.
+        // Fields that the manager never applied stay, even without an owner.
         let converted = known(self.convert(&pruned, &last.api_version)).map_err(|error| {
             let what = "failed to convert pruned object to last applied version";
             error.of(what).of("failed add back dangling items")
@@ -281,8 +289,8 @@ impl ApplyTo<'_> {
         Ok(self.convert(&pruned, &mine.api_version)?.0.into_owned())
     }
 
-    /// Adds back to a pruned object what anybody owns, in the version of the last apply first: what it had may not convert
-    /// without what others own.
+    /// Adds back to a pruned object the fields that have an owner, first in the version of the last
+    /// apply: its fields may not convert without those of other owners.
     fn add_back_owned(
         &self,
         merged: &Value,
@@ -318,7 +326,7 @@ impl ApplyTo<'_> {
 
 type Converted<'v> = std::result::Result<(Cow<'v, Value>, &'v TypeRef), Unconvertible>;
 
-/// None for an object in a version that the kind does not have.
+/// Returns the converted object; None if the kind does not have that version.
 fn known(converted: Converted<'_>) -> std::result::Result<Option<(Cow<'_, Value>, &TypeRef)>, Unconvertible> {
     match converted {
         Ok(converted) => Ok(Some(converted)),
@@ -348,18 +356,18 @@ impl Refusal {
     }
 }
 
-/// An object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
+/// Returns an object as Go prints its names: `a/b; apps/v1, Kind=Deployment`.
 pub fn describe(object: &Value) -> String {
     format!("{}/{}; {}", object.namespace(), object.name(), kind_of(object))
 }
 
-/// The version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
+/// Returns the version and kind of an object as Go prints them: `apps/v1, Kind=Deployment`.
 pub fn kind_of(object: &Value) -> String {
     let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
     group_version_kind(text("apiVersion"), text("kind"))
 }
 
-/// As Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
+/// Formats it as Go does: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
 fn group_version_kind(api_version: &str, kind: &str) -> String {
     let (group, version) = match api_version.split_once('/') {
         Some((_, version)) if version.contains('/') => ("", ""),

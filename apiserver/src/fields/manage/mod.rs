@@ -1,7 +1,8 @@
-//! How a write changes `metadata.managedFields`.
+//! Updates of `metadata.managedFields` by a write.
 //!
-//! A plain write (create, update, patch: operation `Update`) adds the changed fields to the entry of its manager and
-//! removes them from all others; removed fields are owned by nobody. It never conflicts.
+//! A plain write (create, update, patch: operation `Update`) adds the changed fields to the entry
+//! of its manager and removes them from all others; removed fields have no owner. It never
+//! conflicts.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -40,7 +41,7 @@ pub struct FieldManager<'a> {
     pub now: &'a str,
 }
 
-/// The manager of a request without `fieldManager`: the product in its User-Agent.
+/// Returns the manager of a request without `fieldManager`: the product in its User-Agent.
 pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();
@@ -56,13 +57,15 @@ pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if manager.is_empty() { "unknown".to_owned() } else { manager }
 }
 
-/// The entries after a plain write, as `metadata.managedFields` has them; null for none.
+/// Returns the entries after a plain write, in the form of `metadata.managedFields`; null if there
+/// are none.
 ///
-/// - `live`, `new`: the object before (None on create) and as the client sent it, in the version of the request. `new`
-///   must not contain fields that the server sets.
+/// - `live`, `new`: the object before (None on create) and as sent by the client, in the version of
+///   the request. `new` must not contain fields that the server sets.
 ///
 /// # Errors
-/// The errors of a conversion. Whoever stores the object without it removes the managed fields.
+/// The errors of a conversion. A caller that stores the object nevertheless removes the managed
+/// fields.
 pub fn update(
     versions: &Versions<'_>,
     writer: FieldManager<'_>,
@@ -91,7 +94,7 @@ pub fn update(
     let reconciled = reconcile_entries(versions, &mut entries, live)?;
     let comparison = compare(info, &info.type_ref, writer, live, new);
     if comparison.is_malformed {
-        // Nobody manages what has no fields.
+        // An object without fields has no managers.
         return Ok(Value::Null);
     }
     if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
@@ -118,8 +121,8 @@ pub fn update(
     Ok(entry::write(entries))
 }
 
-/// Brings the entries of a custom resource in line with today's schemas. Whether that changes any. Entries of built-in
-/// kinds are as the schema table has them.
+/// Adapts the entries of a custom resource to the current schemas. Returns whether any entry
+/// changed. Entries of built-in kinds always match the schema table.
 ///
 /// # Errors
 /// The errors of the conversion of the live object to the version of an entry.
@@ -140,7 +143,7 @@ pub(super) fn reconcile_entries(
     Ok(changed)
 }
 
-/// The entries of an object that is created through a subresource, and stored nowhere.
+/// Returns the entries of an object that is created through a subresource, and stored nowhere.
 pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Value {
     let mut comparison = walk::compare(None, new, type_ref);
     if comparison.is_malformed {
@@ -152,7 +155,8 @@ pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Valu
     entry::write(entries)
 }
 
-/// The entries after a write to `/scale` changed the replicas of `live`. The new entry has no time.
+/// Returns the entries after a write to `/scale` changed the replicas of `live`. The new entry has
+/// no time.
 pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     let kept = managed_fields(live);
     let old = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -169,7 +173,8 @@ pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     entry::write(entries)
 }
 
-/// The entries of a scale: those of its object that own the replicas, as owners of the scale's.
+/// Returns the entries of a scale: those of its object that own the replicas, as owners of the
+/// scale's.
 pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
     let owners = parents.iter().filter(|entry| entry.fields.contains(REPLICAS));
     owners
@@ -181,7 +186,7 @@ pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// The entries of an object after those of its scale have changed. New ones have no time.
+/// Returns the entries of an object after those of its scale have changed. New ones have no time.
 pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &str) -> Vec<Entry> {
     scale.retain(|entry| entry.fields.contains(REPLICAS));
     let replicas = FieldPathSet::of(REPLICAS);
@@ -239,7 +244,7 @@ fn differs_outside_metadata(new: &Value, old: &Value) -> bool {
         || new.iter().any(|(name, value)| name != "metadata" && old.get(name) != Some(value))
 }
 
-/// The members of an entry other than its timestamp.
+/// Iterates over the members of an entry other than its timestamp.
 fn timeless(entry: &Value) -> impl Iterator<Item = (&String, &Value)> {
     entry.as_object().into_iter().flatten().filter(|(member, _)| *member != "time")
 }
@@ -248,13 +253,14 @@ fn managed_fields(object: &Value) -> &Value {
     object.meta("managedFields").unwrap_or(&Value::Null)
 }
 
-/// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).
+/// Returns whether the client resets managedFields, with one empty entry (or an empty list, which
+/// the codec converts to that).
 fn is_reset(sent: &Value) -> bool {
     let list = sent.as_array().map(Vec::as_slice);
     matches!(list, Some([Value::Object(entry)]) if entry.is_empty())
 }
 
-/// The fields that a write changes through its endpoint.
+/// Returns the fields that a write changes through its endpoint.
 fn compare(
     info: &ResourceInfo,
     type_ref: &TypeRef,
@@ -269,13 +275,13 @@ fn compare(
     comparison
 }
 
-/// Leaves out what an endpoint does not write, and what is never tracked.
+/// Removes the fields that an endpoint resets, and those that are never tracked.
 pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
     reset_fields.iter().for_each(|path| fields.prune(path));
     fields.difference_with(&UNTRACKED);
 }
 
-/// The same in another version; None if the kind has no such version.
+/// Returns the same in another version; None if the kind has no such version.
 fn compare_in(
     api_version: &str,
     versions: &Versions<'_>,
@@ -295,7 +301,8 @@ fn compare_in(
     }
 }
 
-/// Fields that are never tracked: those that identify an object, and those that only the server writes.
+/// The fields that are never tracked: those that identify an object, and those that only the server
+/// writes.
 static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
     let mut untracked = FieldPathSet::of(&["f:apiVersion"]);
     untracked.union_with(FieldPathSet::of(&["f:kind"]));
@@ -316,7 +323,8 @@ static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
     untracked
 });
 
-/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and empty ones.
+/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and
+/// empty ones.
 pub(super) fn remove_fields<'d>(
     entries: &mut Vec<Entry>,
     mut comparison: impl FnMut(&str) -> Option<&'d Comparison>,

@@ -1,8 +1,9 @@
-//! Names and values of objects in a store that kube-apiserver may share, as it lays them out.
+//! kube-apiserver's layout of the names and values of objects, for a store that both may share.
 //!
-//! `PREFIX/RESOURCE/[NAMESPACE/]NAME` for built-in resources, with the names that some had once
-//! ([`ResourceInfo::registry_path`]); `PREFIX/GROUP/RESOURCE/[NAMESPACE/]NAME` for custom ones. A value is the object in its
-//! storage version, without a resourceVersion: JSON, as this server writes it, or protobuf, as kube-apiserver does.
+//! `PREFIX/RESOURCE/[NAMESPACE/]NAME` for built-in resources, some with a former name
+//! ([`ResourceInfo::registry_path`]); `PREFIX/GROUP/RESOURCE/[NAMESPACE/]NAME` for custom ones. A
+//! value is the object in its storage version, without a resourceVersion: JSON, as written by this
+//! server, or protobuf, as written by kube-apiserver.
 //!
 //! Source: "Operating etcd clusters for Kubernetes"; `k8s.io/kubernetes/pkg/registry/*/*/storage`.
 
@@ -23,22 +24,23 @@ use crate::object_meta::ObjectMeta;
 use crate::resource_info::{Conversion, ResourceInfo, SharedResourceTable};
 use crate::schema::TypeRef;
 
-/// The bucket in which kube-apiserver keeps ranges, such as that of node ports.
+/// The bucket for kube-apiserver's ranges, such as that of node ports.
 pub const RANGES: &str = "ranges";
 
 /// The names and values of stored objects in a store that kube-apiserver may share.
 pub struct RegistryLayout {
-    /// With its slash.
+    /// The prefix of all names, with a slash at its end.
     prefix: String,
     resources: Arc<SharedResourceTable>,
-    /// Where built-in resources are, by bucket.
+    /// The paths of built-in resources, by bucket.
     paths: HashMap<Arc<str>, String>,
     /// The buckets of these places.
     buckets: HashMap<String, Arc<str>>,
 }
 
 impl RegistryLayout {
-    /// The layout below a prefix (`--etcd-prefix`). The table has the built-in resources by now; custom ones may come.
+    /// Returns the layout below a prefix (`--etcd-prefix`). The table has the built-in resources by
+    /// now; custom ones may come.
     pub fn new(prefix: &str, resources: Arc<SharedResourceTable>) -> RegistryLayout {
         let built_in: Vec<(Arc<str>, String)> = {
             let table = resources.load();
@@ -55,23 +57,23 @@ impl RegistryLayout {
         RegistryLayout { prefix, resources, paths, buckets }
     }
 
-    /// What all names start with.
+    /// Returns the prefix of all names.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The name of a key.
+    /// Returns the name of a key.
     pub fn name(&self, key: &Key) -> String {
         let (bucket, name) = (key.bucket(), key.name());
         match (self.paths.get(bucket), bucket.split_once('.')) {
             (Some(path), _) => format!("{}{path}/{name}", self.prefix),
             (None, Some((plural, group))) => format!("{}{group}/{plural}/{name}", self.prefix),
-            // There are no custom resources without a group.
+            // Custom resources always have a group.
             (None, None) => format!("{}{bucket}/{name}", self.prefix),
         }
     }
 
-    /// The key of a name; None for what is no object.
+    /// Returns the key for a name; None if the name is not that of an object.
     pub fn key(&self, name: &str) -> Option<Key> {
         let below = name.strip_prefix(&self.prefix)?;
         let (first, rest) = below.split_once('/')?;
@@ -84,20 +86,20 @@ impl RegistryLayout {
         {
             return object_key(bucket.clone(), rest);
         }
-        // Groups of custom resources have a dot, as nothing else at this place.
+        // Groups of custom resources have a dot, unlike anything else at this position.
         let is_custom = first.contains('.') && !second.is_empty();
         if is_custom { object_key(format!("{second}.{first}").into(), rest) } else { None }
     }
 
-    /// The value for the bytes that the store keeps: the same without the empty resourceVersion.
+    /// Returns the value for stored bytes: the same without the empty resourceVersion.
     pub fn encode(&self, stored: &Bytes) -> Bytes {
         revision::remove(stored).map_or_else(|| stored.clone(), Bytes::from)
     }
 
-    /// The bytes that the store keeps of a value.
+    /// Returns the bytes to store for a value.
     ///
     /// # Errors
-    /// It is neither JSON nor protobuf, nested too deep, or of a type or version that is not known.
+    /// The value is neither JSON nor protobuf, nested too deep, or of an unknown type or version.
     pub fn decode(&self, key: &Key, value: &Bytes) -> Result<Bytes, Unreadable> {
         if value.starts_with(protobuf::MAGIC) {
             return self.store(key, decode_protobuf(value)?);
@@ -105,7 +107,7 @@ impl RegistryLayout {
         if !value.starts_with(b"{") {
             return Err(Unreadable("neither JSON nor protobuf; it may be encrypted".to_owned()));
         }
-        // Where the bytes are copied nothing else looks at what is inside.
+        // The bytes are copied, so that the content is not validated later.
         json::check_stored(value).map_err(|error| Unreadable(error.to_string()))?;
         let built_in = self.built_in(key);
         let is_current = match &built_in {
@@ -124,14 +126,14 @@ impl RegistryLayout {
         }
     }
 
-    /// The bytes that the store keeps of an object in any version.
+    /// Returns the bytes to store for an object in any version.
     fn store(&self, key: &Key, mut object: Value) -> Result<Bytes, Unreadable> {
         let Some(info) = self.built_in(key) else { return Ok(untyped_bytes(key, object)) };
         if object["apiVersion"] != *info.storage.api_version {
             let Conversion::Local(convert) = &info.conversion else {
                 return Err(Unreadable(format!("no conversion from {}", object["apiVersion"])));
             };
-            // Only of versions that are known.
+            // Only known versions are accepted.
             built_in_type(&object).ok_or_else(|| unknown(&object))?;
             object = convert(&info.group_kind, &info.storage.api_version, object);
         }
@@ -143,7 +145,7 @@ impl RegistryLayout {
     }
 }
 
-/// The key of an object; its name has a namespace or none, and is not empty.
+/// Returns the key of an object; its name has a namespace or none, and is not empty.
 fn object_key(bucket: Arc<str>, name: &str) -> Option<Key> {
     let is_name = name.split('/').all(|part| !part.is_empty()) && name.split('/').count() <= 2;
     is_name.then(|| Key::new(bucket, name))
@@ -165,14 +167,15 @@ fn unknown(object: &Value) -> Unreadable {
     Unreadable(format!("{} of version {} is not known", object["kind"], object["apiVersion"]))
 }
 
-/// The bytes of what has no resource: of the ranges, which have a type, and of custom resources.
+/// Returns the bytes of an object without a resource in the table: of ranges, which have a type,
+/// and of custom resources.
 fn untyped_bytes(key: &Key, mut object: Value) -> Bytes {
     object.set_meta("resourceVersion", "");
     let mut bytes = Vec::new();
     match built_in_type(&object).filter(|_| **key.bucket() == *RANGES) {
         Some(id) => {
             json::write(&object, &TypeRef::Struct(id), &mut bytes);
-            // What is empty is left out.
+            // Empty members are omitted.
             revision::insert(&bytes.into(), Order::Declared).unwrap_or_default()
         }
         None => {

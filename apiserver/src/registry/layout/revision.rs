@@ -13,12 +13,12 @@ const MEMBER: &str = "\"resourceVersion\":\"\"";
 /// The members of `ObjectMeta` before it, in Go's order.
 const BEFORE: [&str; 5] = ["name", "generateName", "namespace", "selfLink", "uid"];
 
-/// In which order the members of the metadata are.
+/// The order of the members of the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As Go's type declares them.
+    /// The order of Go's type.
     Declared,
-    /// By name, as custom resources have them.
+    /// By name, as in custom resources.
     Sorted,
 }
 
@@ -28,15 +28,15 @@ struct Object<'a> {
     metadata: &'a RawValue,
 }
 
-/// What is known of the members of some metadata.
+/// The relevant members of an object's metadata.
 struct Members<'a> {
-    /// The end of the last value after which the resourceVersion is to stand.
+    /// The last value that the resourceVersion is inserted after.
     before: Option<&'a RawValue>,
     has_others: bool,
     resource_version: Option<&'a RawValue>,
 }
 
-/// Removes an empty resourceVersion; None if there is none of our form.
+/// Removes an empty resourceVersion; None if there is none in our format.
 pub(super) fn remove(stored: &[u8]) -> Option<Vec<u8>> {
     let (metadata, members) = read(stored, Order::Declared)?;
     let value = members.resource_version.filter(|value| value.get() == "\"\"")?;
@@ -45,7 +45,7 @@ pub(super) fn remove(stored: &[u8]) -> Option<Vec<u8>> {
     if stored.get(start..end)? != MEMBER.as_bytes() || start < metadata {
         return None;
     }
-    // With the comma after it, or that before it.
+    // With the comma after it, or otherwise the one before it.
     let (start, end) = match (stored.get(end)?, stored.get(start.checked_sub(1)?)?) {
         (b',', _) => (start, end + 1),
         (_, b',') => (start - 1, end),
@@ -54,7 +54,8 @@ pub(super) fn remove(stored: &[u8]) -> Option<Vec<u8>> {
     Some([stored.get(..start)?, stored.get(end..)?].concat())
 }
 
-/// Inserts an empty resourceVersion at its place; the bytes themselves if they have one. None for bytes of another form.
+/// Inserts an empty resourceVersion at its place; the bytes themselves if they have one. None for
+/// bytes of another form.
 pub(super) fn insert(value: &Bytes, order: Order) -> Option<Bytes> {
     let (metadata, members) = read(value, order)?;
     if let Some(own) = members.resource_version {
@@ -68,7 +69,7 @@ pub(super) fn insert(value: &Bytes, order: Order) -> Option<Bytes> {
     Some([value.get(..at)?, text.as_bytes(), value.get(at..)?].concat().into())
 }
 
-/// Where the metadata begins, and what is in it.
+/// Returns the offset of the metadata, and its members.
 fn read(bytes: &[u8], order: Order) -> Option<(usize, Members<'_>)> {
     let object: Object<'_> = serde_json::from_slice(bytes).ok()?;
     let mut deserializer = serde_json::Deserializer::from_str(object.metadata.get());
@@ -76,7 +77,7 @@ fn read(bytes: &[u8], order: Order) -> Option<(usize, Members<'_>)> {
     Some((offset(bytes, object.metadata)?, members))
 }
 
-/// Where a part of the bytes begins.
+/// Returns the offset of a part of the bytes.
 fn offset(bytes: &[u8], part: &RawValue) -> Option<usize> {
     (part.get().as_ptr() as usize).checked_sub(bytes.as_ptr() as usize)
 }

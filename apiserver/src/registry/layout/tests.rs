@@ -86,7 +86,8 @@ fn every_bucket_comes_back() {
     assert_eq!(layout.paths.len(), layout.buckets.len());
 }
 
-/// What kube-apiserver stores, made by the published Go types; and what the store keeps of it.
+/// The values are those that kube-apiserver stores, generated with the published Go types, with the
+/// bytes to store for each.
 #[test]
 fn values_of_kube_apiserver_are_read() {
     let layout = layout();
@@ -100,7 +101,7 @@ fn values_of_kube_apiserver_are_read() {
         let stored = layout.decode(&key, &value).expect(name);
         let want = want.replace("\\n", "\n");
         assert_eq!(String::from_utf8_lossy(&stored), want, "{name}");
-        // What this server writes of it is read to the same bytes.
+        // A value written by this server is read back to the same bytes.
         let written = layout.encode(&stored);
         assert!(!String::from_utf8_lossy(&written).contains("resourceVersion"), "{name}");
         assert_eq!(layout.decode(&key, &written).expect(name), stored, "{name}");

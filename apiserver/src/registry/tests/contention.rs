@@ -32,6 +32,8 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
             let caller = Caller {
                 user: &server.user,
                 user_agent: "test",
+                verb: crate::request::info::Verb::Update,
+                subresource: "",
                 warnings: &warnings,
                 audit: &AuditContext::default(),
             };

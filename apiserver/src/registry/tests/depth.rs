@@ -1,4 +1,4 @@
-//! How deep objects may be, and what happens to stored ones that are deeper.
+//! The depth limit of objects, and the handling of deeper stored ones.
 
 use super::*;
 use crate::audit::AuditContext;
@@ -36,7 +36,7 @@ async fn what_is_accepted_is_read_back_by_every_parser() {
         );
         serde_json::from_str::<Value>(&in_a_watched_table).expect("what clients read with");
         assert_eq!(parse(&stored).expect("readable")["data"], nested(levels));
-        // What a client reads it can write back.
+        // A client can write back an object that it has read.
         let mut again = parse(&stored).expect("readable");
         again["metadata"]["labels"] = json!({"a": "b"});
         server.update("apps/v1", "controllerrevisions", &again).await.expect("no deeper than before");
@@ -78,6 +78,8 @@ async fn deeper_objects_that_are_stored_already_keep_their_finalizers() {
     let caller = Caller {
         user: &server.user,
         user_agent: "test",
+        verb: crate::request::info::Verb::Update,
+        subresource: "",
         warnings: &warnings,
         audit: &AuditContext::default(),
     };

@@ -86,6 +86,8 @@ impl Server {
         let caller = Caller {
             user: &self.user,
             user_agent: "test",
+            verb: crate::request::info::Verb::Update,
+            subresource: "",
             warnings: &warnings,
             audit: &AuditContext::default(),
         };
@@ -111,6 +113,8 @@ impl Server {
         let caller = Caller {
             user: &self.user,
             user_agent: "test",
+            verb: crate::request::info::Verb::Update,
+            subresource: "",
             warnings: &warnings,
             audit: &AuditContext::default(),
         };

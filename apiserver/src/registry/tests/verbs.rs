@@ -56,7 +56,14 @@ impl Fixture {
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller { user: &self.user, user_agent: "test", warnings: &self.warnings, audit: &self.audit }
+        Caller {
+            user: &self.user,
+            user_agent: "test",
+            verb: crate::request::info::Verb::Update,
+            subresource: "",
+            warnings: &self.warnings,
+            audit: &self.audit,
+        }
     }
 
     async fn create(

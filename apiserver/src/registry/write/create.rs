@@ -249,7 +249,7 @@ impl Registry {
             return Ok(Created::Overtaken);
         }
         let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));
-        let outcome = self.commit_allocated(write, allocation).await?;
+        let outcome = self.commit_allocated(write, allocation, writing.caller.origin()).await?;
         if matches!(outcome, CommitOutcome::Done(_)) {
             self.identities.created(&path);
         }

@@ -1,4 +1,4 @@
-//! Who manages the fields that a write changes.
+//! Managed fields: records the manager of the fields that a write changes.
 
 use serde_json::Value;
 
@@ -12,7 +12,8 @@ use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
 impl Registry {
-    /// Updates the managers of fields. Comes before anything that the server itself decides, which nobody manages.
+    /// Updates the managers of fields. Called before the server sets fields of its own, which have
+    /// no manager.
     ///
     /// # Errors
     /// [`Error::Internal`] for more conversions than a write may take.
@@ -35,7 +36,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Records who manages the fields of an object that is not stored.
+    /// Records the manager of an object that is not stored.
     pub fn track_new(&self, info: &ResourceInfo, field_manager: &str, caller: Caller<'_>, new: &mut Value) {
         let writer = manage::FieldManager {
             manager: &manage::manager(field_manager, caller.user_agent),
@@ -47,14 +48,16 @@ impl Registry {
     }
 }
 
-/// Gives the fields of a new object of a built-in kind, in the internal version, to who writes.
+/// Makes the writer the manager of the fields of a new object of a built-in kind, in the internal
+/// version.
 pub(in crate::registry) fn track(info: &ResourceInfo, writer: manage::FieldManager<'_>, new: &mut Value) {
     let entries = updated(&Versions::of(info), writer, None, new).unwrap_or_default();
     new.set_meta("managedFields", entries);
 }
 
-/// The entries after a write gave the fields that it changes to who writes; both objects are in the internal version. Where
-/// one cannot be converted to the version of an entry, nobody manages anything any more.
+/// Returns the entries after a write, in which the changed fields belong to the writer; both
+/// objects are in the internal version. If one cannot be converted to the version of an entry, the
+/// result is empty.
 fn updated(
     versions: &Versions<'_>,
     writer: manage::FieldManager<'_>,

@@ -1,4 +1,5 @@
-//! What the metadata of a body must agree on with its request, and what of it is dropped.
+//! The metadata of a body: checks that it agrees with its request, and drops the fields that a
+//! client may not set.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::request::Warnings;
 use crate::request::options::parse_revision;
 use crate::{Error, Result};
 
-/// The namespace of the body must be that of the path; where it says none, it is.
+/// Checks that the namespace of the body is that of the path, and sets it if it is missing.
 pub fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     if !target.info.namespaced {
         object.set_meta("namespace", Value::Null);
@@ -41,7 +42,8 @@ pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<(
     }
 }
 
-/// A PUT that names another uid means another object. The key in the message of a dry run has no prefix.
+/// Checks that a PUT does not refer to another object by another uid. The key in the message of a
+/// dry run has no prefix.
 pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());
@@ -57,12 +59,12 @@ pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) ->
     Err(Error::conflict(&info.group_resource, &target.name, detail))
 }
 
-/// Later owner references of a uid that was named already are dropped, with a warning.
+/// Drops repeated owner references to the same uid, with a warning.
 pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
     dedup_owners_of(object, "", warnings);
 }
 
-/// As [`dedup_owners`], for what mutating admission has made of an object.
+/// Removes duplicate owners as [`dedup_owners`] does, from the result of mutating admission.
 pub(super) fn dedup_admitted_owners(object: &mut Value, warnings: &Warnings) {
     dedup_owners_of(object, " after mutating admission happens", warnings);
 }
@@ -94,7 +96,7 @@ fn dedup_owners_of(object: &mut Value, when: &str, warnings: &Warnings) {
     }
 }
 
-/// The object's resourceVersion, 0 if it has none.
+/// Returns the object's resourceVersion, 0 if it has none.
 pub(in crate::registry) fn resource_version_of(object: &Value) -> Result<u64> {
     parse_revision(object.resource_version()).map_err(|e| Error::Unclassified(e.in_body()))
 }

@@ -5,8 +5,8 @@ use coracle_storage::{CommitOutcome, StoreError, Write};
 use serde_json::Value;
 
 use crate::object_meta::ObjectMeta;
-use crate::registry::Registry;
 use crate::registry::index::{ObjectIndex, STAMP_SITE};
+use crate::registry::{Author, Origin, Registry};
 use crate::resource_info::ResourceInfo;
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result, codec};
@@ -38,13 +38,22 @@ pub fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
 }
 
 impl Registry {
-    /// Commits writes, on the time of the request that is executed.
+    /// Commits writes of a request, on the time of the request that is executed.
     ///
     /// # Errors
     /// See [`store_failed`].
-    pub(in crate::registry) async fn commit(&self, writes: Vec<Write>) -> Result<CommitOutcome<ObjectIndex>> {
+    pub(in crate::registry) async fn commit(
+        &self,
+        writes: Vec<Write>,
+        origin: Origin<'_>,
+    ) -> Result<CommitOutcome<ObjectIndex>> {
         let _timer = measure(Phase::Store);
-        self.store.commit(writes).await.map_err(store_failed)
+        self.store.commit_by(writes, Some(self.author(origin))).await.map_err(store_failed)
+    }
+
+    /// The author of a write that is made now.
+    pub(in crate::registry) fn author(&self, origin: Origin<'_>) -> Author {
+        self.authors.author(origin, self.now())
     }
 }
 

@@ -18,7 +18,8 @@ use crate::patch::Patch;
 use crate::registry::allocation::Allocation;
 use crate::registry::body::RequestBody;
 use crate::registry::deletion::rfc3339;
-use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, deletion, parse};
+use crate::registry::{Caller, Origin, Outcome, Payload, RETRIES, Registry, Stored, Target, deletion, parse};
+use crate::request::info::Verb;
 use crate::request::options::WriteOptions;
 use crate::resource_info::{Part, ResourceInfo};
 use crate::strategy::validate;
@@ -170,7 +171,7 @@ impl Registry {
                 }
                 Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object).await?),
                 Changed::Remove(object) => {
-                    let removed = self.remove(info, &current, &old).await?;
+                    let removed = self.remove(info, &current, &old, writing.caller.origin()).await?;
                     removed.map(|_| self.loose(info, info.from_internal(object)))
                 }
             };
@@ -244,7 +245,7 @@ impl Registry {
         }
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
-        match self.commit_allocated(write, allocation).await? {
+        match self.commit_allocated(write, allocation, writing.caller.origin()).await? {
             CommitOutcome::Done(events) => {
                 Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
             }
@@ -252,9 +253,26 @@ impl Registry {
         }
     }
 
-    /// Changes an object from within: no hooks of its kind, no validation. For what other endpoints do to it.
+    /// Changes an object on the server's own account: no hooks of its kind, no validation.
+    ///
+    /// # Errors
+    /// 404 if it does not exist, and those of `edit`.
     pub async fn rewrite(
         &self,
+        target: &Target,
+        dry_run: bool,
+        edit: impl FnMut(&Value) -> Result<Value>,
+    ) -> Result<()> {
+        self.rewrite_for(Origin::server(Verb::Update), target, dry_run, edit).await
+    }
+
+    /// Changes an object for a request to another endpoint: no hooks of its kind, no validation.
+    ///
+    /// # Errors
+    /// As of [`rewrite`](Self::rewrite).
+    pub async fn rewrite_for(
+        &self,
+        origin: Origin<'_>,
         target: &Target,
         dry_run: bool,
         mut edit: impl FnMut(&Value) -> Result<Value>,
@@ -276,7 +294,7 @@ impl Registry {
             }
             let expect = Expect::Revision(current.revision);
             let write = Write::put(current.key.clone(), expect, stored_bytes(info, new));
-            if let CommitOutcome::Done(_) = self.commit(vec![write]).await? {
+            if let CommitOutcome::Done(_) = self.commit(vec![write], origin).await? {
                 return Ok(());
             }
         }

@@ -1,7 +1,7 @@
 //! Compression: large responses in gzip, for clients that accept it.
 //!
-//! `tower-http`'s layer compresses on the thread that writes the response, in pieces of 4 KiB, and negotiates otherwise:
-//! ARCHITECTURE.md has why it was not chosen.
+//! `tower-http`'s layer compresses on the thread that writes the response, in pieces of 4 KiB, and
+//! negotiates differently: ARCHITECTURE.md explains the choice.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -55,7 +55,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// Chunks, compressed one after the other.
 struct Compressed<C> {
     chunks: C,
-    /// None when all is done.
+    /// The encoder; None at the end.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
@@ -68,7 +68,7 @@ impl<C> Compressed<C> {
 impl<C: Iterator<Item = Bytes>> Iterator for Compressed<C> {
     type Item = Bytes;
 
-    /// What the encoder keeps for itself comes with a later chunk, so that none is empty.
+    /// Returns the next non-empty chunk. Bytes that the encoder retains are part of a later one.
     fn next(&mut self) -> Option<Bytes> {
         while let (Some(encoder), Some(chunk)) = (&mut self.encoder, self.chunks.next()) {
             // Writing to memory does not fail.

@@ -1,7 +1,8 @@
-//! Filters: layers that wait for nothing, before and after the services inside them.
+//! Filters: layers that do not wait, before and after the inner services.
 //!
-//! A filter is called with a request, which it refuses or passes on, and again with the response. [`filter`] makes a layer of
-//! it. Its future holds that of the service inside, which is therefore small: layers that wait box theirs.
+//! A filter is called with a request, which it rejects or passes on, and again with the response.
+//! [`filter`] makes a layer of it. Its future contains that of the inner service, which is
+//! therefore small: layers that wait box theirs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,33 +14,33 @@ use tower::{Layer, Service};
 
 use crate::serve::Body;
 
-/// What a layer does with requests of type `R`, and with their responses.
+/// The processing of requests of type `R`, and of their responses.
 pub trait RequestFilter<R>: Clone {
     /// The request as the services inside get it.
     type Request;
-    /// What the filter remembers of the request until there is a response.
+    /// The state that the filter keeps of the request until the response.
     type State;
-    /// Why it refuses a request.
+    /// The rejection of a request.
     type Error;
 
-    /// Looks at a request on its way in.
+    /// Processes a request before the inner service.
     ///
     /// # Errors
-    /// Why the request goes no further.
+    /// The rejection of the request.
     fn request(&self, request: R) -> Result<(Self::Request, Self::State), Self::Error>;
 
-    /// Completes a response on its way out.
+    /// Completes a response after the inner service.
     fn response(&self, _: Self::State, response: Response<Body>) -> Response<Body> {
         response
     }
 }
 
-/// A layer of a filter.
+/// Returns a layer of a filter.
 pub fn filter<F>(filter: F) -> FilterLayer<F> {
     FilterLayer(filter)
 }
 
-/// Made by [`filter`].
+/// The layer made by [`filter`].
 #[derive(Clone)]
 pub struct FilterLayer<F>(F);
 
@@ -87,7 +88,7 @@ where
 pub struct FilteredFuture<R, F: RequestFilter<R>, I> {
     inner: I,
     filter: F,
-    /// None once the response is complete.
+    /// The state of the filter; None once the response is complete.
     state: Option<F::State>,
 }
 

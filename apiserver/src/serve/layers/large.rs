@@ -1,4 +1,5 @@
-//! Large requests: they wait for their turn before they take a seat, which they would keep from small ones.
+//! Admission of large requests: they wait for a permit before they take a seat, so that they do not
+//! occupy the seats of small ones.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,24 +17,28 @@ use crate::serve::Body;
 use crate::serve::exchange::{BufferedRequest, MeasuredRequest, RequestRefusal};
 use crate::telemetry::latency::Phase;
 
-/// Work on bodies and objects of this many bytes and more is done in the background, and takes turns: decoded, a
-/// hostile body can be hundreds of times its size.
+/// The size of bodies and objects, in bytes, from which they are processed in the background, one
+/// at a time: decoded, a hostile body can be hundreds of times its size.
 const LARGE: usize = 64 << 10;
-/// Copies in a JSON patch and aliases in YAML make more of a body than it is: such bodies count so many times.
+/// The factor for the size of bodies that can grow when they are decoded: by copies in a JSON
+/// patch, or aliases in YAML.
 const GROWTH: usize = 16;
-/// An object or a list in a body counts so many bytes more than it has: `{}` may become one with many defaults, and
-/// as many errors.
+/// The number of bytes that an object or a list in a body counts in addition to its size: `{}` may
+/// get many defaults, and as many errors.
 const NODE: usize = 16;
-/// In protobuf nodes cannot be counted without decoding, and have fewer bytes: such bodies count so many times.
+/// The factor for the size of protobuf bodies: their nodes cannot be counted without decoding, and
+/// have fewer bytes.
 const PROTOBUF: usize = 4;
-/// The groups of objects that take long at any size: expressions and patterns are compiled.
-/// Extensions name others.
+/// The groups of objects that are costly at any size, since expressions and patterns are compiled.
+/// Extensions add others.
 const COMPILED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
-/// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
-/// others wait for the store, or for admission webhooks.
+/// The number of large requests in progress, and of those that may wait: of one flow, and of all.
+/// Only one of them is processed at a time; the others wait for the store or for admission
+/// webhooks.
 pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
 
-/// Finds out which requests are large, and holds them back until it is their turn. A turn lasts until there is a response.
+/// Finds the large requests and delays them until they have a permit, which they keep until the
+/// response.
 #[derive(Clone)]
 pub struct LargeTurn<'a, S> {
     registry: &'a Registry,
@@ -43,11 +48,11 @@ pub struct LargeTurn<'a, S> {
 }
 
 impl<'a, S> LargeTurn<'a, S> {
-    /// Holds back the large requests to a service.
+    /// Creates the layer.
     ///
-    /// - `registry`: where the objects are that requests change.
-    /// - `groups`: the API groups of objects that take long at any size.
-    /// - `turns`: by users.
+    /// - `registry`: the registry of the objects that requests change.
+    /// - `groups`: the API groups of objects that are costly at any size.
+    /// - `turns`: the queue of permits, by user.
     pub fn new(
         registry: &'a Registry,
         groups: &'static [&'static str],
@@ -98,7 +103,8 @@ where
     }
 }
 
-/// Whether a request with a body takes long: by its group, its body, and the size of the object that it changes.
+/// Returns whether a request with a body takes long: by its group, its body, and the size of the
+/// object that it changes.
 fn is_large(
     request: &ResourceRequest,
     groups: &[&str],
@@ -110,7 +116,7 @@ fn is_large(
     if COMPILED.contains(&group) || groups.contains(&group) {
         return true;
     }
-    // The format by which the body is decoded later; a body of another one is not decoded.
+    // The format that the body is decoded as later; a body in any other format is not decoded.
     let size = match Format::of_body(headers) {
         _ if request.verb == Verb::Patch => body.len() * GROWTH,
         Ok(Format::Yaml) => body.len() * GROWTH,
@@ -120,7 +126,7 @@ fn is_large(
     size + changed() >= LARGE
 }
 
-/// The objects and lists in a body, if they matter.
+/// Returns the number of objects and lists in a body, if they matter.
 fn nodes(body: &[u8]) -> usize {
     match body.len() * (1 + NODE) >= LARGE {
         true => body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count(),
@@ -138,7 +144,7 @@ mod tests {
     use crate::serve::deadline::Deadline;
     use crate::serve::testing;
 
-    /// Of extensions.
+    /// The groups of extensions.
     const GROUPS: [&str; 1] = ["rbac.authorization.k8s.io"];
 
     #[test]

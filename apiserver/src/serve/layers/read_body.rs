@@ -19,13 +19,19 @@ use crate::telemetry::latency::Phase;
 #[derive(Clone)]
 pub struct ReadBody<'a, S> {
     shares: &'a Arc<Shares>,
+    keeps_bodies: bool,
     inner: S,
 }
 
 impl<'a, S> ReadBody<'a, S> {
     /// Reads bodies for a service.
     pub fn new(shares: &'a Arc<Shares>, inner: S) -> ReadBody<'a, S> {
-        ReadBody { shares, inner }
+        ReadBody { shares, keeps_bodies: false, inner }
+    }
+
+    /// The same, and bodies are kept in the context until the request is over.
+    pub fn keeping_bodies(self, keeps_bodies: bool) -> ReadBody<'a, S> {
+        ReadBody { keeps_bodies, ..self }
     }
 }
 
@@ -46,7 +52,7 @@ where
     }
 
     fn call(&mut self, request: TimedRequest<B>) -> Self::Future {
-        let (shares, inner) = (self.shares, self.inner.clone());
+        let ReadBody { shares, keeps_bodies, inner } = self.clone();
         Box::pin(async move {
             let TimedRequest { context, user, flow, deadline, body } = request;
             let is_limited = flow.as_ref().is_some_and(|flow| !flow.is_exempt());
@@ -71,6 +77,10 @@ where
                 }
                 false => (None, Some(body)),
             };
+            if let (true, Some(Ok(bytes))) = (keeps_bodies, &body) {
+                // A body is read once.
+                drop(context.body.set(bytes.clone()));
+            }
             let response = inner.oneshot(BufferedRequest { context, user, flow, deadline, body }).await;
             if let Some(share) = &mut share {
                 share.release_body_bytes();

@@ -12,8 +12,8 @@ use super::RequestFilter;
 use crate::audit::user_agent;
 use crate::request::RequestInfo;
 use crate::resource_info::SharedResourceTable;
-use crate::serve::Body;
 use crate::serve::exchange::{ReceivedRequest, RequestContext};
+use crate::serve::{Body, CompletedRequest, ObserveRequests};
 use crate::telemetry::latency::Phase;
 use crate::telemetry::metrics::{Metrics, RequestLabels};
 use crate::telemetry::slow_requests::{self, SlowRequest, SlowRequests};
@@ -26,6 +26,9 @@ pub struct RecordRequest<'a> {
     pub resources: &'a SharedResourceTable,
     pub slow_requests: &'a SlowRequests,
     pub tracer: &'a Tracer,
+    pub observer: Option<&'a dyn ObserveRequests>,
+    /// Whether requests come from a part of the control plane.
+    pub is_own: bool,
     /// The other end of the connection, where there is one.
     pub remote: Option<IpAddr>,
 }
@@ -47,6 +50,9 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
         let code = response.status().as_u16();
         context.span.record("code", code);
         let took = context.received_at.elapsed();
+        if let Some(observer) = self.observer {
+            observer.completed(&CompletedRequest::new(&context, code, took, self.is_own));
+        }
         // Only what is served succeeds.
         let labels = match response.status().is_success() {
             true => labels_of_served(&context),
@@ -203,6 +209,8 @@ mod tests {
                 resources: &resources,
                 slow_requests: &slow_requests,
                 tracer: &tracer,
+                observer: None,
+                is_own: false,
                 remote: None,
             };
             let stack = ServiceBuilder::new().layer(filter(record)).service_fn(|_: ReceivedRequest<_>| {

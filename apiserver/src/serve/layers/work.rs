@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use coracle_clock::{Activity, Work};
+use coracle_clock::{Clock, Work};
 use http::Response;
 
 use super::RequestFilter;
@@ -15,7 +15,7 @@ use crate::serve::traffic::{RequestUnderWay, Traffic};
 /// work. What a watch has yet to deliver is work by itself.
 #[derive(Clone, Copy)]
 pub struct CountWork<'a> {
-    pub activity: &'a Activity,
+    pub clock: &'a Clock,
     pub traffic: &'a Arc<Traffic>,
     /// Whether requests come from a part of the control plane.
     pub is_own: bool,
@@ -28,14 +28,18 @@ impl<B> RequestFilter<ReceivedRequest<B>> for CountWork<'_> {
 
     fn request(&self, request: ReceivedRequest<B>) -> Result<(ReceivedRequest<B>, Self::State), Infallible> {
         let is_work = !request.context.is_extension();
-        let begin = || if self.is_own { self.activity.begin() } else { self.activity.begin_request() };
+        let activity = self.clock.activity();
+        let begin = || if self.is_own { activity.begin() } else { activity.begin_request() };
         let state = is_work.then(|| (self.traffic.begin(&request.context), begin()));
         Ok((request, state))
     }
 
     fn response(&self, state: Self::State, response: Response<Body>) -> Response<Body> {
-        if let Some((mut request, _work)) = state.filter(|_| response.status().is_success()) {
-            request.succeeded();
+        if let Some((mut request, _work)) = state {
+            match response.status().is_success() {
+                true => request.succeeded(),
+                false => request.refused(self.clock.now()),
+            }
         }
         response
     }

@@ -71,7 +71,7 @@ fn counts_are_rendered() {
     assert!(!text.contains("apiserver_storage_objects{"));
 }
 
-/// Every name, type and label is the real server's.
+/// Every name, type and label is kube-apiserver's.
 #[test]
 fn names_types_and_labels_match_the_real_servers() {
     let facts = crate::testing::facts("apiserver-metrics.json");

@@ -1,4 +1,5 @@
-//! The objects of a cache, by name and by the keys of indexes, and those who are notified of their changes.
+//! The store of a cache: its objects by name and by the keys of indexes, and the subscribers to
+//! their changes.
 
 use std::any::TypeId;
 use std::collections::hash_map::Entry;
@@ -16,17 +17,17 @@ use super::change::Change;
 use super::follow::Event;
 use super::object::Object;
 
-/// What a cache holds, whatever the kind.
+/// The objects, indexes and subscribers of a cache, independent of the kind.
 #[derive(Default)]
 pub struct Indexer {
     state: Mutex<State>,
-    /// How much was seen; changes with every event.
+    /// The progress of the watch; changes with every event.
     progress: signal::Sender<Progress>,
     /// A change is work until its subscriber has followed it.
     activity: Activity,
 }
 
-/// A change on its way to a subscriber, which ends the work once it has followed it.
+/// A change that is sent to a subscriber, which drops the work once it has processed the change.
 pub(crate) type Sent = (Change<dyn Object>, Work);
 
 /// A write of a controller's own, to be seen before it decides again.
@@ -44,17 +45,20 @@ struct Progress {
     revision: u64,
 }
 
-/// The names of all that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
-/// does not imply lower ones before all of it was observed.
+/// The names of all existing objects, as reported by a restarted watch. They arrive in the order of
+/// names, so a revision among them does not imply that lower ones were observed before all of them
+/// have arrived.
 pub(super) type Relist = BTreeSet<NamespacedName>;
 
 #[derive(Default)]
 struct State {
     objects: BTreeMap<NamespacedName, Arc<dyn Object>>,
-    /// The revision up to which these are all objects and all of their changes; None while they are listed.
+    /// The revision up to which these are all objects and all of their changes; None while they are
+    /// listed.
     complete: Option<u64>,
     indexes: HashMap<TypeId, Indexed>,
-    /// Their channels hold nothing while nothing is sent: there are a hundred for each control plane.
+    /// The channels of the subscribers. They are unbounded and allocate nothing while they are
+    /// empty: each control plane has a hundred of them.
     subscribers: Vec<UnboundedSender<Sent>>,
 }
 
@@ -86,12 +90,12 @@ impl Indexed {
 }
 
 impl Indexer {
-    /// An indexer without objects.
+    /// Returns an indexer without objects.
     pub fn new(activity: Activity) -> Indexer {
         Indexer { activity, ..Indexer::default() }
     }
 
-    /// The object of that name.
+    /// Returns the object of that name.
     pub(super) fn get(&self, name: &NamespacedName) -> Option<Arc<dyn Object>> {
         self.state().objects.get(name).cloned()
     }
@@ -101,7 +105,8 @@ impl Indexer {
         self.state().objects.values().for_each(&mut visit);
     }
 
-    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns false.
+    /// Passes the objects of a namespace to a visitor, in the order of names, until that returns
+    /// false.
     pub(super) fn for_each_in(&self, namespace: &str, mut visit: impl FnMut(&Arc<dyn Object>) -> bool) {
         let first = NamespacedName::new(namespace, "");
         for (name, object) in self.state().objects.range(first..) {
@@ -111,7 +116,7 @@ impl Indexer {
         }
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name.
+    /// Returns the objects that an index has under a key, ordered by namespace and name.
     pub(super) fn by(&self, index: TypeId, keys: IndexKeys, key: &NamespacedName) -> Vec<Arc<dyn Object>> {
         let mut state = self.state();
         let State { objects, indexes, .. } = &mut *state;
@@ -133,7 +138,7 @@ impl Indexer {
         self.progress.borrow().synced
     }
 
-    /// Makes it synced with what it holds.
+    /// Marks the cache as synced with its present objects.
     pub(super) fn set_synced(&self) {
         self.progress.send_modify(|progress| progress.synced = true);
     }
@@ -150,7 +155,7 @@ impl Indexer {
         .await;
     }
 
-    /// All that is, and then each change.
+    /// Returns all that is, and then each change.
     pub fn subscribe(&self) -> UnboundedReceiver<Sent> {
         let (sender, receiver) = unbounded();
         let mut state = self.state();
@@ -166,7 +171,7 @@ impl Indexer {
     /// Applies an event of a watch.
     pub(super) fn handle(&self, event: Event<Arc<dyn Object>>, relist: &mut Option<Relist>) {
         match event {
-            // A relist that was cut short says nothing about the objects that it did not list.
+            // A relist that was cut short implies nothing about the objects that it did not list.
             Event::Init => {
                 self.state().complete = None;
                 *relist = Some(Relist::default());
@@ -189,7 +194,8 @@ impl Indexer {
         }
     }
 
-    /// All objects, and the revision up to which they are all; None while that is not known.
+    /// Returns all objects, and the revision up to which they are all; None while that is not
+    /// known.
     pub(super) fn complete_objects(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
         let state = self.state();
         Some((state.objects.values().cloned().collect(), state.complete?))
@@ -206,7 +212,8 @@ impl Indexer {
         self.advance(revision);
     }
 
-    /// - `complete`: the revision up to which all is known with this object; None while objects are listed
+    /// - `complete`: the revision up to which all is known with this object; None while objects are
+    ///   listed
     fn insert(&self, new: Arc<dyn Object>, complete: Option<u64>) {
         let name = NamespacedName::of_meta(new.metadata());
         let mut state = self.state();
@@ -215,7 +222,7 @@ impl Indexer {
         if state.objects.get(&name).is_some_and(|old| old.metadata().uid != new.metadata().uid) {
             state.remove(&name, &self.activity);
         }
-        // Before anything is changed: these are functions of the indexes' owners, which may panic.
+        // Keys are computed before any change: the functions of indexes may panic.
         let old = state.objects.get(&name).cloned();
         let moves: Vec<_> = state
             .indexes
@@ -232,7 +239,7 @@ impl Indexer {
                 index.add(&name, &new, after);
             }
         }
-        // A watch that was restarted reports what is known already.
+        // A restarted watch also reports objects that have not changed.
         let version = |object: &Arc<dyn Object>| object.metadata().resource_version.clone();
         let known = old.as_ref().is_some_and(|old| version(old) == version(&new));
         if !known {
@@ -249,7 +256,7 @@ impl Indexer {
         self.advance(revision);
     }
 
-    /// Removes what a watch that was restarted did not report.
+    /// Removes the objects that a restarted watch did not report.
     pub(super) fn keep(&self, names: &BTreeSet<NamespacedName>) {
         let mut state = self.state();
         let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -266,7 +273,8 @@ impl Indexer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What can panic under the lock, an index's function, does so before anything is changed.
+        // The only code under the lock that can panic, an index's function, does so before any
+        // change.
         self.state.lock()
     }
 }
@@ -292,7 +300,7 @@ impl State {
     }
 }
 
-/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+/// Returns the revision of an object. Revisions of one kind can be compared (KEP-5504).
 pub(super) fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

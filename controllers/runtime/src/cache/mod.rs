@@ -1,14 +1,18 @@
-//! A cache of all objects of one kind, kept fresh by a watch and shared by all controllers.
+//! A cache of all objects of one kind, kept up to date by a watch and shared by all controllers.
 //!
-//! Always true here:
-//! - Neither an event nor what [`Cache::get`] returns is older than the event before it.
-//! - Every change reaches every subscriber, in order; what existed before the subscription comes first, as additions.
-//! - A panic costs nothing but time: the watch is restarted ([`super::supervise`]), and reports what was missed.
-//! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
-//! - An object that cannot be read is an error, never absent.
+//! Invariants:
+//! - Neither an event nor an object returned by [`Cache::get`] is older than the event before it.
+//! - Every change reaches every subscriber, in order; objects that existed before the subscription
+//!   come first, as additions.
+//! - A panic costs only time: the watch is restarted ([`super::supervise`]), and reports the missed
+//!   changes.
+//! - Field managers are dropped before an object is stored: no controller uses them, and they are
+//!   half the bytes.
+//! - An object that cannot be decoded is an error, never absent.
 //!
-//! A cache lags behind the server. A controller waits for its own writes by [`RecordedApi`](crate::RecordedApi); what must not be decided on an old
-//! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
+//! A cache lags behind the server. A controller waits for its own writes by
+//! [`RecordedApi`](crate::RecordedApi). A decision that must not be based on an old state (dropping
+//! a finalizer, reclaiming a volume) has to read the object from the server.
 
 mod change;
 mod follow;
@@ -42,19 +46,19 @@ pub struct Cache<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// An index of objects: each is found under all its keys.
+/// An index of objects, which finds an object under each of its keys.
 pub trait Index<K>: 'static {
-    /// The keys of an object.
+    /// Returns the keys of an object.
     fn keys(object: &K) -> Vec<NamespacedName>;
 }
 
 impl<K: Cached> Cache<K> {
-    /// The cache of what an indexer of the kind holds.
+    /// Returns the typed cache over an indexer of the kind.
     pub(super) fn of(indexer: Arc<Indexer>) -> Cache<K> {
         Cache { indexer, kind: PhantomData }
     }
 
-    /// A cache that is synced and holds these objects, which no watch changes: for the tests of what reads caches.
+    /// Creates a synced cache with fixed objects and no watch, for tests of code that reads caches.
     pub fn with(objects: impl IntoIterator<Item = K>) -> Cache<K> {
         let cache = Cache::of(Arc::default());
         objects.into_iter().for_each(|object| cache.observe(object));
@@ -67,24 +71,24 @@ impl<K: Cached> Cache<K> {
         self.indexer.apply(object::erase(object));
     }
 
-    /// What is known of the objects, without their type.
+    /// Returns the untyped store of the cache.
     pub(super) fn indexer(&self) -> &Arc<Indexer> {
         &self.indexer
     }
 
-    /// The object of that name.
+    /// Returns the object of that name.
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
         self.indexer.get(name).and_then(object::downcast)
     }
 
-    /// All objects, ordered by namespace and name.
+    /// Returns all objects, ordered by namespace and name.
     pub fn all(&self) -> Vec<Arc<K>> {
         let mut objects = Vec::new();
         self.indexer.for_each(|object| objects.extend(object::downcast(object.clone())));
         objects
     }
 
-    /// The objects of a namespace, ordered by name.
+    /// Returns the objects of a namespace, ordered by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let mut objects = Vec::new();
         self.indexer.for_each_in(namespace, |object| {
@@ -94,7 +98,7 @@ impl<K: Cached> Cache<K> {
         objects
     }
 
-    /// Whether a namespace holds any object.
+    /// Returns whether a namespace contains any object.
     pub fn any_in(&self, namespace: &str) -> bool {
         let mut any = false;
         self.indexer.for_each_in(namespace, |_| {
@@ -104,7 +108,8 @@ impl<K: Cached> Cache<K> {
         any
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name. An index is maintained from its first use on.
+    /// Returns the objects that an index has under a key, ordered by namespace and name. An index
+    /// is maintained from its first use on.
     pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
         let keys = |object: &dyn Object| {
             let object: &dyn Any = object;
@@ -125,13 +130,14 @@ impl<K: Cached> Cache<K> {
         self.indexer.is_synced()
     }
 
-    /// All that is, and then each change. The receiver has to keep up: changes are kept until it takes them.
+    /// Returns all that is, and then each change. The receiver has to keep up: changes are kept
+    /// until it takes them.
     pub fn subscribe(&self) -> Changes<K> {
         Changes::of(self.indexer.subscribe())
     }
 }
 
-/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+/// Returns the revision of an object. Revisions of one kind can be compared (KEP-5504).
 pub fn revision(object: &impl Resource) -> u64 {
     indexer::revision(object.meta())
 }

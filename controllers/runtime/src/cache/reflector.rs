@@ -1,4 +1,4 @@
-//! The watch that keeps a cache fresh.
+//! The reflector: the watch that keeps a cache up to date.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::timers::RELIST;
 /// After this time all objects are read again, if one of them could not be.
 const UNREADABLE: Duration = Duration::from_secs(30);
 
-/// Which objects of a kind are watched; all by default.
+/// The selection of objects of a kind that are watched; all of them by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListScope {
-    /// Those of one namespace.
+    /// The namespace to watch; None for all namespaces.
     pub namespace: Option<&'static str>,
-    /// Those that a field selector selects.
+    /// The field selector of the watch; None for all objects.
     pub field_selector: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(
         let handle = |event: Result<Event<RawObject>, kube::Error>| {
             match event.map(|event| read(event, decode, shared.as_ref())) {
                 Ok(Ok(event)) => indexer.handle(event, &mut relist),
-                // It may hold a finalizer or own others: nothing is right without it.
+                // The object may have a finalizer or own others, so the cache is wrong without it.
                 Ok(Err(error)) => {
                     tracing::error!(kind = resource.kind, %error, "an object cannot be read");
                     return ControlFlow::Break(());

@@ -1,4 +1,4 @@
-//! Objects as a watch sends them, read as far as it takes.
+//! Objects from a watch, decoded only as far as needed.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -13,14 +13,14 @@ use serde_json::value::RawValue;
 /// An object of any kind as a watch sends it.
 #[derive(Clone, Debug)]
 pub struct Watched<C> {
-    /// What is known of it beside its metadata.
+    /// The content of the object other than its metadata.
     pub content: C,
     metadata: ObjectMeta,
 }
 
-/// What can be known of an object.
+/// A representation of an object's content.
 pub trait Content: Clone + Debug {
-    /// Whether the server is asked for the metadata of objects alone.
+    /// Whether only the metadata of objects is requested from the server.
     const IS_METADATA: bool;
 }
 
@@ -32,11 +32,12 @@ impl Content for () {
     const IS_METADATA: bool = true;
 }
 
-/// An object that is not read yet: of its metadata the name is known, and the resourceVersion, at which the watch goes on.
+/// An object that is not decoded yet. Only its name and namespace are known, and its
+/// resourceVersion, from which the watch resumes.
 pub type RawObject = Watched<Box<RawValue>>;
 
-/// The metadata of an object as far as it is needed to identify, own and delete it. Labels, annotations and `managedFields`, which can
-/// be most of an object, are skipped.
+/// The metadata required to identify, own and delete an object. Labels, annotations and
+/// `managedFields`, which can be most of an object, are skipped.
 pub type Identified = Watched<()>;
 
 impl<'de> Deserialize<'de> for RawObject {
@@ -85,7 +86,7 @@ impl<'de> Deserialize<'de> for Identified {
     }
 }
 
-/// What is read of an object.
+/// The part of an object that is decoded.
 #[derive(Deserialize)]
 struct Parts<M: Default> {
     #[serde(default)]

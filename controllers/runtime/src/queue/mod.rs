@@ -1,10 +1,12 @@
-//! The keyed queue: what has to be reconciled, each key once and never twice at the same time.
+//! The keyed work queue: keys to reconcile, each one once and never twice at the same time.
 //!
-//! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
-//! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
-//! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is ours: a key
-//! can rest after it was worked on ([`Queue::done_and_rest`]), and what is added meanwhile comes back once. Where the clock is
-//! manual, keys are worked on in turns with those of all other queues ([`coracle_clock::Turns`]).
+//! A key that is added while it waits is not added again; a key that is added while it is processed
+//! is enqueued again when its worker is done. A key can be added after a delay
+//! ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), with a growing delay until
+//! [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is
+//! an addition: a key can pause after it was processed ([`Queue::done_and_rest`]), and additions in
+//! the meantime enqueue it once. Under a manual clock, keys are processed in turns with those of
+//! all other queues ([`coracle_clock::Turns`]).
 #![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
 
 mod ready_keys;
@@ -27,7 +29,7 @@ use self::ready_keys::ReadyKeys;
 use super::metrics::QueueMetrics;
 use super::timers::{RETRY, RETRY_BACKOFF};
 
-/// What a queue can hold.
+/// A key that a queue can hold.
 pub trait Key: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key for K {}
@@ -61,26 +63,27 @@ struct Inner<K> {
 
 struct State<K> {
     waiting: ReadyKeys<K>,
-    /// The keys that wait, or have to come back once their workers are done.
+    /// The keys that wait, or are enqueued again once their workers are done.
     dirty: HashMap<K, Dirty>,
     working: HashMap<K, Instant>,
-    /// Until when a key is not worked on again.
+    /// The time until which a key is not processed again.
     resting: HashMap<K, time::Instant>,
-    /// The keys that come later, in order; also the list of pending timers: see [`Source`].
+    /// The delayed keys, in order of time; also the list of pending timers: see [`Source`].
     later: BTreeMap<(Timestamp, u64), (K, &'static Timer)>,
     due: HashMap<K, (Timestamp, u64)>,
-    /// The number of keys that come later after a pause of the implementation.
+    /// The number of keys that are delayed by a pause of the implementation.
     paused: usize,
     failures: HashMap<K, u32>,
     sequence: u64,
-    /// The work of all keys that are worked on, come after a pause, or wait but for a turn.
+    /// The work of all keys that are processed, are delayed by a pause of the implementation, or
+    /// wait only for a turn.
     work: Option<Work>,
 }
 
 /// The wait of a key.
 struct Dirty {
     since: Instant,
-    /// Whether it comes after all keys that are not paced, where there are turns.
+    /// Whether the key comes after all keys that are not paced, under a manual clock.
     is_paced: bool,
 }
 
@@ -119,7 +122,7 @@ impl<K: Key> Source for Inner<K> {
 }
 
 impl<K: Key> Queue<K> {
-    /// An empty queue.
+    /// Returns an empty queue.
     ///
     /// - `[first_retry, longest_retry]`: the shortest and the longest backoff after an error
     pub fn new(clock: Clock, metrics: QueueMetrics, [first_retry, longest_retry]: [Duration; 2]) -> Queue<K> {
@@ -148,7 +151,7 @@ impl<K: Key> Queue<K> {
         Queue(inner)
     }
 
-    /// Adds the key: it waits, or comes back once its worker is done.
+    /// Adds the key, which waits, or is enqueued again once its worker is done.
     pub fn add(&self, key: K) {
         self.enter(&mut self.state(), key, false);
     }
@@ -183,7 +186,7 @@ impl<K: Key> Queue<K> {
         state.due.insert(key, place);
         state.paused += usize::from(timer.class == Class::Pacing);
         self.track(&mut state);
-        // Whoever waits for the next time may have to wait for this one.
+        // A worker that waits for the next delayed key may have to wait for this one instead.
         self.0.changed.notify_one();
     }
 
@@ -203,12 +206,12 @@ impl<K: Key> Queue<K> {
         self.add_after(key, timer.after(delay));
     }
 
-    /// Whether a key waits, or came up again while it is worked on.
+    /// Returns whether a key waits, or was added again while it is processed.
     pub fn is_dirty(&self, key: &K) -> bool {
         self.state().dirty.contains_key(key)
     }
 
-    /// How many failures there were in a row.
+    /// Returns the number of consecutive failures of a key.
     pub fn failures(&self, key: &K) -> u32 {
         self.state().failures.get(key).copied().unwrap_or(0)
     }
@@ -218,7 +221,7 @@ impl<K: Key> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// Takes the next key, once there is one; [`Queue::done`] has to follow.
+    /// Waits for the next key and takes it; [`Queue::done`] must follow.
     pub async fn next(&self) -> K {
         let mut due: Option<Work> = None;
         loop {
@@ -256,7 +259,8 @@ impl<K: Key> Queue<K> {
         self.done_and_rest(key, Duration::ZERO);
     }
 
-    /// The same; the key is not worked on again for a time, whatever adds it: the machine's time, not the clock's.
+    /// Marks a key as done; it is not processed again for a time, even if it is added. The time is
+    /// the machine's, not the clock's.
     pub fn done_and_rest(&self, key: &K, rest: Duration) {
         let mut state = self.state();
         if let Some(since) = state.working.remove(key) {
@@ -264,7 +268,7 @@ impl<K: Key> Queue<K> {
         }
         if !rest.is_zero() && !state.waiting.is_in_turns() {
             state.resting.insert(key.clone(), time::Instant::now() + rest);
-            // Whoever waits for the next time may have to wait for this one.
+            // A worker that waits for the next delayed key may have to wait for this one instead.
             self.0.changed.notify_one();
         } else if let Some(Dirty { is_paced, .. }) = state.dirty.get(key)
             && !state.resting.contains_key(key)
@@ -281,7 +285,7 @@ impl<K: Key> Queue<K> {
         let now = time::Instant::now();
         let State { resting, waiting, dirty, working, .. } = state;
         let rested = resting.extract_if(|_, until| *until <= now).map(|(key, _)| key);
-        // One that is worked on comes back when its worker is done.
+        // A key in process is enqueued when its worker is done.
         let rested = rested.filter(|key| dirty.contains_key(key) && !working.contains_key(key));
         rested.for_each(|key| waiting.push(key, false));
     }
@@ -305,7 +309,7 @@ impl<K: Key> Queue<K> {
         let now = self.0.clock.now();
         while let Some((place, _)) = state.later.first_key_value().filter(|((at, _), _)| *at <= now) {
             let place = *place;
-            // Its pause ends after it has entered.
+            // The delay ends after the key has been enqueued.
             if let Some((key, timer)) = state.later.remove(&place) {
                 state.due.remove(&key);
                 self.enter(state, key, false);
@@ -314,7 +318,8 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Begins the work of the queue with its first key, and ends it after the last one. Keys that wait for turns are known as such.
+    /// Begins the work of the queue with its first key, and ends it after the last one. Keys that
+    /// wait for turns are registered there.
     fn track(&self, state: &mut State<K>) {
         let has_work = !state.dirty.is_empty() && !state.waiting.is_in_turns();
         let is_idle = !has_work && state.working.is_empty() && state.paused == 0;
@@ -513,7 +518,7 @@ mod tests {
         give();
         assert_eq!((next(&one), next(&other), next(&one)), (Some("c"), None, None));
         assert!(clock.activity().quiet().is_none(), "it is worked on");
-        // What comes in a turn comes after what was there before.
+        // A key added in a turn comes after the keys that were queued before.
         one.add("0");
         one.done(&"c");
         for want in [(None, Some("a")), (None, Some("b")), (Some("0"), None), (Some("paced"), None)] {

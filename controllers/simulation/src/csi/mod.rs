@@ -1,13 +1,15 @@
-//! `coracle.csi`: a simulated CSI driver, with the sidecars that would stand beside one.
+//! `coracle.csi`: a simulated CSI driver with its sidecars.
 //!
-//! - [`register`] makes the CSIDriver object, and the CSINodes of the simulated nodes, as a node-driver-registrar has them written;
-//! - [`Driver`] as external-provisioner, in the loop of all [`coracle_volumes::provisioner`]s, and [`reclaim`] for its volumes;
+//! - [`register`] creates the CSIDriver object, and the CSINodes of the simulated nodes, as
+//!   node-driver-registrar does;
+//! - [`Driver`] acts as external-provisioner, in the loop of all [`coracle_volumes::provisioner`]s,
+//!   and [`reclaim`] deletes its volumes;
 //! - [`attach`] is external-attacher, and [`resize`] external-resizer.
 //!
-//! A volume is a directory, and `volumeHandle` is its name. What belongs to other drivers is left alone.
+//! A volume is a directory, and `volumeHandle` is its name. Objects of other drivers are ignored.
 //!
-//! The gate `CSIMigrationHostPath` gives it the volumes of `kubernetes.io/host-path` too. These stay volumes of the host, so
-//! that the gate can be turned off again.
+//! The gate `CSIMigrationHostPath` assigns the volumes of `kubernetes.io/host-path` to this driver
+//! as well. These stay host path volumes, so that the gate can be turned off again.
 
 mod attach;
 mod plan;
@@ -43,7 +45,7 @@ pub const DESCRIPTOR: ControllerDescriptor<Settings> = ControllerDescriptor {
     is_possible,
 };
 
-/// Not beside another cluster: its nodes would know nothing of the volumes.
+/// Returns whether nodes are simulated: the nodes of another cluster could not use the volumes.
 fn is_possible(settings: &Settings) -> bool {
     settings.nodes.is_some()
 }
@@ -76,7 +78,7 @@ pub struct Driver {
     migration: Migration,
     honors_policy: bool,
     recorder: Recorder,
-    /// Which of several processes made a volume.
+    /// Identifies the process that made a volume.
     identity: String,
     provisioned: CounterVec,
     failed: CounterVec,
@@ -195,13 +197,14 @@ impl ProvisionerPlugin for Driver {
     }
 }
 
-/// The number that tells starts of the provisioner apart: the milliseconds since 1970, or one that follows from the seed.
+/// Returns the number that identifies a start of the provisioner: the milliseconds since 1970, or a
+/// number derived from the seed.
 fn started(context: &Context) -> i64 {
     let seeded = context.settings.seed.map(|seed| seed.number(&["provisioners", "", CSI_DRIVER]) as u32);
     seeded.map_or_else(|| context.clock.now().as_millisecond(), i64::from)
 }
 
-/// external-provisioner's name in events is that of a process.
+/// Returns the recorder of events. external-provisioner's name in events is that of a process.
 fn recorder(context: &Context) -> Recorder {
     let id = context.identity();
     context.recorder(&format!("{CSI_DRIVER}_csi-controller-0_{id}"))

@@ -1,4 +1,4 @@
-//! What to do about a volume of the driver. Pure.
+//! The decision about a volume of the driver. Pure.
 
 use coracle_kinds::storage::{
     DELETE, DELETION_PROTECTIONS, EXTERNAL_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
@@ -8,7 +8,8 @@ use coracle_object_meta::{annotation, has_finalizer, set_finalizer};
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-/// Whether the driver is responsible for a volume: one that it provisioned, or took over; or that a client created for it.
+/// Returns whether the driver is responsible for a volume: one that it provisioned, or took over;
+/// or that a client created for it.
 pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     match annotation(&volume.metadata, PROVISIONED_BY) {
@@ -35,15 +36,15 @@ pub fn wants_finalizer(volume: &PersistentVolume, honors_policy: bool) -> Option
     }
 }
 
-/// The volume with the finalizer or without it; None if nothing changes.
+/// Returns the volume with the finalizer or without it; None if nothing changes.
 pub fn with_finalizer_updated(volume: &PersistentVolume, honors_policy: bool) -> Option<PersistentVolume> {
     let mut changed = volume.clone();
     let wanted = wants_finalizer(volume, honors_policy)?;
     set_finalizer(&mut changed.metadata, EXTERNAL_PROTECTION, wanted).then_some(changed)
 }
 
-/// Whether the driver must delete the storage behind a volume. A terminating volume without a
-/// protection finalizer is not the driver's to delete.
+/// Returns whether the driver must delete the storage behind a volume. A terminating volume without
+/// a protection finalizer is not the driver's to delete.
 pub fn should_delete_storage(volume: &PersistentVolume) -> bool {
     let is_kept = DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&volume.metadata, finalizer));
     (is_kept || !volume.is_terminating()) && volume.phase() == "Released" && volume.policy() == DELETE

@@ -1,6 +1,8 @@
-//! The kubelet's own admission of pods: a pod that was bound without the scheduler may not fit its node.
+//! The kubelet's own admission of pods: a pod that was bound without the scheduler may not fit its
+//! node.
 //!
-//! The checks, their order, reasons and messages are the kubelet's; only the first failure is reported.
+//! The checks, their order, reasons and messages are the kubelet's; only the first failure is
+//! reported.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use coracle_pod_resources::{ResourceList, add_resource_list};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{ContainerPort, Node, Pod, PodSpec};
 
-/// The pods that kubelets have admitted, and what they occupy of their nodes.
+/// The pods that kubelets have admitted, and the resources they occupy on their nodes.
 #[derive(Default)]
 pub struct AdmittedPods {
     nodes: HashMap<String, Occupied>,
@@ -23,24 +25,24 @@ pub struct AdmittedPods {
 
 #[derive(Default)]
 struct Occupied {
-    /// What each pod requests, by its uid.
+    /// The requests of each pod, by its uid.
     requests: HashMap<String, ResourceList>,
     used: ResourceList,
     /// The pods that have ports of the node.
     ports: Vec<(String, ContainerPort)>,
 }
 
-/// Why a pod is not admitted.
+/// The reason for which a pod is not admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The reason in the status of the pod.
     pub reason: String,
-    /// What was checked and failed.
+    /// The check that failed.
     pub message: String,
 }
 
 impl AdmittedPods {
-    /// The pods that were admitted before.
+    /// Returns the pods that were admitted before.
     pub fn with(pods: impl Iterator<Item = Arc<Pod>>) -> AdmittedPods {
         let mut admitted = AdmittedPods::default();
         pods.for_each(|pod| admitted.add(&pod));
@@ -67,7 +69,7 @@ impl AdmittedPods {
         Ok(())
     }
 
-    /// Releases what other pods of a node occupied than these, by their uids.
+    /// Releases the resources of the pods of a node other than these, given by their uids.
     pub fn retain(&mut self, node: &str, live: &HashSet<&str>) {
         let Some(occupied) = self.nodes.get(node) else { return };
         let gone = occupied.requests.keys().filter(|uid| !live.contains(uid.as_str()));
@@ -76,7 +78,7 @@ impl AdmittedPods {
         }
     }
 
-    /// Releases what a pod occupied.
+    /// Releases the resources of a pod.
     pub fn release(&mut self, uid: &str) {
         let Some(node) = self.node_of.remove(uid) else { return };
         let Some(occupied) = self.nodes.get_mut(&node) else { return };
@@ -129,7 +131,7 @@ impl Occupied {
 
     fn insufficient_resource(&self, spec: &PodSpec, node: &Node) -> Option<Rejection> {
         const FIRST: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
-        // A node whose status nobody has written yet has no bounds.
+        // A node without a status has no bounds.
         let allocatable = resource_list(Some(node.status.as_ref()?.allocatable.as_ref()?));
         let mut wanted = requests(spec);
         wanted.insert("pods".to_owned(), Quantity::from_int(1));

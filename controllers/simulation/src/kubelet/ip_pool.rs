@@ -1,4 +1,4 @@
-//! Which pod has which address of its node's range.
+//! The assignment of a node's addresses to its pods.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -8,14 +8,15 @@ use crate::node::SimulatedNode;
 #[derive(Default)]
 pub struct IpPool {
     free: HashMap<SimulatedNode, VecDeque<Ipv4Addr>>,
-    /// By the pods' uids.
+    /// The assigned addresses, by the pods' uids.
     taken: HashMap<String, (SimulatedNode, Ipv4Addr)>,
 }
 
 impl IpPool {
-    /// The address of a pod, now or since before; none if all are taken.
+    /// Returns the address of a pod, now or since before; none if all are taken.
     ///
-    /// - `choice`: a number that follows from the pod, if its address shall; None for the address that has been free for longest
+    /// - `choice`: a number that follows from the pod, if its address shall; None for the address
+    ///   that has been free for longest
     pub fn allocate(&mut self, node: SimulatedNode, uid: &str, choice: Option<u64>) -> Option<Ipv4Addr> {
         if let Some((_, address)) = self.taken.get(uid) {
             return Some(*address);
@@ -28,7 +29,7 @@ impl IpPool {
         let address = match wanted {
             None => free.pop_front(),
             Some(wanted) => {
-                // The next one that is free, from the wanted one on.
+                // The first free address from the requested one on.
                 let next =
                     free.iter().filter(|address| **address >= wanted).min().or(free.iter().min()).copied();
                 free.retain(|address| Some(*address) != next);
@@ -39,13 +40,13 @@ impl IpPool {
         Some(address)
     }
 
-    /// Remembers the address that a pod has.
+    /// Records the address of an existing pod.
     pub fn restore(&mut self, node: SimulatedNode, uid: &str, address: Ipv4Addr) {
         self.free(node).retain(|free| *free != address);
         self.taken.insert(uid.to_owned(), (node, address));
     }
 
-    /// Gives an address back; it is the last to be given out again.
+    /// Releases an address; it becomes the last to be assigned again.
     pub fn release(&mut self, uid: &str) {
         if let Some((node, address)) = self.taken.remove(uid) {
             self.free(node).push_back(address);

@@ -1,5 +1,5 @@
-//! What pods see of their volumes: links `pods/UID/volumes/NAME` to the directories, there before anything of a pod runs, and
-//! until it is removed.
+//! The mounts of pods: links `pods/UID/volumes/NAME` to the directories of volumes. They exist
+//! before anything of a pod runs, and until it is removed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::settings::Context;
 
 pub struct Mounts {
     directories: Directories,
-    /// Nothing but links is in here, and what they lead to is never touched through them.
+    /// A directory that contains only links. Their targets are never changed through them.
     pods: Root,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -32,9 +32,9 @@ pub struct Mounts {
 /// Whether a pod may start.
 pub enum Mounted {
     Yes,
-    /// Its volumes are still to be attached, which the kubelet watches.
+    /// Some volumes are not attached yet; the kubelet watches for it.
     NotYet,
-    /// Why not: the kubelet's message.
+    /// The volumes cannot be mounted: the kubelet's message.
     No(String),
 }
 
@@ -50,8 +50,8 @@ impl Mounts {
         }
     }
 
-    /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that is
-    /// away.
+    /// Mounts the volumes of a pod's claims. It reads the claims from the server like a kubelet,
+    /// since a pod must not run with a claim that is deleted.
     pub async fn mount(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Mounted, Error> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
@@ -96,7 +96,8 @@ impl Mounts {
         Ok(Mounted::Yes)
     }
 
-    /// Whether the driver wants to attach a volume and has not. Volumes of other drivers are not attached.
+    /// Returns whether the driver requires a volume to be attached and has not attached it yet.
+    /// Volumes of other drivers are not attached.
     fn is_attached(&self, volume: &PersistentVolume, pod: &Pod) -> bool {
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if source.is_none_or(|source| source.driver != CSI_DRIVER) || !needs_attachment(volume, &self.drivers)
@@ -109,7 +110,7 @@ impl Mounts {
         known.is_some_and(|known| known.metadata.deletion_timestamp.is_none() && is_attached(&known))
     }
 
-    /// Makes the link to a volume, if it is a directory of this machine's.
+    /// Creates the link to a volume, if the volume is a directory of this machine.
     async fn publish(&self, uid: &str, name: &str, volume: &PersistentVolume) -> Result<(), String> {
         let Some(target) = self.directories.of(volume) else { return Ok(()) };
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
@@ -126,14 +127,14 @@ impl Mounts {
         linked.map_err(|error| error.to_string())
     }
 
-    /// Removes what a pod saw of its volumes.
+    /// Removes the mounts of a pod.
     pub async fn unmount(&self, uid: &str) {
         if let Some(uid) = Name::new(uid) {
             self.remove(uid).await;
         }
     }
 
-    /// Removes what a killed process has left of deleted pods.
+    /// Removes mounts of deleted pods that a killed process left behind.
     pub async fn remove_orphans(&self, pods: &Cache<Pod>) {
         let root = self.pods.clone();
         let Ok(left) = blocking(move || root.entries()).await else { return };
@@ -145,7 +146,7 @@ impl Mounts {
         }
     }
 
-    /// Links are removed, and not what they lead to.
+    /// Removes links without following them.
     async fn remove(&self, uid: Name) {
         let pods = self.pods.clone();
         if let Err(error) = blocking(move || pods.remove(&uid)).await {

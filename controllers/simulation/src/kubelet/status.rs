@@ -1,4 +1,5 @@
-//! The runtime state as a pod's status. Only what a kubelet owns is in the patch.
+//! Conversion of the runtime state to a pod's status. The patch contains only fields that a kubelet
+//! owns.
 
 use std::net::Ipv4Addr;
 
@@ -17,15 +18,15 @@ use super::runtime_state::{
     Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image, never_pulled,
 };
 
-/// Where a pod is.
+/// The addresses of a pod and its node.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     pub host: Ipv4Addr,
-    /// None: it has none yet.
+    /// The pod's address; None if it has none yet.
     pub pod: Option<Ipv4Addr>,
 }
 
-/// The strategic merge patch that writes the runtime state into a pod's status.
+/// Returns the strategic merge patch that writes the runtime state into a pod's status.
 pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> Value {
     let status = status(pod, state, addresses, now);
     let order: Vec<Value> =
@@ -35,7 +36,7 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
 }
 
-/// The patch of the status of a pod that its kubelet rejects.
+/// Returns the patch of the status of a pod that its kubelet rejects.
 pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> Value {
     json!({"metadata": {"uid": pod.metadata.uid}, "status": {
         "phase": "Failed", "reason": rejection.reason,
@@ -79,7 +80,7 @@ pub fn phase(state: &PodRuntimeState) -> &'static str {
     }
 }
 
-/// Whether a pod is pending until the container starts.
+/// Returns whether a pod is pending until the container starts.
 fn is_awaited(container: &Container) -> bool {
     container.state == State::Waiting && container.role != Role::Ephemeral
 }
@@ -107,7 +108,7 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
     .into()
 }
 
-/// A condition that stays what it is keeps its time.
+/// Dates a condition; it keeps its transition time if its status does not change.
 fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp) -> PodCondition {
     let status = if is_true { "True" } else { "False" };
     let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -264,7 +265,7 @@ fn mounts(spec: &Spec) -> Option<Vec<VolumeMountStatus>> {
     Some(mounts.collect())
 }
 
-/// As Go prints a duration of whole seconds.
+/// Formats a duration of whole seconds as Go does.
 fn go_seconds(seconds: u64) -> String {
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds}s"),
@@ -272,7 +273,7 @@ fn go_seconds(seconds: u64) -> String {
     }
 }
 
-/// The digest that the image would have in a registry; it was not pulled.
+/// Returns the digest that the image would have in a registry; it was not pulled.
 fn image_id(image: &str) -> String {
     match image.contains('@') {
         true => image.to_owned(),
@@ -280,7 +281,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// Sixty-four hexadecimal digits that follow from a text: four times FNV-1a.
+/// Returns sixty-four hexadecimal digits derived from a text: four times FNV-1a.
 fn digest(text: &str) -> String {
     let part = |seed: u8| {
         let bytes = std::iter::once(seed).chain(text.bytes());

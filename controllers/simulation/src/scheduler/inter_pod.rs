@@ -1,7 +1,7 @@
-//! Constraints on where a pod may be by the other pods: pod affinity, pod anti-affinity, and topology spread.
+//! Constraints on a pod's node by other pods: pod affinity, pod anti-affinity, and topology spread.
 //!
-//! All three speak of domains: the nodes that share the value of a label. What is counted is gathered once for a pod
-//! ([`InterPodConstraints::of`]) and then checked for each node.
+//! All three use domains: the nodes with the same value of a label. The counts are gathered once
+//! for a pod ([`InterPodConstraints::of`]) and then checked for each node.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,11 +18,13 @@ use super::node_info::NodeInfo;
 type Domain = (String, String);
 
 pub struct InterPodConstraints {
-    /// Domains, one of each entry of which a node has to be in; or none yet, and the pod may be the first.
+    /// For each required affinity term its topology key and the values of domains with matching
+    /// pods. A node must be in one of them for each term. Empty if the pod may be the first of its
+    /// group.
     together: Vec<(String, HashSet<String>)>,
-    /// Where pods are that the pod does not want to be with.
+    /// The domains of pods that match the pod's anti-affinity.
     apart: HashSet<Domain>,
-    /// Where pods are that do not want to be with the pod.
+    /// The domains of existing pods whose anti-affinity matches the pod.
     existing_anti_affinity: HashSet<Domain>,
     spread: Vec<Spread>,
     /// Whether a pod uses a claim already that only one may use at a time.
@@ -32,7 +34,7 @@ pub struct InterPodConstraints {
 struct Spread {
     key: String,
     most: i64,
-    /// How many pods of the kind a domain has.
+    /// The number of matching pods by domain.
     counts: HashMap<String, i64>,
     least: i64,
     /// Whether the pod itself will count.
@@ -74,7 +76,7 @@ impl InterPodConstraints {
         }
     }
 
-    /// Whether no other pod matters.
+    /// Returns whether no other pod matters.
     pub fn is_trivial(&self) -> bool {
         self.together.is_empty()
             && self.apart.is_empty()
@@ -83,14 +85,14 @@ impl InterPodConstraints {
             && !self.is_claim_in_use
     }
 
-    /// Why a claim keeps the pod from all nodes.
+    /// Returns the rejection if a claim excludes the pod from all nodes.
     pub fn claim_rejection(&self) -> Option<Rejection> {
         const IN_USE: &str =
             "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
         if self.is_claim_in_use { Rejection::resolvable(IN_USE) } else { None }
     }
 
-    /// Why the others keep the pod from this node, if they do.
+    /// Returns the rejection if other pods exclude the pod from this node.
     pub fn rejection(&self, node: &Node) -> Option<Rejection> {
         const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
         for spread in &self.spread {
@@ -121,7 +123,7 @@ impl InterPodConstraints {
     }
 }
 
-/// Whether another pod uses a claim of the access mode ReadWriteOncePod.
+/// Returns whether another pod uses a claim of the access mode ReadWriteOncePod.
 fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
     let exclusive = &candidate.claims.exclusive;
     !exclusive.is_empty()

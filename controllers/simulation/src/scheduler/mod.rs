@@ -1,14 +1,16 @@
 //! default-scheduler: binds pods that have no node.
 //!
-//! One scheduling cycle handles all pods that wait, by priority:
-//! 1. pods of other schedulers, gated ones, and terminating ones are left alone;
-//! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be bound;
-//! 3. [`plan::Snapshot::schedule`] chooses a node, by filters and scores, or returns why none fits, and which pods of lower priority
-//!    have to be deleted ([`preemption`]);
-//! 4. pods are bound, claims annotated with the node, and what cannot be placed gets a condition and an event.
+//! One scheduling cycle handles all waiting pods, by priority:
+//! 1. pods of other schedulers, gated pods and terminating pods are skipped;
+//! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be
+//!    bound;
+//! 3. [`plan::Snapshot::schedule`] chooses a node by filters and scores, or returns why none fits
+//!    and which pods of lower priority have to be deleted ([`preemption`]);
+//! 4. pods are bound, claims are annotated with the node, and pods that cannot be placed get a
+//!    condition and an event.
 //!
-//! A pod that could not be placed is tried again after a cluster event that could help it.
-//! Until then the node that it is nominated for is kept free for it from pods of lower priority.
+//! A pod that could not be placed is retried after a cluster event that could help it. Until then
+//! its nominated node is kept free from pods of lower priority.
 
 mod affinity_terms;
 mod candidate;
@@ -44,12 +46,12 @@ use plan::{Decision, Snapshot};
 use pod_info::{NAME, asks_for, is_waiting, nominated_node, occupies_node, uid};
 use volume_binding::Storage;
 
-/// How many bindings are under way at once.
+/// The largest number of concurrent bindings.
 const BINDINGS: usize = 16;
 
 pub struct Scheduler {
-    /// The client of bindings: the answer to one has no revision of the pod. `known` remembers it until the
-    /// watch reports the node.
+    /// The client of bindings, whose response has no revision of the pod. `known` keeps a binding
+    /// until the watch reports the node.
     unrecorded: Client,
     clock: Clock,
     recorder: Recorder,
@@ -62,7 +64,7 @@ pub struct Scheduler {
     move_request_cycle: Arc<AtomicU64>,
     /// The node that the next cycle begins with.
     next_start: AtomicUsize,
-    /// What was decided about pods that still have no node, by their uids.
+    /// The decisions about pods that have no node yet, by their uids.
     known: Mutex<HashMap<String, PodSchedulingState>>,
 }
 
@@ -135,7 +137,8 @@ impl Controller for Scheduler {
             let wait = waits(&change.new);
             let states = change.old.as_ref().zip(change.new.as_ref());
             let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| occupies_node(pod));
-            // A waiting pod may have got tolerations or lost a gate; one with a node may be added or deleted.
+            // A waiting pod may have got tolerations or lost a gate; one with a node may be added
+            // or deleted.
             let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
             if is_other || holds(&change.old) != holds(&change.new) {
                 move_request_cycle.fetch_add(1, Ordering::Relaxed);
@@ -225,7 +228,7 @@ impl Scheduler {
         });
     }
 
-    /// The pods that wait for a node. Forgets what is known of others.
+    /// Returns the pods that wait for a node. Drops the state of all others.
     fn waiting(&self) -> Vec<Arc<Pod>> {
         let mut waiting = self.pods.by::<Unassigned>(&Unassigned::key());
         waiting.retain(|pod| is_waiting(pod));
@@ -239,7 +242,8 @@ impl Scheduler {
         waiting
     }
 
-    /// Whether there is something to decide or to bind: most changes of pods only show what was decided before.
+    /// Returns whether a pod needs a decision or a binding: most changes of pods only reflect an
+    /// earlier decision.
     fn is_undecided(&self, pod: &Pod, move_request_cycle: u64) -> bool {
         match self.known().get(uid(pod)) {
             Some(PodSchedulingState::Unschedulable(then)) => *then != move_request_cycle,
@@ -248,7 +252,7 @@ impl Scheduler {
         }
     }
 
-    /// The nodes with what is on them or will be.
+    /// Returns the nodes with their bound and assumed pods.
     fn nodes(&self) -> Vec<NodeInfo> {
         let mut nodes: Vec<NodeInfo> = self.nodes.all().into_iter().map(NodeInfo::new).collect();
         let known = self.known();
@@ -269,7 +273,8 @@ impl Scheduler {
         nodes
     }
 
-    /// A provisioner that cannot serve a node removes its name, and the pod has to be scheduled again.
+    /// Returns whether an assumed node is still valid: a provisioner that cannot serve the node
+    /// removes its name from the claim, and the pod has to be scheduled again.
     fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
             PodSchedulingState::Assumed { node, waits_for_claims: true } => {

@@ -1,7 +1,8 @@
-//! Preemption: which pods of lower priority have to go so that a pod fits a node. Pure.
+//! Preemption: chooses pods of lower priority to delete so that a pod fits a node. Pure.
 //!
-//! On each node that fewer pods could help, all pods of a lower priority are taken away, and as many as possible come back, those
-//! first whose disruption a PodDisruptionBudget does not permit. The node with the least loss is taken.
+//! On each node where fewer pods could help, all pods of a lower priority are removed, and as many
+//! as possible are added back, first those whose disruption a PodDisruptionBudget does not permit.
+//! The node with the least loss is chosen.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ use super::pod_info::priority;
 
 /// The reason of the condition DisruptionTarget of victims.
 pub const REASON: &str = "PreemptionByScheduler";
-/// On how many nodes preemption is tried at least, if there are so many, and by which share of them.
+/// The smallest number of nodes on which preemption is tried, and their smallest share in percent.
 const LEAST_CANDIDATES: usize = 100;
 const CANDIDATES_PERCENT: usize = 10;
 
@@ -29,11 +30,12 @@ pub struct Preemption {
     pub node: usize,
     /// The most important first.
     pub victims: Vec<Arc<Pod>>,
-    /// How many of them a budget does not permit to be disrupted.
+    /// The number of victims whose disruption a budget does not permit.
     violations: usize,
 }
 
-/// Whether pods of a lower priority are terminating on a node because they were preempted before.
+/// Returns whether pods of a lower priority are terminating on a node because they were preempted
+/// before.
 pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
     node.pods.iter().any(|pod| {
         let is_victim = pods::conditions(pod).any(|c| {
@@ -43,7 +45,7 @@ pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
     })
 }
 
-/// The best preemption for a pod.
+/// Returns the best preemption for a pod.
 ///
 /// - `resolvable`: the indexes of the nodes that fewer pods could help
 /// - `fits`: whether the pod fits the node of an index, as the nodes are
@@ -113,7 +115,8 @@ fn victims_on(
     (is_possible && !preemption.victims.is_empty()).then_some(preemption)
 }
 
-/// The pods whose disruption is not permitted, if all of these are disrupted in their order; by their uids.
+/// Returns the uids of the pods whose disruption is not permitted if all of these pods are
+/// disrupted in order.
 fn protected<'a>(pods: &'a [Arc<Pod>], budgets: &[Arc<PodDisruptionBudget>]) -> HashSet<&'a str> {
     let mut allowed: Vec<(&PodDisruptionBudget, Selector, i32)> = budgets
         .iter()

@@ -1,5 +1,5 @@
-//! Which of the nodes that take a pod suits it best: the scheduler's scores with its default weights. The locality of images is
-//! left out, since all images are everywhere.
+//! Scoring of the feasible nodes for a pod: the scheduler's scores with its default weights. The
+//! locality of images is left out, since every node has all images.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use super::node_info::{CpuAndMemory, NodeInfo};
 
 const HIGHEST: i64 = 100;
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// What a required affinity of an existing pod counts for one that matches it.
+/// The weight of an existing pod's required affinity that matches the pod.
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 
-/// The score of each of these nodes, by their indexes. Higher is better.
+/// Returns the score of each of these nodes, by their indexes. Higher is better.
 pub fn scores(
     candidate: &Candidate,
     nodes: &[NodeInfo],
@@ -39,7 +39,7 @@ pub fn scores(
     totals
 }
 
-/// The more is left of a node the better.
+/// Scores a node by its remaining CPU and memory: the more, the better.
 fn least_allocated(candidate: &Candidate, node: &NodeInfo) -> i64 {
     let CpuAndMemory(wanted) = candidate.non_zero_requested.plus(node.non_zero_requested);
     let CpuAndMemory(capacity) = node.capacity;
@@ -51,7 +51,7 @@ fn least_allocated(candidate: &Candidate, node: &NodeInfo) -> i64 {
     sum / count.max(1)
 }
 
-/// The more evenly CPU and memory of a node are used the better.
+/// Scores a node by the balance of its used CPU and memory: the more even, the better.
 fn balanced_allocation(candidate: &Candidate, node: &NodeInfo) -> i64 {
     let CpuAndMemory(used) = candidate.cpu_and_memory.plus(node.requested);
     let CpuAndMemory(capacity) = node.capacity;
@@ -64,7 +64,7 @@ fn balanced_allocation(candidate: &Candidate, node: &NodeInfo) -> i64 {
     rounded((1.0 - (share(cpu, all_cpu) - share(memory, all_memory)).abs() / 2.0) * 100.0)
 }
 
-/// Taints that only prefer that pods stay away: the fewer the better.
+/// Scores `PreferNoSchedule` taints that are not tolerated: the fewer the better.
 fn taint_toleration(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     let tolerations = candidate.spec.tolerations.as_deref();
     let count = |node: &&NodeInfo| {
@@ -78,7 +78,7 @@ fn taint_toleration(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i6
     Some(counts.into_iter().map(|count| HIGHEST - count * HIGHEST / most).collect())
 }
 
-/// Preferred node affinity.
+/// Scores preferred node affinity.
 fn node_affinity(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     let affinity = candidate.spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let preferred = affinity.preferred_during_scheduling_ignored_during_execution.as_deref()?;
@@ -91,7 +91,7 @@ fn node_affinity(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>>
     Some(sums.into_iter().map(|sum| sum * HIGHEST / most).collect())
 }
 
-/// Preferred pod affinity and anti-affinity, of the pod and of those that are there.
+/// Scores preferred pod affinity and anti-affinity, of the pod and of the existing pods.
 fn inter_pod_affinity(
     candidate: &Candidate,
     all: &[NodeInfo],
@@ -132,8 +132,8 @@ fn inter_pod_affinity(
     (most > least).then(|| sums.iter().map(|sum| (sum - least) * HIGHEST / (most - least)).collect())
 }
 
-/// Topology spread that is wanted and not required: the fewer pods of the kind in the domain of a node the better, and the more
-/// so the more domains there are.
+/// Scores topology spread that is preferred (`ScheduleAnyway`): a node scores higher the fewer
+/// matching pods its domain has, weighted by the number of domains.
 fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     let rules = candidate.spec.topology_spread_constraints.iter().flatten();
     let rules: Vec<_> = rules.filter(|rule| rule.when_unsatisfiable == "ScheduleAnyway").collect();
@@ -175,7 +175,7 @@ fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo])
     let counted = || sums.iter().flatten().map(|sum| rounded(*sum));
     let (least, most) = (counted().min()?, counted().max()?);
     let score = |sum: &Option<f64>| match sum {
-        // It has no such domain.
+        // The node is in no such domain.
         None => 0,
         Some(_) if most == 0 => HIGHEST,
         Some(sum) => HIGHEST * (most + least - rounded(*sum)) / most,
@@ -183,7 +183,7 @@ fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo])
     Some(sums.iter().map(score).collect())
 }
 
-/// The nearest whole number.
+/// Returns the nearest whole number.
 fn rounded(number: f64) -> i64 {
     #[allow(clippy::cast_possible_truncation)]
     let whole = number.round() as i64;

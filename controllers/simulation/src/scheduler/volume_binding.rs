@@ -1,7 +1,8 @@
-//! What a pod's claims allow: nothing until each of them exists, and either is bound or may wait for the pod's node.
+//! Volume binding: a pod cannot be scheduled until each of its claims exists, and is bound or may
+//! wait for the pod's node.
 //!
-//! Those that may wait are served on the node that is chosen: by a volume that is free and can be reached from it, or by a
-//! provisioner that gets the node's name by an annotation.
+//! Claims that may wait are bound on the chosen node: to a free volume that can be reached from it,
+//! or by a provisioner that reads the node's name from an annotation.
 
 use std::sync::Arc;
 
@@ -27,16 +28,16 @@ pub struct Storage {
     pub classes: Arc<Cache<StorageClass>>,
 }
 
-/// A pod's claims, none of which keeps it from being placed.
+/// A pod's claims, if none of them keeps it from being scheduled.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// The volumes of those that are bound.
+    /// The volumes of the bound claims.
     pub volumes: Vec<Arc<PersistentVolume>>,
-    /// Those that wait for the pod to have a node, the smallest first.
+    /// The claims that wait for the pod's node, the smallest first.
     pub waiting: Vec<Waiting>,
-    /// The names of those that only one pod may use at a time.
+    /// The names of the claims that only one pod may use at a time.
     pub exclusive: Vec<String>,
-    /// The volumes that those could get.
+    /// The unbound volumes that the waiting claims could be bound to.
     free: Vec<Arc<PersistentVolume>>,
 }
 
@@ -47,11 +48,11 @@ pub struct Waiting {
     class: Arc<StorageClass>,
 }
 
-/// How a claim is bound on a node.
+/// The binding of a claim on a node.
 #[derive(Clone, Debug)]
 pub struct VolumeBinding {
     pub claim: Arc<PersistentVolumeClaim>,
-    /// None: it has to be provisioned.
+    /// The volume; None if it has to be provisioned.
     pub volume: Option<Arc<PersistentVolume>>,
 }
 
@@ -60,7 +61,7 @@ impl Storage {
         Storage { claims: context.cache(), volumes: context.cache(), classes: context.cache() }
     }
 
-    /// A pod's claims.
+    /// Returns a pod's claims.
     ///
     /// # Errors
     /// Why the pod fits no node: the scheduler's message.
@@ -134,12 +135,13 @@ impl Storage {
 }
 
 impl Claims {
-    /// Whether the claims that wait can be served on a node.
+    /// Returns whether the claims that wait can be served on a node.
     pub fn can_bind_on(&self, node: &Node) -> bool {
         self.waiting.is_empty() || self.bindings_on(node).is_some()
     }
 
-    /// How the claims that wait are served on a node. None: they cannot be.
+    /// Returns the bindings of the waiting claims on a node; None if one of them cannot be bound
+    /// there.
     pub fn bindings_on(&self, node: &Node) -> Option<Vec<VolumeBinding>> {
         let mut free: Vec<_> = self.free.iter().filter(|volume| reaches(volume, node)).cloned().collect();
         let mut served = Vec::new();
@@ -159,7 +161,7 @@ impl Claims {
         Some(served)
     }
 
-    /// Whether each claim that waits has a volume or this node as its selected one.
+    /// Returns whether each claim that waits has a volume or this node as its selected one.
     pub fn are_assigned_to(&self, node: &str) -> bool {
         self.waiting.iter().all(|Waiting { claim, .. }| {
             selected_node(claim) == Some(node) || self.free.iter().any(|volume| is_meant_for(volume, claim))
@@ -167,7 +169,7 @@ impl Claims {
     }
 }
 
-/// Whether a class makes volumes that can be reached from a node.
+/// Returns whether a class provisions volumes that can be reached from a node.
 fn provisions(class: &StorageClass, node: &Node) -> bool {
     let topologies = class.allowed_topologies.as_deref().unwrap_or_default();
     let allows = |term: &k8s_openapi::api::core::v1::TopologySelectorTerm| {
@@ -178,7 +180,7 @@ fn provisions(class: &StorageClass, node: &Node) -> bool {
     is_made && (topologies.is_empty() || topologies.iter().any(allows))
 }
 
-/// Whether a volume can be reached from a node.
+/// Returns whether a volume can be reached from a node.
 pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -190,7 +192,7 @@ fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
         && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid)
 }
 
-/// The node that was chosen for a claim.
+/// Returns the node that was chosen for a claim.
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
 }

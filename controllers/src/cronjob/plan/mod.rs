@@ -1,4 +1,5 @@
-//! What a CronJob is to do now: which of its finished Jobs are too old, and whether a Job is to be started. Pure.
+//! The decision about a CronJob: which of its finished Jobs exceed the history limits, and whether
+//! to start a Job. Pure.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use kube::ResourceExt;
 
 use super::schedule::{NeverDue, ScheduleError, ZonedSchedule};
 
-/// When a Job was scheduled, in the time zone of the CronJob.
+/// The annotation with the scheduled time of a Job, in the time zone of the CronJob.
 pub const SCHEDULED_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 /// An event about the CronJob.
@@ -32,7 +33,7 @@ pub fn normal(reason: &'static str, message: String) -> CronJobEvent {
     CronJobEvent { r#type: EventType::Normal, reason, message }
 }
 
-/// The finished Jobs beyond the limits of the history, each with the oldest start first.
+/// Returns the finished Jobs beyond the limits of the history, each with the oldest start first.
 pub fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     let of = |condition: &str, limit: Option<i32>| {
         let is_of = |job: &&Arc<Job>| finished(job).is_some_and(|c| c.type_ == condition);
@@ -51,7 +52,7 @@ pub fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     surplus
 }
 
-/// Whether a Job is in the list of active ones.
+/// Returns whether a Job is in the list of active ones.
 pub fn is_active(status: &CronJobStatus, uid: Option<&str>) -> bool {
     status.active.iter().flatten().any(|active| active.uid.as_deref() == uid)
 }
@@ -83,18 +84,18 @@ pub fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<CronJ
     events
 }
 
-/// What to do next.
+/// The next action for a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing before the CronJob or a Job changes.
+    /// Do nothing until the CronJob or a Job changes.
     Stop,
-    /// Nothing before this time.
+    /// Do nothing until this time.
     Wait(Option<Timestamp>),
-    /// Start the Job of this time, and look again at the other.
+    /// Start the Job of the scheduled time, and reconcile again at the next one.
     Start { scheduled: Timestamp, replaces_active: bool, next: Option<Timestamp> },
 }
 
-/// Decides what a CronJob does now, and the events to record.
+/// Decides the next action for a CronJob, and the events to record.
 ///
 /// - `status`: its status, corrected for Jobs that have ended
 pub fn decide(cron_job: &CronJob, status: &CronJobStatus, now: Timestamp) -> (Decision, Vec<CronJobEvent>) {
@@ -164,12 +165,13 @@ pub fn decide(cron_job: &CronJob, status: &CronJobStatus, now: Timestamp) -> (De
     (Decision::Start { scheduled, replaces_active: policy == Some("Replace"), next }, events)
 }
 
-/// The name of the Job of a time: that of the CronJob and the minutes since the epoch, so that a time has one Job.
+/// Returns the name of the Job of a time: that of the CronJob and the minutes since the epoch, so
+/// that a time has one Job.
 pub fn job_name(cron_job: &CronJob, scheduled: Timestamp) -> String {
     format!("{}-{}", cron_job.name_any(), scheduled.as_second().div_euclid(60))
 }
 
-/// The Job of a time.
+/// Returns the Job of a time.
 pub fn job(cron_job: &CronJob, scheduled: Timestamp) -> Job {
     let template = cron_job.spec.job_template.clone();
     let meta = template.metadata.unwrap_or_default();
@@ -187,7 +189,7 @@ pub fn job(cron_job: &CronJob, scheduled: Timestamp) -> Job {
     Job { metadata, spec: template.spec, status: None }
 }
 
-/// How the status refers to a Job.
+/// Returns the reference to a Job in the status.
 pub fn reference(job: &Job) -> ObjectReference {
     ObjectReference {
         api_version: Some("batch/v1".to_owned()),

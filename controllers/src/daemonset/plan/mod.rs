@@ -1,4 +1,4 @@
-//! The decision: which pods a set creates and deletes, on which nodes.
+//! The decision about a set: the pods to create and delete, by node.
 //!
 //! Source: kube-controller-manager's `pkg/controller/daemon` (`manage`).
 
@@ -24,7 +24,7 @@ pub enum Ended {
     Succeeded,
 }
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The nodes on which pods are created.
@@ -32,7 +32,7 @@ pub struct Plan {
     pub delete: Vec<Arc<Pod>>,
     /// Pods that are deleted because they ended, and their nodes.
     pub ended: Vec<(Arc<Pod>, String, Ended)>,
-    /// When a failed pod may be deleted.
+    /// The time until a failed pod may be deleted.
     pub requeue_after: Option<Duration>,
 }
 
@@ -44,7 +44,7 @@ impl Plan {
 
 /// Plans the pods of a set: first each node gets its pod; once all have theirs, pods are updated.
 ///
-/// - `backoff`: how long a failed pod on a node has to stay
+/// - `backoff`: returns the time for which a failed pod on a node must stay
 pub fn plan(observed: &Observed<'_>, backoff: impl FnMut(&str) -> Option<Duration>) -> Plan {
     let plan = manage(observed, backoff);
     let mut plan = match plan.is_empty() && rollout::is_rolling(observed.set) {
@@ -82,7 +82,7 @@ fn manage(observed: &Observed<'_>, mut backoff: impl FnMut(&str) -> Option<Durat
     plan
 }
 
-/// The pods that run; those that ended are deleted, failed ones not too often.
+/// Returns the running pods; marks ended ones for deletion, failed ones with a backoff.
 fn remove_ended<'a>(
     pods: &[&'a Arc<Pod>],
     node: &str,
@@ -111,7 +111,8 @@ fn remove_ended<'a>(
     running
 }
 
-/// Leaves one pod of a node, or with surge one of the current template and one of an earlier one that still serves.
+/// Marks the surplus pods of a node for deletion: all but one, or with surge all but one of the
+/// current template and one of an earlier one that still serves.
 fn remove_surplus(
     observed: &Observed<'_>,
     mut running: Vec<&Arc<Pod>>,
@@ -139,7 +140,7 @@ fn remove_surplus(
     }
 }
 
-/// Pods that wait for a node that does not exist: nobody else deletes them.
+/// Returns the pods that wait for a node that does not exist: no other controller deletes them.
 fn without_node(by_node: &BTreeMap<&str, Vec<&Arc<Pod>>>, nodes: &[Arc<Node>]) -> Vec<Arc<Pod>> {
     let names: BTreeSet<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
     let lost = by_node.iter().filter(|(name, _)| !names.contains(*name)).flat_map(|(_, pods)| pods);

@@ -1,4 +1,5 @@
-//! How a rollout goes on: the new ReplicaSet grows and the old ones shrink, within what may be unavailable and what may be too many.
+//! The progress of a rollout: the new ReplicaSet grows and the old ones shrink, within
+//! `maxUnavailable` and `maxSurge`.
 
 use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{Deployment, RollingUpdateDeployment};
@@ -8,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::replica_sets::{ReplicaSets, Resize, available, replicas, reported, total, wanted};
 use crate::workload::int_or_percent::{Round, scaled_value};
 
-/// What to do next.
+/// The next step of a rollout.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The sizes of ReplicaSets change; nothing else happens before these changes are observed.
+    /// ReplicaSets are resized; the next step is decided once these changes are observed.
     Resize(Vec<Resize>),
     /// The new ReplicaSet is created.
     CreateNew,
@@ -26,7 +27,7 @@ pub(super) fn is_rolling(deployment: &Deployment) -> bool {
     strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("Recreate")
 }
 
-/// How many pods may be unavailable, and how many more than wanted there may be, in a rolling update.
+/// Returns `maxUnavailable` and `maxSurge` of a rolling update as numbers of pods.
 ///
 /// Source: kube-controller-manager's `ResolveFenceposts`.
 fn bounds(deployment: &Deployment) -> Bounds {
@@ -41,7 +42,7 @@ fn bounds(deployment: &Deployment) -> Bounds {
     };
     let surge = number(|rolling| &rolling.max_surge, Round::Up);
     let unavailable = number(|rolling| &rolling.max_unavailable, Round::Down);
-    // With neither nothing could ever be updated.
+    // With both at zero no pod could ever be updated.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     Bounds { surge, unavailable: unavailable.min(wanted(deployment)) }
 }
@@ -51,18 +52,18 @@ struct Bounds {
     unavailable: i32,
 }
 
-/// How many pods there may be at most.
+/// Returns the largest total number of pods during a rollout.
 pub(super) fn max_replicas(deployment: &Deployment) -> i32 {
     wanted(deployment).saturating_add(bounds(deployment).surge)
 }
 
-/// How many pods have to be available.
+/// Returns the smallest number of available pods during a rollout.
 pub(super) fn min_available(deployment: &Deployment) -> i32 {
     wanted(deployment).saturating_sub(bounds(deployment).unavailable)
 }
 
-/// The size that the new ReplicaSet gets now; one that does not exist yet has none. It grows into the room that there is, and has
-/// never more than is wanted.
+/// Returns the next size of the new ReplicaSet; one that does not exist yet has size 0. It grows as
+/// far as `maxSurge` allows, up to the desired size.
 pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     if !is_rolling(deployment) {
         return wanted(deployment);
@@ -72,7 +73,8 @@ pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     wanted(deployment).min(own.saturating_add(room))
 }
 
-/// A step of a rolling update: up or down, never both, so that no step relies on pods that are not observed yet.
+/// Returns a step of a rolling update: up or down, never both, so that no step relies on pods that
+/// are not observed yet.
 pub(super) fn rolling_update(deployment: &Deployment, sets: &ReplicaSets) -> Step {
     let Some(new) = &sets.new else { return Step::CreateNew };
     let size = new_size(deployment, sets);
@@ -83,9 +85,10 @@ pub(super) fn rolling_update(deployment: &Deployment, sets: &ReplicaSets) -> Ste
     if resizes.is_empty() { Step::Rest } else { Step::Resize(resizes) }
 }
 
-/// Unavailable pods of old ReplicaSets go first: they cost no availability. Then available ones, as far as there are enough.
+/// Scales down the old ReplicaSets: first by their unavailable pods, which costs no availability,
+/// then by available ones as long as enough remain.
 ///
-/// - `new_unavailable`: how many pods of the new ReplicaSet are not available yet
+/// - `new_unavailable`: the number of unavailable pods of the new ReplicaSet
 fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: i32) -> Vec<Resize> {
     let mut resizes = Vec::new();
     let mut sizes: Vec<i32> = sets.old.iter().map(|set| replicas(set)).collect();
@@ -103,7 +106,7 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
             continue;
         }
         if unavailable < 0 {
-            // More are available than there should be: the status is out of date.
+            // More pods are available than desired: the status is out of date.
             return resizes;
         }
         let less = left.min(unavailable);
@@ -125,7 +128,8 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
     resizes
 }
 
-/// A step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is created.
+/// Returns a step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is
+/// created.
 ///
 /// - `old_pods`: the pods of the old ReplicaSets
 pub(super) fn recreate<'a>(

@@ -1,4 +1,5 @@
-//! The decision: a budget's status from its pods, and when a pod's condition is out of date.
+//! The decision about a budget: its status from its pods, and the time at which a pod's condition
+//! is out of date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +13,31 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::workload::int_or_percent::{Round, scaled_value};
 
-/// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
+/// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted
+/// until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
 const TO_BE_DISRUPTED: &str = "DisruptionTarget";
 
-/// Why the pods of a budget cannot be counted.
+/// The reason for which the pods of a budget cannot be counted.
 pub(super) type CountError = String;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// How many pods there should be.
+    /// The expected number of pods.
     pub expected: i32,
-    /// How many of them have to stay.
+    /// The number of pods that must remain healthy.
     pub desired: i32,
 }
 
 pub(super) struct Plan<'a> {
     pub status: PodDisruptionBudgetStatus,
-    /// When an eviction should have been executed.
+    /// The time until an eviction should have been executed.
     pub recheck: Option<Duration>,
-    /// Pods that were evicted and yet stay.
+    /// Pods that were evicted but still exist.
     pub not_deleted: Vec<&'a Pod>,
 }
 
-/// Whether the number of pods that should exist has to be read from their controllers.
+/// Returns whether the number of pods that should exist has to be read from their controllers.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
@@ -50,7 +52,7 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Count
     })
 }
 
-/// A number, or a share of the whole, rounded up.
+/// Returns a number, or a share of the whole, rounded up.
 fn share(of: &IntOrString, whole: i32) -> Result<i32, CountError> {
     let number = scaled_value(of, whole, Round::Up);
     number.ok_or_else(|| "invalid value for IntOrString: invalid type: string is not a percentage".to_owned())
@@ -97,7 +99,7 @@ pub(super) fn plan<'a>(
     Plan { status, recheck, not_deleted }
 }
 
-/// The status of a budget without a count of its pods: it allows no disruption.
+/// Returns the status of a budget without a count of its pods: it allows no disruption.
 pub(super) fn uncountable(
     budget: &PodDisruptionBudget,
     why: &str,
@@ -148,7 +150,8 @@ fn duration(signed: SignedDuration) -> Duration {
     Duration::try_from(signed).unwrap_or_default()
 }
 
-/// How long a pod may still be marked as about to be disrupted; None if it is not, or rightly so.
+/// Returns the time for which a pod may still be marked as about to be disrupted; None if it is not
+/// marked, or the mark is right.
 pub(super) fn stale_after(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let marked = conditions(pod).find(|condition| condition.type_ == TO_BE_DISRUPTED)?;
@@ -164,7 +167,7 @@ pub(super) fn stale_after(pod: &Pod, now: Timestamp) -> Option<Duration> {
     Some(duration(DELETION.saturating_sub(now.duration_since(since))))
 }
 
-/// The pod, no longer marked.
+/// Returns the pod, no longer marked.
 pub(super) fn without_disruption(pod: &Pod, now: Timestamp) -> Pod {
     let mut pod = pod.clone();
     let generation = pod.metadata.generation;
@@ -181,7 +184,7 @@ pub(super) fn without_disruption(pod: &Pod, now: Timestamp) -> Pod {
     pod
 }
 
-/// A selector as Go prints it, which is how clients know the message.
+/// Returns a selector as Go prints it, which is how clients know the message.
 pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let labels = selector.match_labels.iter().flatten();

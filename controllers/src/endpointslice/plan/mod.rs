@@ -22,23 +22,23 @@ use crate::service_endpoints::pods::is_endpoint;
 use crate::service_endpoints::selection::is_headless;
 use crate::service_endpoints::slices::{MANAGED_BY, PortKey, SERVICE_NAME, SliceChanges, port_key};
 
-/// What is known of a Service.
+/// The state that the plan for a Service is based on.
 pub struct Observed<'a, N> {
     pub service: &'a Service,
     /// The pods that it selects.
     pub pods: &'a [Arc<Pod>],
-    /// Its slices, without those that are terminating.
+    /// The slices of the Service that are not terminating.
     pub slices: Vec<Arc<EndpointSlice>>,
-    /// Looks up a node.
+    /// Returns the node of a name.
     pub node: N,
 }
 
-/// What is to be done, and what is counted of it.
+/// The changes to make, and their counts for the metrics.
 #[derive(Default)]
 pub struct Plan {
     /// The changes of each type of addresses.
     pub changes: Vec<SliceChanges>,
-    /// Why the Service has to be reconciled again.
+    /// The errors that require another reconciliation of the Service.
     pub errors: Vec<String>,
     pub added: usize,
     pub removed: usize,
@@ -47,7 +47,7 @@ pub struct Plan {
 
 /// Plans the slices of a Service.
 ///
-/// - `hinter`: sets the hints of slices that the Service asks for by its annotation
+/// - `hinter`: sets the hints of slices, if the Service requests them by its annotation
 pub fn plan<N>(observed: Observed<'_, N>, hinter: &mut Hinter<'_>) -> Plan
 where
     N: Fn(&str) -> Option<Arc<Node>>,
@@ -100,7 +100,7 @@ fn plan_type(
         delete.extend(placed.delete);
         unchanged.extend(placed.unchanged);
     }
-    // The ports of these are not desired any more.
+    // The ports of these slices are no longer desired.
     delete.extend(existing.into_values().flatten());
     if delete.len() == count && create.is_empty() {
         let placeholder = new_slice(service, kind, Vec::new());
@@ -120,7 +120,8 @@ fn plan_type(
     plan.changes.push(changes);
 }
 
-/// The endpoints by their ports. A pod on a node that is not known is left out, unless all addresses are to be published.
+/// Returns the endpoints by their ports. A pod on a node that is not known is left out, unless all
+/// addresses are to be published.
 fn desired_endpoints(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -191,7 +192,7 @@ fn is_reserved(key: &str) -> bool {
     matches!(key, SERVICE_NAME | MANAGED_BY | HEADLESS)
 }
 
-/// The labels of a Service's slices.
+/// Returns the labels of a Service's slices.
 fn labels(service: &Service) -> BTreeMap<String, String> {
     let mut labels = own_labels(&service.metadata);
     if is_headless(service) {
@@ -207,7 +208,8 @@ fn own_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     labels.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The labels that a slice should have. None: they are those of its Service; reserved ones are not compared.
+/// Returns the labels that a slice should have. None: they are those of its Service; reserved ones
+/// are not compared.
 fn changed_labels(slice: &EndpointSlice, service: &Service) -> Option<BTreeMap<String, String>> {
     (own_labels(&slice.metadata) != own_labels(&service.metadata)).then(|| labels(service))
 }

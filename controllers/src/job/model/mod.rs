@@ -1,8 +1,9 @@
-//! Random histories of a Job against the plan: pods end and are deleted, the user changes the Job, the controller looks at pods through
-//! a cache that lags, its requests fail from some point on, and it restarts. All the time each pod is counted at most once; when that
-//! is over, the Job ends in a bounded number of passes, and no pod keeps its finalizer.
+//! Random histories of a Job against the plan: pods end and are deleted, the user changes the Job,
+//! the controller reads pods through a cache that lags, its requests fail from some point on, and
+//! it restarts. At all times each pod is counted at most once. Afterwards the Job ends in a bounded
+//! number of passes, and no pod keeps its finalizer.
 //!
-//! `PROPTEST_CASES` says how many histories to try.
+//! `PROPTEST_CASES` is the number of histories.
 
 mod world;
 
@@ -12,10 +13,11 @@ use serde_json::{Value, json};
 
 use world::World;
 
-/// What happens next. Numbers are taken modulo what there is.
+/// The next event of a history. Its numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The controller reconciles the Job, having observed the newest pods or not; so many requests succeed.
+    /// The controller reconciles the Job, with a current or stale cache of pods; a number of
+    /// requests succeed.
     Pass {
         is_fresh: bool,
         requests: usize,

@@ -1,4 +1,4 @@
-//! A Job and its pods as an API server holds them, and what was counted of them.
+//! A Job and its pods as stored by an API server, and the counted pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -28,13 +28,13 @@ pub struct World {
     backoff: BackoffRecord,
     now: Timestamp,
     created: usize,
-    /// The uids that are in the lists of the status, and those that were in them and are counted.
+    /// The uids in the lists of the status, and those that were in them and are counted.
     uncounted: BTreeSet<String>,
     counted: BTreeSet<String>,
     violation: Option<String>,
 }
 
-/// How many requests succeed before all others fail.
+/// The number of requests that succeed before all others fail.
 struct Requests(usize);
 
 impl Requests {
@@ -135,7 +135,7 @@ impl World {
         });
     }
 
-    /// The kubelets end what is terminating.
+    /// Ends the terminating pods, as kubelets do.
     pub fn terminate(&mut self) {
         for name in self.pods.keys().cloned().collect::<Vec<_>>() {
             self.edit(&name, |pod| {
@@ -156,7 +156,8 @@ impl World {
         self.edit(name, |pod| pod.metadata.finalizers = None);
     }
 
-    /// A reconciliation, as the executor does it. The controller observes its own writes before the next one.
+    /// Executes a reconciliation as the executor does. The controller observes its own writes
+    /// before the next one.
     pub fn pass(&mut self, is_fresh: bool, requests: usize) {
         if self.is_finished() {
             return;
@@ -274,7 +275,7 @@ impl World {
             return Err(violation.clone());
         }
         let status = self.status();
-        // Succeeded indexes are counted by index, everything else by uid.
+        // Succeeded pods of an Indexed Job are counted by index, all others by uid.
         let succeeded = if self.is_indexed() { 0 } else { status.succeeded.unwrap_or(0) };
         let counters = usize::try_from(succeeded + status.failed.unwrap_or(0)).unwrap_or(usize::MAX);
         if counters != self.counted.len() {

@@ -1,4 +1,4 @@
-//! What a reconciliation does about a Job: first about its pods, then, knowing what came of that, about its status. Pure.
+//! The plan for a Job: the action on its pods and then, from the outcome of that, its status. Pure.
 
 use coracle_clock::Delay;
 use k8s_openapi::api::batch::v1::JobStatus;
@@ -10,30 +10,31 @@ use super::manage::{PodAction, manage};
 use super::verdict::{Verdict, deadline_requeue, verdict};
 use crate::timers::{JOB_BACKOFF, JOB_DEADLINE};
 
-/// What to do about the pods, and what to remember for the status.
+/// The action on the pods, and the state kept for the status.
 pub struct Plan {
     pub census: Census,
     pub verdict: Option<Verdict>,
     pub action: PodAction,
     pub requeue_after: Option<Delay>,
-    /// Whether the pods of the Job were looked after, rather than only counted.
+    /// Whether the pods of the Job were managed, not only counted.
     is_managed: bool,
 }
 
-/// What came of the action.
+/// The outcome of the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
     pub created: usize,
     pub deleted: usize,
-    /// Those of the deleted ones that were ready.
+    /// The number of deleted pods that were ready.
     pub deleted_ready: usize,
 }
 
-/// The status as far as it follows from the pods; they are counted by [`super::tracking`] after that.
+/// The status as far as it follows from the pods; they are counted by [`super::tracking`] after
+/// that.
 pub struct Settled {
     pub status: JobStatus,
     pub verdict: Option<Verdict>,
-    /// What to report of a suspension that began or ended.
+    /// The reason and message of the event if a suspension began or ended.
     pub event: Option<(&'static str, &'static str)>,
 }
 
@@ -62,7 +63,7 @@ impl Plan {
         let census = &self.census;
         let (deleted, deleted_ready) = (count(executed.deleted), count(executed.deleted_ready));
         let active = match self.action {
-            // As kube-controller-manager reports it.
+            // The value that kube-controller-manager reports.
             PodAction::BackOff(_) => 0,
             _ => count(census.active.len()) - deleted + count(executed.created),
         };
@@ -98,7 +99,8 @@ pub fn nonzero(number: i32) -> Option<i32> {
     Some(number).filter(|number| *number != 0)
 }
 
-/// Keeps the condition `Suspended`, which only a Job has that was suspended once, and the time of the start.
+/// Updates the condition `Suspended`, which exists only in a Job that was suspended once, and the
+/// start time.
 fn note_suspension(observed: &Observed, status: &mut JobStatus) -> Option<(&'static str, &'static str)> {
     let now = observed.now;
     if observed.is_suspended() {

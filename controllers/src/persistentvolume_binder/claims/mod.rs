@@ -1,4 +1,4 @@
-//! The loop over claims: observe, [`plan`], act.
+//! The loop over claims: observe, [`plan`], execute.
 
 pub mod plan;
 
@@ -28,8 +28,8 @@ use crate::settings::{Context, Settings};
 use crate::timers::{VOLUME_AVAILABLE, VOLUME_RESYNC};
 use plan::{ClaimContext, EventRecord, Plan, plan};
 
-/// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
-/// takes up to its whole period.
+/// The shortest time for which a volume is available, even if a claim waits for it: clients wait
+/// for that phase, and kube-controller-manager takes up to its whole period.
 const MIN_AVAILABLE: Duration = Duration::from_secs(2);
 
 pub struct ClaimController {
@@ -42,7 +42,7 @@ pub struct ClaimController {
     retroactive: Retroactive,
 }
 
-/// What a claim is judged by.
+/// The caches from which the context of a claim is read.
 pub struct ClaimLister {
     pub claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -77,7 +77,7 @@ impl ClaimLister {
         }
     }
 
-    /// The volumes without a claim, and those that refer to this one.
+    /// Returns the volumes without a claim, and those that refer to this one.
     fn free_volumes(&self, claim: &PersistentVolumeClaim) -> Vec<Arc<PersistentVolume>> {
         let mut volumes = self.volumes.by::<ByClaimRef>(&NamespacedName::of(claim));
         volumes.extend(self.volumes.by::<ByClaimRef>(&ByClaimRef::NONE));
@@ -91,7 +91,7 @@ impl ClaimLister {
     }
 }
 
-/// The claims without a volume of which something is true.
+/// Returns the claims without a volume that satisfy a predicate.
 fn unbound(
     claims: &Cache<PersistentVolumeClaim>,
     is_so: impl Fn(&PersistentVolumeClaim) -> bool,
@@ -101,7 +101,7 @@ fn unbound(
     unbound.map(|claim| NamespacedName::of(claim.as_ref())).collect()
 }
 
-/// Whether no node was found for a pod yet.
+/// Returns whether a pod has no node yet.
 fn is_waiting(pod: &Pod) -> bool {
     pods::node(pod).is_none() && !coracle_kinds::pods::is_terminated(pod)
 }
@@ -144,7 +144,7 @@ impl Controller for ClaimController {
             })
             .on(&self.lister.classes, move |change, queue| {
                 let name = change.name().map(|name| name.name).unwrap_or_default();
-                // It may be the default of those that have none.
+                // The class may be the default for claims without one.
                 let concerned = unbound(&waiting_too, |claim| !claim.has_class() || claim.class() == name);
                 concerned.into_iter().for_each(|claim| queue.add(claim));
             })

@@ -1,7 +1,7 @@
-//! What to do about a claim. Pure.
+//! The decision about a claim. Pure.
 //!
-//! A claim is *unbound* until it has the annotation `bind-completed`, after both sides were written. It then is *bound* for ever:
-//! a claim that loses its volume is lost, not unbound.
+//! A claim is *unbound* until it has the annotation `bind-completed`, which is set after both sides
+//! were written. Then it is *bound* for ever: a claim that loses its volume is lost, not unbound.
 
 use std::sync::Arc;
 
@@ -34,30 +34,31 @@ impl EventRecord {
     }
 }
 
-/// What is known around a claim.
+/// The objects that the decision about a claim depends on.
 #[derive(Default)]
 pub struct ClaimContext {
     /// The volume that the claim names.
     pub named: Option<Arc<PersistentVolume>>,
-    /// The volumes without a claim and those that refer to this one, where the claim names none and is not bound.
+    /// The volumes without a claim and those that refer to this one. Empty if the claim names a
+    /// volume or is bound.
     pub volumes: Vec<Arc<PersistentVolume>>,
     pub classes: Vec<Arc<StorageClass>>,
-    /// Pods of the claim that no node was found for yet, by name.
+    /// The names of the claim's pods that have no node yet.
     pub waiting_pods: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
-    /// Bind, or repair what is missing of a binding.
+    /// Bind, or complete a binding.
     Bind(Arc<PersistentVolume>),
     /// The claim that waited without a class gets the default one.
     SetClass(String),
     Provision(Arc<StorageClass>),
-    /// Record an event; the claim's phase is left as it is.
+    /// Record an event; the claim's phase does not change.
     RecordEvent(EventRecord),
     /// Wait in phase Pending.
     Wait(Option<EventRecord>),
-    /// Fail: a client undid what the controller did.
+    /// Fail: a client reverted a change of the controller.
     Fail(EventRecord),
     /// Phase Lost, with an event when it changes.
     Lose(EventRecord),
@@ -113,7 +114,7 @@ fn waiting(pods: &[String]) -> EventRecord {
     }
 }
 
-/// A claim that names a volume, and is not bound.
+/// Decides about a claim that names a volume and is not bound.
 fn naming(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     let Some(volume) = &claim_context.named else { return Plan::Wait(None) };
     let name = claim.volume_name();
@@ -155,7 +156,7 @@ fn bound(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     }
 }
 
-/// The claim with the mark that its provisioner was migrated; None if it has it.
+/// Returns the claim with the mark that its provisioner was migrated; None if it has it.
 pub fn annotated(claim: &PersistentVolumeClaim, migration: Migration) -> Option<PersistentVolumeClaim> {
     let plugin = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER))?;
@@ -209,7 +210,7 @@ mod tests {
         })))
     }
 
-    /// A plan in a few words.
+    /// Returns a plan in a few words.
     fn render(plan: &Plan) -> String {
         let of = |word: &str, event: &EventRecord| format!("{word} {}", event.reason);
         match plan {

@@ -1,6 +1,7 @@
 //! The in-tree plugin `kubernetes.io/host-path`. Its volumes are directories of this machine.
 //!
-//! [`HostPath`] makes volumes for claims in the loop of all [`coracle_volumes::provisioner`]s, [`reclaim`] deletes and recycles them.
+//! [`HostPath`] provisions volumes in the loop of all [`coracle_volumes::provisioner`]s;
+//! [`reclaim`] deletes and recycles them.
 
 mod host_path;
 pub mod reclaim;
@@ -12,13 +13,13 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 pub use self::host_path::HostPath;
 
-/// What the names of plugins in the controller begin with.
+/// The prefix of the names of in-tree plugins.
 const IN_TREE: &str = "kubernetes.io/";
 
-/// Whether a provisioner is an in-tree plugin; otherwise it is an external one.
+/// Returns whether a provisioner is an in-tree plugin; otherwise it is an external one.
 ///
 /// # Errors
-/// There is no such in-tree plugin: the message of the event.
+/// The message of the event if there is no such in-tree plugin.
 pub fn provides(provisioner: &str, migration: Migration) -> Result<bool, String> {
     match provisioner {
         migrated if migration.driver(migrated).is_some() => Ok(false),
@@ -32,10 +33,11 @@ fn unknown(plugin: &str) -> String {
     format!("no volume plugin matched name: {plugin}")
 }
 
-/// Whether an in-tree plugin deletes what is behind a volume; otherwise an external provisioner does.
+/// Returns whether an in-tree plugin deletes the storage of a volume; otherwise an external
+/// provisioner does.
 ///
 /// # Errors
-/// No plugin can: the message of the event.
+/// The message of the event if no plugin can delete it.
 pub fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
     match annotation(&volume.metadata, PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
         Some(HOST_PATH) => return Ok(true),

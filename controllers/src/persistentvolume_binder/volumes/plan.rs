@@ -1,4 +1,4 @@
-//! What to do about a volume. Pure.
+//! The decision about a volume. Pure.
 
 use coracle_kinds::storage::{
     ClaimExt, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
@@ -13,7 +13,8 @@ use super::super::claims::plan::EventRecord;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     Phase(&'static str),
-    /// Its claim is deleted: phase Released, unless it was reclaimed before, then its policy.
+    /// The claim of the volume is deleted: phase Released, unless it was released before, then the
+    /// reclaim policy.
     Release,
     /// The claim has still to be bound from its side.
     AwaitClaim,
@@ -22,11 +23,12 @@ pub enum Plan {
         volume: EventRecord,
         claim: EventRecord,
     },
-    /// Its claim is bound to another volume.
+    /// The claim of the volume is bound to another volume.
     Unbind,
 }
 
-/// `claim`: what the reference means, by name and uid; None if there is no such claim.
+/// Decides about a volume. `claim` is the claim that the reference refers to, by name and uid; None
+/// if there is no such claim.
 pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) -> Plan {
     let uid = volume.claim_ref().and_then(|reference| reference.uid.as_deref());
     if uid.is_none_or(str::is_empty) {
@@ -56,7 +58,7 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
             }
         }
         Some(claim) if claim.volume_name() == name => Plan::Phase("Bound"),
-        // A dynamic volume was made for one claim, and is of no use to another.
+        // A dynamic volume was provisioned for one claim, and no other may use it.
         Some(_) if annotation(&volume.metadata, PROVISIONED_BY).is_some() && volume.policy() == DELETE => {
             Plan::Release
         }
@@ -64,7 +66,8 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
-/// The event for a released volume with an unknown reclaim policy. A migrated volume is left to its driver.
+/// Returns the event for a released volume with an unknown reclaim policy. A migrated volume is
+/// left to its driver.
 pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
     (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {
@@ -75,10 +78,11 @@ pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     })
 }
 
-/// The volume with the annotation and the finalizers of what has to delete its storage (KEP-2644); None if it has them.
+/// Returns the volume with the annotation and the finalizers of the component that has to delete
+/// its storage (KEP-2644); None if it has them.
 ///
-/// A terminating volume gets no finalizer any more, so that one which our driver and the plugin would exchange stays as it is:
-/// each of the two deletes by the other's as well.
+/// A terminating volume gets no further finalizer. A finalizer that the CSI driver and the plugin
+/// would exchange stays: each of them also deletes a volume with the other's.
 ///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy.
 pub fn annotated(
@@ -172,7 +176,7 @@ mod tests {
         }
     }
 
-    /// KEP-2644: who has to delete what is behind a volume.
+    /// The component that has to delete a volume's storage, by KEP-2644.
     #[test]
     fn marks() {
         let by = |provisioner: &str| json!({PROVISIONED_BY: provisioner});
@@ -210,7 +214,7 @@ mod tests {
         }
     }
 
-    /// With the driver that takes over from the plugin, and with the gate off again.
+    /// The finalizers with the gate on, and with the gate off again.
     #[test]
     fn finalizers_are_exchanged() {
         let (plugin, driver) = (IN_TREE_PROTECTION, EXTERNAL_PROTECTION);

@@ -1,4 +1,5 @@
-//! What must hold whatever happens: of each thing that the controller does, given what it has seen, and of a set at rest.
+//! The invariants of a StatefulSet controller: of each of its actions, given the objects it has
+//! observed, and of a set in its final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +16,7 @@ use super::super::plan::{Gates, Observed};
 use super::super::{identity, rollout};
 use super::world::{ANOTHER, World};
 
-/// What was broken, if anything.
+/// The violated invariant, if any.
 pub type Checked = Result<(), String>;
 
 macro_rules! invariant {
@@ -27,21 +28,22 @@ macro_rules! invariant {
 }
 pub(super) use invariant;
 
-/// What has to be remembered of earlier passes.
+/// The state kept from earlier passes.
 #[derive(Default)]
 pub struct Invariants {
-    /// The pods with which their claims may go: those that were seen outside of the range while the policy was to delete.
+    /// The pods whose claims may be deleted with them: those observed outside of the range while
+    /// the policy was to delete claims.
     condemned: BTreeSet<String>,
-    /// By ordinal: the revision of those that an update must not touch.
+    /// The revision, by ordinal, of pods that an update must not replace.
     held: BTreeMap<i32, String>,
-    /// How many pods this pass created and deleted.
+    /// The number of pods that this pass created and deleted.
     done: usize,
-    /// How many of these for the sake of an update.
+    /// The number of those that it replaced for an update.
     updated: usize,
 }
 
 impl Invariants {
-    /// A pass begins.
+    /// Begins a pass.
     pub fn sees(&mut self, seen: &Observed) {
         (self.done, self.updated) = (0, 0);
         let view = View(seen);
@@ -59,7 +61,7 @@ impl Invariants {
         self.held.extend(held.iter().filter(is_current).map(|ordinal| (*ordinal, current.clone())));
     }
 
-    /// A pod is created.
+    /// Checks the creation of a pod.
     pub fn creates(&mut self, seen: &Observed, pod: &Pod) -> Checked {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
         invariant!(view.range().contains(&ordinal), "{name} is created outside of the range");
@@ -95,7 +97,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// The controller deletes a pod.
+    /// Checks the deletion of a pod.
     pub fn deletes(&mut self, seen: &Observed, pod: &Pod, world: &World) -> Checked {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
         invariant!(pod.uid().is_some(), "{name} is deleted before it is there");
@@ -116,7 +118,8 @@ impl Invariants {
         Ok(())
     }
 
-    /// From the highest down, when all that is wanted is there, and with their claims where these go, too.
+    /// Checks the deletion of a pod outside of the range: from the highest ordinal down, once all
+    /// desired pods exist, and after the owners of its claims are set.
     fn condemns(&self, view: &View, pod: &Pod, world: &World) -> Checked {
         let (name, number) = (pod.name_any(), ordinal(pod));
         if view.is_ordered() {
@@ -155,7 +158,8 @@ impl Invariants {
         Ok(())
     }
 
-    /// From the highest down to the partition, and no more than may be unavailable.
+    /// Checks the deletion of a pod for an update: from the highest ordinal down to the partition,
+    /// within `maxUnavailable`.
     fn updates(&self, view: &View, pod: &Pod) -> Checked {
         let (seen, name, number) = (view.0, pod.name_any(), ordinal(pod));
         invariant!(rollout::is_rolling(seen.set), "{name} is updated");
@@ -187,7 +191,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// A claim changes executor.
+    /// Checks the change of a claim's owners.
     pub fn owns(&self, seen: &Observed, after: &PersistentVolumeClaim) -> Checked {
         invariant!(seen.gates.retention, "the gate is off");
         let mut before = (seen.find_claim)(&after.name_any()).unwrap().as_ref().clone();
@@ -205,7 +209,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// The status is written.
+    /// Checks a write of the status.
     pub fn updates_status(&self, seen: &Observed, status: &StatefulSetStatus) -> Checked {
         let count = |counts: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| counts(pod)).count();
         let is_ready = |pod: &Pod| pods::phase(pod) == "Running" && pods::is_ready(pod);
@@ -241,7 +245,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// PodClaims go with their owners.
+    /// Checks that claims are only collected with their owners.
     pub fn collects(&self, claims: &[Arc<PersistentVolumeClaim>]) -> Checked {
         for claim in claims {
             let is_right = claim.owner_references().iter().any(|owner| self.condemned.contains(&owner.uid));
@@ -256,7 +260,8 @@ impl Invariants {
     }
 }
 
-/// Nothing happens any more: all is as the set wants it, and so is its status.
+/// Checks that a set is in its final state: its pods and claims are as desired, and its status
+/// agrees.
 pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Checked {
     let range = range(set, gates);
     let wanted: BTreeSet<String> =
@@ -288,14 +293,14 @@ pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Checked {
     Ok(())
 }
 
-/// The retention policy of a claim of a pod that is wanted.
+/// Checks the owner of a claim of a desired pod against the retention policy.
 fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, gates: Gates) -> Checked {
     let is_ours = |owner: &&OwnerReference| owner.uid != ANOTHER;
     let ours: Vec<&String> =
         claim.owner_references().iter().filter(is_ours).map(|owner| &owner.uid).collect();
     let wanted = (deletes(set, "deleted") && !has_conflicting_controller(claim)).then(|| set.uid().unwrap());
     let wanted: Vec<&String> = wanted.iter().collect();
-    // One that goes with an earlier pod stays that pod's.
+    // A claim that is deleted with an earlier pod stays owned by that pod.
     let is_free = claim.metadata.deletion_timestamp.is_some() || !gates.retention;
     invariant!(
         is_free || ours == wanted,
@@ -306,7 +311,7 @@ fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, 
     Ok(())
 }
 
-/// What a pass has seen, asked for what invariants are about.
+/// The objects that a pass has observed, with accessors for the invariants.
 struct View<'a>(&'a Observed<'a>);
 
 impl View<'_> {
@@ -335,7 +340,7 @@ impl View<'_> {
         self.0.pods.iter().filter(move |pod| !range.contains(&ordinal(pod)))
     }
 
-    /// Whether a pod is there, available, and stays.
+    /// Returns whether a pod exists, is available and not terminating.
     fn is_fine(&self, ordinal: i32) -> bool {
         self.pod(ordinal).is_some_and(|pod| {
             pods::phase(pod) == "Running"
@@ -349,7 +354,7 @@ impl View<'_> {
     }
 }
 
-/// The ordinals that are wanted.
+/// Returns the desired ordinals.
 pub fn range(set: &StatefulSet, gates: Gates) -> Range<i32> {
     let spec = set.spec.as_ref().unwrap();
     let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0);
@@ -365,7 +370,7 @@ fn min_ready(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0)
 }
 
-/// None where the strategy says nothing of it.
+/// Returns the partition; None if the strategy does not have one.
 fn partition(set: &StatefulSet) -> Option<usize> {
     let strategy = set.spec.as_ref()?.update_strategy.as_ref()?;
     usize::try_from(strategy.rolling_update.as_ref()?.partition.unwrap_or(0)).ok()
@@ -384,7 +389,7 @@ fn deletes(set: &StatefulSet, when: &str) -> bool {
     what == Some("Delete")
 }
 
-/// Whether somebody else controls it.
+/// Returns whether another object controls a claim.
 fn has_conflicting_controller(claim: &PersistentVolumeClaim) -> bool {
     claim.owner_references().iter().any(|owner| owner.uid == ANOTHER)
 }

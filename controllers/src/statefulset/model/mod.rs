@@ -1,8 +1,10 @@
-//! Random histories of a set against the plan: users, nodes and the collector of garbage change a small world (`world.rs`), the
-//! controller looks at it through caches that lag, its calls fail, it ends in the middle, and the invariants (`invariants.rs`) hold all the time. When
-//! that is over, the set comes to rest in a bounded number of passes, and once it is deleted its claims are where the policy wants them.
+//! Random histories of a set against the plan: users, nodes and the garbage collector change a
+//! small world (`world.rs`), the controller reads it through caches that lag, its calls fail, it is
+//! stopped in between, and the invariants (`invariants.rs`) hold all the time. Afterwards the set
+//! reaches its final state in a bounded number of passes, and once it is deleted its claims are as
+//! the policy requires.
 //!
-//! `PROPTEST_CASES` says how many histories to try.
+//! `PROPTEST_CASES` is the number of histories.
 
 mod invariants;
 mod world;
@@ -27,7 +29,7 @@ use world::{ANOTHER, Refusal, World};
 
 const SET: &str = "web";
 
-/// What is the same for a whole history.
+/// The constants of a history.
 #[derive(Clone, Debug)]
 struct Setting {
     is_parallel: bool,
@@ -36,12 +38,12 @@ struct Setting {
     replicas: i32,
 }
 
-/// What happens next. Numbers are taken modulo what there is.
+/// The next event of a history. Its numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The controller looks at the set.
+    /// The controller reconciles the set.
     Pass(Pass),
-    /// It ends, and starts again with these gates: retention, start, maxUnavailable.
+    /// The controller restarts with these gates: retention, start, maxUnavailable.
     Restart([bool; 3]),
     Scale(i32),
     Start(i32),
@@ -49,7 +51,7 @@ enum Event {
     Update(Rollout),
     /// Whether claims go when the set is deleted and when it is scaled.
     Policy(bool, bool),
-    /// A node does what it has to.
+    /// A node executes the next step of a pod.
     Play(usize),
     Unready(usize),
     /// A pod ends, well or not.
@@ -58,13 +60,13 @@ enum Event {
     /// A pod loses the label with its name.
     Strip(usize),
     DeleteClaim(usize),
-    /// Somebody else controls a claim.
+    /// Another object becomes the controller of a claim.
     Contest(usize),
     Collect,
     Wait,
 }
 
-/// How stale the caches of sets, pods and claims are, and which call fails.
+/// The lag of the caches of sets, pods and claims, in states, and the call that fails.
 #[derive(Clone, Default)]
 struct Pass {
     lag: [usize; 3],
@@ -72,7 +74,7 @@ struct Pass {
 }
 
 impl fmt::Debug for Pass {
-    /// Each on a line of its own is too long a log.
+    /// Prints a pass on one line, to keep the log short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sets, pods, claims] = self.lag;
         write!(f, "behind by {sets} {pods} {claims}, {:?}", self.fault)
@@ -81,11 +83,11 @@ impl fmt::Debug for Pass {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Nothing was done.
+    /// The call was not executed.
     Refused,
-    /// It was done, and nobody knows.
+    /// The call was executed, but its response was lost.
     Unanswered,
-    /// It was done, and the controller ended.
+    /// The call was executed, and the controller ended.
     Crash,
 }
 
@@ -163,11 +165,11 @@ struct History {
     world: World,
     controller: Controller,
     invariants: Invariants,
-    /// For who has to understand what went wrong.
+    /// The steps of the history, for the message of a failure.
     log: Vec<String>,
 }
 
-/// What a controller in its process knows.
+/// The state of a controller process.
 struct Controller {
     gates: Gates,
     /// The states that the caches of sets, pods and claims have seen at least.
@@ -182,7 +184,7 @@ enum Kind {
     PodClaims,
 }
 
-/// Why a pass ends early.
+/// The reason for which a pass ends early.
 #[derive(Debug)]
 enum Stop {
     Failed(Refusal),
@@ -316,7 +318,7 @@ impl History {
         }
     }
 
-    /// Nobody disturbs any more. All has to come to rest.
+    /// Runs passes without further disturbances until the set is in its final state.
     fn settle(&mut self) -> Checked {
         let set = self.world.sets.now()[SET].clone();
         let most =
@@ -335,8 +337,10 @@ impl History {
         Err(format!("no rest in {most} passes"))
     }
 
-    /// Ordered sets leave a pod outside of the range that will never be available (it ended, or its claims are gone) while a lower one
-    /// is not either, as in kube-controller-manager: somebody has to delete it. The lowest goes by itself.
+    /// Deletes a pod that blocks an ordered set. Such a set keeps a pod outside of the range that
+    /// will never be available (it ended, or its claims do not exist) while a lower one is
+    /// unavailable too, as in kube-controller-manager: it has to be deleted by a user. The set
+    /// deletes the lowest one by itself.
     fn clear(&mut self, set: &StatefulSet) {
         let range = invariants::range(set, self.controller.gates);
         let is_lost = |pod: &Pod| {
@@ -348,7 +352,7 @@ impl History {
         lost.iter().skip(1).for_each(|name| self.world.kill(name));
     }
 
-    /// The set is deleted, and what it owns goes with it: of its pods' claims those that the policy does not keep.
+    /// Deletes the set with its dependents, including the claims that the policy does not retain.
     fn end(&mut self) -> Checked {
         let claims = self.world.claims.now().clone();
         let goes = |claim: &PersistentVolumeClaim| {
@@ -372,12 +376,12 @@ impl History {
 }
 
 impl Controller {
-    /// All caches are filled anew.
+    /// Fills all caches with the newest state.
     fn restart(&mut self, world: &World) {
         self.seen = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
     }
 
-    /// Looks at the set as the controller does; returns whether to look again after a time.
+    /// Reconciles the set as the controller does; returns whether to repeat that after a time.
     fn pass(&mut self, pass: &Pass, world: &mut World, invariants: &mut Invariants) -> Result<bool, Stop> {
         let latest = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
         for ((seen, latest), lag) in self.seen.iter_mut().zip(latest).zip(pass.lag) {
@@ -426,7 +430,7 @@ impl Controller {
         Ok(plan.requeue_after.is_some())
     }
 
-    /// The current one, and that of the template.
+    /// Returns the current one, and that of the template.
     fn revisions(
         &self,
         set: &StatefulSet,
@@ -458,7 +462,7 @@ impl Controller {
     }
 }
 
-/// Carries out a plan on the world as `executor.rs` does on the API.
+/// Executes a plan on the world, as `executor.rs` does on the API.
 struct Executor<'a> {
     seen: &'a Observed<'a>,
     world: &'a mut World,
@@ -484,7 +488,7 @@ impl Executor<'_> {
         (status, Ok(()))
     }
 
-    /// What is done at once is not undone by the failure of another.
+    /// Applies a stage. In a burst, a failed step does not stop the other ones.
     fn stage(&mut self, steps: &[Step], is_burst: bool) -> Result<(), Stop> {
         let mut outcome = Ok(());
         for step in steps {
@@ -551,7 +555,8 @@ impl Executor<'_> {
         self.call(Kind::Sets, |world| world.sets.replace(updated))
     }
 
-    /// What was answered is waited for by the cache of its kind.
+    /// Executes a call, with a fault if one is due. A successful write makes the cache of its kind
+    /// wait for it.
     fn call(&mut self, kind: Kind, call: impl FnOnce(&mut World) -> Result<(), Refusal>) -> Result<(), Stop> {
         let fault = match &mut self.fault {
             Some((0, fault)) => Some(*fault),

@@ -1,4 +1,5 @@
-//! What is around the controller: objects and their earlier states, nodes that play pods, and the garbage collector.
+//! The environment of the controller: objects and their earlier states, nodes that run pods, and
+//! the garbage collector.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use serde_json::json;
 
 use super::super::identity;
 
-/// By name.
+/// Objects by name.
 pub type Objects<K> = BTreeMap<String, Arc<K>>;
 
-/// Why the API refuses.
+/// The reason of a rejection by the API.
 pub type Refusal = &'static str;
 
 /// The objects of a kind. Earlier states are kept for caches that lag.
@@ -41,7 +42,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         self.states.len() - 1
     }
 
-    /// The name of some object, if there is any.
+    /// Returns the name of some object, if there is any.
     pub fn any(&self, index: usize) -> Option<String> {
         let names: Vec<_> = self.now().keys().collect();
         (!names.is_empty()).then(|| names[index % names.len()].clone())
@@ -56,7 +57,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         Ok(())
     }
 
-    /// Refuses what was made from an earlier state.
+    /// Replaces an object; refused if it was made from an earlier state.
     pub fn replace(&mut self, object: K) -> Result<(), Refusal> {
         let stored = self.now().get(&object.name_any()).ok_or("NotFound")?;
         let is_same = |a: &K, b: &K| (a.uid(), a.resource_version()) == (b.uid(), b.resource_version());
@@ -67,7 +68,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         Ok(())
     }
 
-    /// Changes what is there, as somebody does who tries again until it succeeds.
+    /// Changes an existing object, like a client that retries until it succeeds.
     pub fn update(&mut self, name: &str, change: impl FnOnce(&mut K)) {
         if let Some(object) = self.now().get(name) {
             let mut object = object.as_ref().clone();
@@ -113,7 +114,7 @@ impl World {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    /// How much has happened so far.
+    /// Returns the number of changes so far.
     pub fn age(&self) -> usize {
         [self.sets.latest(), self.pods.latest(), self.claims.latest(), self.revisions.latest()].iter().sum()
     }
@@ -124,7 +125,7 @@ impl World {
         self.pods.create(pod)
     }
 
-    /// Who asks for another pod than this one is refused.
+    /// Deletes a pod; refused if the pod of that name is another one.
     pub fn delete_pod(&mut self, pod: &Pod) -> Result<(), Refusal> {
         let name = pod.name_any();
         if self.pods.now().get(&name).is_some_and(|there| there.uid() != pod.uid()) {
@@ -134,7 +135,7 @@ impl World {
         Ok(())
     }
 
-    /// Deletes a pod. One that no node has goes at once.
+    /// Deletes a pod. A pod without a node is deleted at once.
     pub fn kill(&mut self, name: &str) {
         let now = self.now;
         match self.pods.now().get(name) {
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// What the pod's node does next.
+    /// Executes the next step of the pod's node.
     pub fn play(&mut self, name: &str) {
         let Some(pod) = self.pods.now().get(name).cloned() else { return };
         if pods::is_terminating(&pod) {
@@ -178,7 +179,8 @@ impl World {
         self.pods.update(name, |pod| pod.status = serde_json::from_value(status).unwrap());
     }
 
-    /// The garbage collector and the protection of claims, once over everything. Returns the claims that go with their owners.
+    /// Runs the garbage collector and the protection of claims once over all objects. Returns the
+    /// claims that were collected.
     pub fn collect(&mut self) -> Vec<Arc<PersistentVolumeClaim>> {
         let sets = self.sets.now().values().filter_map(|set| set.uid());
         let mut living: Vec<String> =
@@ -228,7 +230,8 @@ impl World {
         }
     }
 
-    /// Pods and claims on one line: `web-0:Running(web-1)` of a revision, `~` for what goes.
+    /// Returns pods and claims on one line: `web-0:Running(web-1)` of a revision, `~` for a
+    /// terminating object.
     pub fn shown(&self) -> String {
         let terminating = |meta: &ObjectMeta| if meta.deletion_timestamp.is_some() { "~" } else { "" };
         let pods = self.pods.now().values().map(|pod| {
@@ -243,7 +246,7 @@ impl World {
     }
 }
 
-/// The uid of an owner that nobody deletes.
+/// The uid of an owner that is never deleted.
 pub const ANOTHER: &str = "another";
 
 fn claims_of(pod: &Pod) -> impl Iterator<Item = &str> {

@@ -1,9 +1,11 @@
-//! The decision: from a set, its revisions, pods and claims to the steps, in their order, and the status.
+//! The decision: from a set, its revisions, pods and claims to the steps, in order, and the status.
 //!
-//! In order: the pods that are wanted, from the lowest ordinal up; the claims of the others, and then these, from the highest down; the
-//! pods of older revisions. Ordered sets stop at the first pod that is not as it has to be, parallel ones only leave it aside.
+//! The order is: the desired pods, from the lowest ordinal up; the claims of the other pods, and
+//! then those pods, from the highest down; the pods of older revisions. Ordered sets stop at the
+//! first pod that is not as desired, parallel ones skip it.
 //!
-//! A plan costs as much as the pods that exist and the few that are created next, however many are wanted.
+//! The cost of a plan is proportional to the existing pods and the few that are created next, not
+//! to the desired number.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -55,27 +57,28 @@ pub(super) struct Observed<'a> {
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// What an error ends: each stage needs those before it.
+    /// The stages of the plan. An error ends the stages: each of them requires the previous ones.
     pub stages: Vec<Vec<Step>>,
     /// Whether the acts of a stage need not wait for each other.
     pub is_burst: bool,
-    /// Pods to delete at last, for the sake of the update. The status does not count them any more.
+    /// The pods to delete last, for the update. The status no longer counts them.
     pub outdated: Vec<Arc<Pod>>,
     pub status: StatefulSetStatus,
-    /// When a pod becomes available by the mere passing of time.
+    /// The time until a pod becomes available.
     pub requeue_after: Option<Duration>,
 }
 
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A missing pod: [`identity::placeholder`], and the template to make the pod of once it is its turn.
+    /// Creates a missing pod: [`identity::placeholder`], and the template from which it is made
+    /// before its creation.
     Create {
         pod: Arc<Pod>,
         template: Arc<PodTemplateSpec>,
         claims: PodClaims,
         owners: ClaimOwners,
     },
-    /// A pod that waits for what it lacks.
+    /// Creates the missing claims of a pod that waits for them.
     ProvideClaims {
         pod: Arc<Pod>,
         claims: PodClaims,
@@ -95,11 +98,11 @@ pub(super) enum Step {
 #[derive(Debug, Default)]
 pub(super) struct PodClaims {
     pub missing: Vec<PersistentVolumeClaim>,
-    /// The names of those that are being deleted.
+    /// The names of the claims that are terminating.
     pub terminating: Vec<String>,
 }
 
-/// The names of claims, and what is to be done about their owners.
+/// The names of claims, and the updates of their owners.
 pub(super) type ClaimOwners = Vec<(String, OwnerUpdate)>;
 
 pub(super) fn plan(seen: &Observed) -> Plan {
@@ -153,8 +156,9 @@ impl Observed<'_> {
         plan.outdated = rollout::outdated(self.set, above, &self.update.name, is_unavailable, free);
     }
 
-    /// The steps for the pods that are wanted, and these pods by ordinal, with placeholders for those that are created; pods that may
-    /// not be created yet are left out. None if an ordered set has to wait for one of them before it goes on.
+    /// Returns the steps for the desired pods, and these pods by ordinal, with placeholders for
+    /// those that are created; pods that may not be created yet are left out. None if an ordered
+    /// set has to wait for one of them.
     fn reconcile_replicas(
         &self,
         mut there: BTreeMap<i32, Arc<Pod>>,
@@ -169,7 +173,8 @@ impl Observed<'_> {
                 if ordered {
                     return (stage, None);
                 }
-                // In a parallel set the pods beyond the gap do not wait for it, and nor does what follows.
+                // In a parallel set neither the pods beyond the gap nor the following stages wait
+                // for it.
                 stage.extend(there.values().filter_map(|pod| self.reconcile_replica(pod, ordered).0));
                 replicas.extend(there.into_values());
                 return (stage, Some(replicas));
@@ -191,12 +196,13 @@ impl Observed<'_> {
         (stage, Some(replicas))
     }
 
-    /// The revision of which a missing pod is created. `index` counts from the first ordinal.
+    /// Returns the revision for a missing pod. `index` counts from the first ordinal.
     fn revision_of(&self, index: usize) -> &Revision {
         if rollout::is_below_partition(self.set, index) { &self.current } else { &self.update }
     }
 
-    /// The pods that are wanted and exist, by ordinal; and the others, from the highest ordinal down.
+    /// Returns the desired pods that exist, by ordinal; and the others, from the highest ordinal
+    /// down.
     fn split(&self) -> (BTreeMap<i32, Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut there = BTreeMap::new();
         let mut condemned = Vec::new();
@@ -212,7 +218,8 @@ impl Observed<'_> {
         (there, condemned.into_iter().map(|(_, pod)| pod).collect())
     }
 
-    /// The step for a pod that is missing; None while a claim of an earlier pod of its name is in the way.
+    /// Returns the step for a missing pod; None while a claim of an earlier pod of its name blocks
+    /// it.
     fn create(&self, pod: &Arc<Pod>, index: usize) -> Option<Step> {
         if self.has_blocking_claim(pod) {
             return None;
@@ -226,7 +233,7 @@ impl Observed<'_> {
         })
     }
 
-    /// The step for a pod that is wanted and exists, and whether those after it have to wait.
+    /// Returns the step for a desired pod that exists, and whether the following ones have to wait.
     fn reconcile_replica(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Step>, ControlFlow<()>) {
         match pods::phase(pod) {
             // However it ended, it is started again.
@@ -243,7 +250,7 @@ impl Observed<'_> {
         let repaired = identity::repaired(self.set, pod).filter(|_| !(ordered && stop));
         let owners = self.owners(pod, false);
         let has_wrong_owner = owners.iter().any(|(_, update)| update.change.is_some());
-        // A pod that has what it needs runs on with a claim that is being deleted.
+        // A pod that has all its volumes keeps running with a terminating claim.
         let needs_claims = is_pending || !identity::has_volumes(self.set, pod);
         let claims = if needs_claims { self.claims(pod) } else { PodClaims::default() };
         let step = match repaired {
@@ -261,7 +268,7 @@ impl Observed<'_> {
         (step, if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    /// The claims of a pod that is not wanted any more.
+    /// Returns the step that updates the claims of a pod that is no longer desired.
     fn release_claims(&self, pod: &Pod) -> Option<Step> {
         let owners = self.owners(pod, true);
         owners.iter().any(|(_, update)| update.change.is_some()).then_some(Step::UpdateClaimOwners(owners))
@@ -293,7 +300,7 @@ impl Observed<'_> {
         PodClaims { missing: missing.collect(), terminating: terminating.map(|(name, _)| name).collect() }
     }
 
-    /// The claims of a pod that are there.
+    /// Iterates over the existing claims of a pod.
     fn claims_there(&self, pod: &Pod) -> impl Iterator<Item = (String, Arc<PersistentVolumeClaim>)> {
         let names =
             identity::ordinal(pod).into_iter().flat_map(|ordinal| identity::claim_names(self.set, ordinal));

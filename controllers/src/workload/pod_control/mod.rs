@@ -14,10 +14,11 @@ use coracle_controller_runtime::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 
-/// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a ReplicationController or a Job.
+/// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a
+/// ReplicationController or a Job.
 pub const BURST_REPLICAS: usize = 500;
 
-/// How many deletions are under way at a time.
+/// The number of concurrent deletions.
 const CONCURRENT_DELETIONS: usize = 64;
 
 /// Creates and deletes pods in the name of one controller.
@@ -33,10 +34,12 @@ impl PodControl {
         PodControl { recorder, pods }
     }
 
-    /// Creates pods in batches of 1, 2, 4, ...: after a failure the batch is completed, and no other one follows.
+    /// Creates pods in batches of 1, 2, 4, ...: after a failure the batch is completed, and no
+    /// other one follows.
     ///
     /// # Errors
-    /// The first failure. A terminating namespace is none: no later attempt could succeed.
+    /// The first failure. A terminating namespace is not an error, since no later attempt could
+    /// succeed.
     pub async fn create_pods<O: Resource<DynamicType = ()>>(
         &self,
         owner: &O,
@@ -46,7 +49,8 @@ impl PodControl {
         slow_start(pods, BURST_REPLICAS, |pod| self.create_pod(owner, pod.borrow(), ctx)).await
     }
 
-    /// Creates a pod, as [`coracle_kinds::pods::from_template`] makes it, and records `SuccessfulCreate` or `FailedCreate`.
+    /// Creates a pod from the template, as [`coracle_kinds::pods::from_template`] does, and records
+    /// `SuccessfulCreate` or `FailedCreate`.
     ///
     /// # Errors
     /// As for [`PodControl::create_pods`].
@@ -88,8 +92,8 @@ impl PodControl {
         execute_all(deletions, CONCURRENT_DELETIONS).await.into_iter().collect()
     }
 
-    /// Deletes a pod with its own grace period, and records `SuccessfulDelete` or `FailedDelete`. A pod that does not exist, or
-    /// is another one by now, is not deleted, and no failure.
+    /// Deletes a pod with its own grace period, and records `SuccessfulDelete` or `FailedDelete`. A
+    /// pod that does not exist, or is another one by now, is not deleted, and no failure.
     ///
     /// # Errors
     /// The API refuses it.
@@ -116,7 +120,8 @@ impl PodControl {
     }
 }
 
-/// A failed precondition: the pod of this name is another one by now.
+/// Converts a failed precondition to false: the pod of this name is another one by now. Any other
+/// error is returned.
 fn is_another(error: kube::Error) -> kube::Result<bool> {
     ignore_conflict::<()>(Err(error)).map(|_| false)
 }

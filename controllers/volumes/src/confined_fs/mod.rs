@@ -1,13 +1,14 @@
-//! Files below directories of our own, reached without following symbolic links.
+//! Files below directories of the data directory, accessed without following symbolic links.
 //!
-//! A [`Root`] is the data directory and fixed names below it. The links in the path of the data directory are the operator's and
-//! are followed. From there on every step is relative to the descriptor of the directory before it and refuses links
-//! (`O_NOFOLLOW`), so that nothing leads outside, not even a component that is replaced by a link at the wrong moment.
+//! A [`Root`] is the data directory and fixed names below it. The links in the path of the data
+//! directory are the operator's and are followed. From there on every step is relative to the
+//! descriptor of the parent directory and refuses links (`O_NOFOLLOW`), so that no access leaves
+//! the root, not even if a component is replaced by a link in the meantime.
 //!
-//! Removing needs neither a stack nor descriptors that grow with the depth of a tree: directories are moved up to the one that
-//! is emptied ([`empty`]). It does not enter other file systems.
+//! Removal needs neither a stack nor descriptors that grow with the depth of a tree: directories
+//! are moved up to the one that is emptied ([`empty`]). It does not enter other file systems.
 //!
-//! The functions block: asynchronous callers go through [`blocking`].
+//! The functions block: asynchronous callers use [`blocking`].
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use rustix::io::Errno;
 /// Opens a directory, and nothing that a link leads to.
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
-/// Nobody but this process uses the volumes of simulated pods.
+/// Only this process accesses the volumes of simulated pods.
 const VOLUME_MODE: Mode = Mode::from_raw_mode(coracle_private_fs::DIRECTORY_MODE);
 const FILE_MODE: Mode = Mode::from_raw_mode(coracle_private_fs::FILE_MODE);
 
@@ -34,7 +35,7 @@ const FILE_MODE: Mode = Mode::from_raw_mode(coracle_private_fs::FILE_MODE);
 pub struct Name(OsString);
 
 impl Name {
-    /// None: it is no name of one entry.
+    /// Creates a name; None if it is not valid for a single entry.
     pub fn new(name: impl AsRef<OsStr>) -> Option<Name> {
         let name = name.as_ref();
         let mut parts = Path::new(name).components();
@@ -43,13 +44,13 @@ impl Name {
         (is_one && !name.as_bytes().contains(&0)).then(|| Name(name.to_owned()))
     }
 
-    /// The name as a path of one component.
+    /// Returns the name as a path of one component.
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
 }
 
-/// A directory of our own below the data directory.
+/// A directory below the data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     data: PathBuf,
@@ -57,17 +58,21 @@ pub struct Root {
 }
 
 impl Root {
-    /// - `names`: the fixed path below the data directory; what is no name of an entry is left out
+    /// Creates a root.
+    ///
+    /// - `names`: the fixed path below the data directory; names that are not valid for an entry
+    ///   are left out
     pub fn new<'a>(data: &Path, names: impl IntoIterator<Item = &'a str>) -> Root {
         Root { data: data.to_owned(), names: names.into_iter().filter_map(Name::new).collect() }
     }
 
-    /// Where it is, for people and for what the API shows. It is not for opening anything.
+    /// Returns the path for people and for the API. It must not be used to open files.
     pub fn path(&self) -> PathBuf {
         self.names.iter().fold(self.data.clone(), |path, name| path.join(name.as_path()))
     }
 
-    /// The entry of this directory that a path names. None: it is not directly in here, or the path does not show it.
+    /// Returns the entry of this directory that a path names. None: it is not directly in here, or
+    /// the path does not show it.
     pub fn entry(&self, path: &Path) -> Option<Name> {
         let mut rest = path.strip_prefix(self.path()).ok()?.components();
         match (rest.next(), rest.next()) {
@@ -76,10 +81,10 @@ impl Root {
         }
     }
 
-    /// Makes a directory in here, which may exist.
+    /// Creates a directory in the root; it may exist.
     ///
     /// # Errors
-    /// It cannot be made, or something else has its name.
+    /// The directory cannot be created, or an entry of another type has its name.
     pub fn make_directory(&self, name: &Name) -> io::Result<()> {
         make(&self.create()?, name).map(drop)
     }
@@ -106,7 +111,7 @@ impl Root {
         let Some(root) = self.open()? else { return Ok(()) };
         match open_entry(&root, name)? {
             Some(directory) => empty(&directory),
-            // Nothing is there, or no directory.
+            // There is no entry, or not a directory.
             None => match rustix::fs::statat(&root, name.as_path(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => Err(Errno::NOTDIR.into()),
                 stat => absent(stat.map(drop)),
@@ -114,10 +119,10 @@ impl Root {
         }
     }
 
-    /// The names of what is in here.
+    /// Returns the names of the entries in the root; none if the root does not exist.
     ///
     /// # Errors
-    /// It cannot be read. That it does not exist is no error.
+    /// The root cannot be read.
     pub fn entries(&self) -> io::Result<Vec<Name>> {
         let Some(root) = self.open()? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -127,10 +132,11 @@ impl Root {
         Ok(names)
     }
 
-    /// Makes the link `FOLDERS/name` to a target, and the folders; a link of that name is replaced. Nothing here follows it.
+    /// Creates the link `FOLDERS/name` to a target, and the folders; replaces a link of that name.
+    /// The target is not accessed.
     ///
     /// # Errors
-    /// It cannot be made, or something that is no link has its name.
+    /// The link cannot be created, or an entry that is not a link has its name.
     pub fn link(&self, folders: &[&Name], name: &Name, target: &Path) -> io::Result<()> {
         let mut folder = self.create()?;
         for name in folders {
@@ -160,7 +166,7 @@ impl Root {
     /// It cannot be read, or is longer.
     pub fn read(&self, name: &Name, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(root) = self.open()? else { return Ok(None) };
-        // What is no file must not be waited for.
+        // The open must not block if the entry is not a regular file.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&root, name.as_path(), flags, Mode::empty()) {
             Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
@@ -177,7 +183,7 @@ impl Root {
         }
     }
 
-    /// None: it does not exist.
+    /// Opens the root; None if it does not exist.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let open = || {
             let data = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -200,17 +206,17 @@ impl Root {
     }
 }
 
-/// Runs what blocks where nothing waits for a thread.
+/// Runs a blocking function on a thread for blocking work.
 ///
 /// # Errors
-/// Those of `work`; it panicked, or the process ends.
+/// The errors of `work`; it panicked, or the process ends.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// Makes a directory, which may exist, and opens it.
+/// Creates a directory, which may exist, and opens it.
 fn make(folder: &OwnedFd, name: &Name) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(folder, name.as_path(), VOLUME_MODE) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -219,7 +225,7 @@ fn make(folder: &OwnedFd, name: &Name) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(folder, name.as_path(), DIRECTORY, Mode::empty())?)
 }
 
-/// Opens a directory of the same file system. None: there is none of that name, but maybe a file.
+/// Opens a directory of the same file system; None if there is no directory of that name.
 fn open_entry(folder: &OwnedFd, name: &Name) -> io::Result<Option<OwnedFd>> {
     let path = name.as_path();
     match rustix::fs::openat(folder, path, DIRECTORY, Mode::empty()) {
@@ -246,12 +252,14 @@ fn is_same_device(directory: &OwnedFd, device: u64) -> io::Result<()> {
     }
 }
 
-/// Removes all that is in a directory.
+/// Removes all entries of a directory.
 ///
-/// Of each directory in it the files are removed and the directories are moved up, so that it can be removed itself; what was
-/// moved up is next. Thus a tree of any depth takes as many rounds as it is deep, and no more than three descriptors.
+/// The files of each directory in it are removed and its directories are moved up, so that it can
+/// be removed; then the moved ones follow. So the number of rounds is at most the depth of the
+/// tree, with no more than three descriptors.
 fn empty(top: &OwnedFd) -> io::Result<()> {
-    /// Rounds that move nothing up are needed when another process adds something meanwhile; not for ever.
+    /// The number of rounds that move nothing up. They occur only while another process adds
+    /// entries.
     const IDLE_ROUNDS: usize = 16;
     let mut emptying = Emptying { top, device: rustix::fs::fstat(top)?.st_dev, moved: 0 };
     let mut idle = 0;
@@ -268,12 +276,12 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
 struct Emptying<'a> {
     top: &'a OwnedFd,
     device: u64,
-    /// How many directories were moved up.
+    /// The number of directories that were moved up.
     moved: u64,
 }
 
 impl Emptying<'_> {
-    /// Removes what it finds; true if that was nothing.
+    /// Removes the entries it finds; returns true if there were none.
     fn round(&mut self) -> io::Result<bool> {
         let mut is_empty = true;
         for entry in Dir::read_from(self.top)? {
@@ -292,7 +300,7 @@ impl Emptying<'_> {
             return Ok(());
         }
         let directory = match rustix::fs::openat(self.top, name, DIRECTORY, Mode::empty()) {
-            // It was replaced meanwhile; the next round finds what it is now.
+            // The entry was replaced in the meantime; the next round handles the new one.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             directory => directory?,
         };
@@ -304,7 +312,7 @@ impl Emptying<'_> {
                 self.move_up(&directory, inner)?;
             }
         }
-        // What was added meanwhile is found in the next round.
+        // The next round finds entries that were added in the meantime.
         is_rmdir(self.top, name).map(drop)
     }
 
@@ -314,7 +322,7 @@ impl Emptying<'_> {
             self.moved += 1;
             match rustix::fs::renameat(from, name, self.top, to) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
-                // The name is taken, which can only be so as often as there are entries.
+                // The name is taken, which can happen at most once for each entry.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -326,12 +334,14 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// Removes what is no directory, a link and not what it leads to. False: it is a directory.
+/// Removes an entry other than a directory, a link without following it. Returns false if it is a
+/// directory.
 fn is_unlinked(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::ISDIR) => Ok(false),
-        // POSIX' error for a directory, and that of some systems for a file that must not be removed.
+        // POSIX' error for a directory, and that of some systems for a file that must not be
+        // removed.
         Err(Errno::PERM) => {
             let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             match FileType::from_raw_mode(stat.st_mode) {
@@ -343,7 +353,7 @@ fn is_unlinked(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Removes an empty directory. False: something is in it, or it is none any more.
+/// Removes an empty directory. Returns false if it is not empty, or not a directory any more.
 fn is_rmdir(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -352,7 +362,7 @@ fn is_rmdir(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// That something does not exist is what was wanted.
+/// Treats an entry that does not exist as removed.
 fn absent(removed: Result<(), Errno>) -> io::Result<()> {
     match removed {
         Ok(()) | Err(Errno::NOENT) => Ok(()),

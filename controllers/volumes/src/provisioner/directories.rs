@@ -1,7 +1,8 @@
-//! Directories as volumes. Nothing else touches them.
+//! Directories as volumes. No other code accesses them.
 //!
-//! Only what is directly in one of two directories of our own is ever made, emptied or removed, and no path that a client
-//! wrote is ever opened: it is compared, and what is left of it is the name of an entry ([`crate::confined_fs`]).
+//! Only entries directly in one of two directories of the data directory are ever created, emptied
+//! or removed. A path from a client is never opened: it is compared with theirs, and the remainder
+//! is the name of an entry ([`crate::confined_fs`]).
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -16,41 +17,42 @@ use kube::ResourceExt;
 use crate::confined_fs::{Name, Root, blocking};
 use crate::migration::CSI_DRIVER;
 
-/// The directories of volumes: `volumes/host-path/NAME` and `volumes/coracle.csi/HANDLE` in the data directory.
+/// The directories of volumes: `volumes/host-path/NAME` and `volumes/coracle.csi/HANDLE` in the
+/// data directory.
 #[derive(Clone, Debug)]
 pub struct Directories {
     host_path: Root,
     csi: Root,
 }
 
-/// A directory of our own.
+/// A directory that was created here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     root: Root,
     name: Name,
 }
 
-/// What the source of a volume names.
+/// The location that the source of a volume refers to.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Own(Own),
-    /// Another path of this machine.
+    /// Any other path of this machine.
     Host(PathBuf),
 }
 
 impl Directories {
-    /// The directories in a data directory.
+    /// Returns the directories in a data directory.
     pub fn new(data: &Path) -> Directories {
         let root = |name| Root::new(data, ["volumes", name]);
         Directories { host_path: root("host-path"), csi: root(CSI_DRIVER) }
     }
 
-    /// Where a new volume of the host is to be.
+    /// Returns the path of a new host path volume.
     pub fn host_path(&self, name: &str) -> PathBuf {
         self.host_path.path().join(name)
     }
 
-    /// The directory that a volume is, for links that lead to it. None: it is none of this machine's.
+    /// Returns the directory of a volume, for links to it; None if it is not on this machine.
     pub fn of(&self, volume: &PersistentVolume) -> Option<PathBuf> {
         Some(match self.place(volume)? {
             Place::Own(own) => own.path(),
@@ -58,10 +60,11 @@ impl Directories {
         })
     }
 
-    /// Makes the directory of a volume, which may exist: one that was begun and not finished is the same volume.
+    /// Creates the directory of a volume. It may exist: one left by an unfinished attempt belongs
+    /// to the same volume.
     ///
     /// # Errors
-    /// Why not: the message of the event.
+    /// The message of the event.
     pub async fn make(&self, volume: &PersistentVolume) -> Result<(), String> {
         let own = match self.place(volume).ok_or(NO_DIRECTORY)? {
             Place::Own(own) => own,
@@ -72,10 +75,10 @@ impl Directories {
         own.with("mkdir", |own| own.root.make_directory(&own.name)).await
     }
 
-    /// Removes the directory of a volume and what is in it. It is no error if it does not exist.
+    /// Removes the directory of a volume with its content. It may not exist.
     ///
     /// # Errors
-    /// Why not: the message of the event.
+    /// The message of the event.
     pub async fn delete(&self, volume: &PersistentVolume) -> Result<(), String> {
         let removed = "host_path deleter only supports directories that it made";
         match self.own(volume, removed).await? {
@@ -84,10 +87,10 @@ impl Directories {
         }
     }
 
-    /// Removes a directory that was made here.
+    /// Removes a directory that was created here.
     ///
     /// # Errors
-    /// Why not; that it is not one of those.
+    /// The reason for the failure, or that the directory was not created here.
     pub async fn remove(&self, path: &Path) -> Result<(), String> {
         match self.place_of(path) {
             Place::Own(own) => own.remove().await,
@@ -95,15 +98,15 @@ impl Directories {
         }
     }
 
-    /// Whether a path is one of those that [`Directories::remove`] removes.
+    /// Returns whether [`Directories::remove`] may remove a path.
     pub fn is_own(&self, path: &Path) -> bool {
         matches!(self.place_of(path), Place::Own(_))
     }
 
-    /// Removes what is in the directory of a volume.
+    /// Removes the content of the directory of a volume.
     ///
     /// # Errors
-    /// Why not: the message of the event.
+    /// The message of the event.
     pub async fn recycle(&self, volume: &PersistentVolume) -> Result<(), String> {
         let emptied = "host_path recycler only supports directories that the provisioner made";
         match self.own(volume, emptied).await? {
@@ -112,7 +115,8 @@ impl Directories {
         }
     }
 
-    /// Another volume of the same directory that is not to be deleted itself. What it holds must stay.
+    /// Returns another volume of the same directory that is not to be deleted itself. Its content
+    /// must be kept.
     ///
     /// - `volumes`: finds the candidates, which are then read from the server
     ///
@@ -139,8 +143,9 @@ impl Directories {
         Ok(None)
     }
 
-    /// The directory that may be removed or emptied; nothing of the machine's own is. None: there is nothing to do, because
-    /// upstream's plugin would look for a directory that does not exist.
+    /// Returns the directory that may be removed or emptied; other directories of the machine never
+    /// are. None if there is nothing to do, because upstream's plugin would look for a directory
+    /// that does not exist.
     async fn own(&self, volume: &PersistentVolume, refusal: &str) -> Result<Option<Own>, String> {
         let path = match self.place(volume).ok_or(NO_DIRECTORY)? {
             Place::Own(own) => return Ok(Some(own)),
@@ -221,12 +226,12 @@ impl Index<PersistentVolume> for ByDirectory {
     }
 }
 
-/// Whether a volume is itself to be deleted with its directory.
+/// Returns whether a volume is itself to be deleted with its directory.
 fn is_condemned(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && volume.policy() == DELETE
 }
 
-/// Whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
+/// Returns whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
 fn is_for_deleter(path: &Path) -> bool {
     let is_plain = path.components().all(|part| part != Component::ParentDir);
     is_plain && path.strip_prefix("/tmp").is_ok_and(|rest| rest.components().next().is_some())
@@ -250,11 +255,11 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// What becomes of a volume's directory.
+    /// The outcome of a change of a volume's directory.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Outcome {
         Removed,
-        /// There was nothing.
+        /// The directory did not exist.
         Nothing,
         Refused,
     }

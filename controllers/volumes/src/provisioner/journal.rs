@@ -1,8 +1,9 @@
-//! Which directories were begun and belong to no volume yet.
+//! The journal of directories that were begun and have no volume yet.
 //!
-//! Between making a directory and making its volume the process can end, and the claim can be deleted before it is back: nobody would
-//! ever ask for that directory again. So each is written down before it is made, and struck out when its volume is there. An
-//! entry is a file `volumes/begun/PROVISIONER/VOLUME`.
+//! The process can end between the creation of a directory and of its volume, and the claim can be
+//! deleted before it restarts. Nothing would then remove the directory. So each directory is
+//! recorded before it is created, and the record is removed when its volume exists. An entry is a
+//! file `volumes/begun/PROVISIONER/VOLUME`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,28 +15,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::confined_fs::{Name, Root, blocking};
 
-/// More than any entry has.
+/// The largest size of an entry, in bytes; real ones are smaller.
 const LONGEST_ENTRY: u64 = 64 * 1024;
 
-/// One key of claims is worked on once at a time, so that no two change the entries of one claim.
+/// The journal of a provisioner. Each key of claims is reconciled by one worker at a time, so the
+/// entries of one claim are not changed concurrently.
 pub struct Journal {
     root: Root,
     begun: Mutex<BTreeMap<NamespacedName, Vec<JournalEntry>>>,
 }
 
-/// A directory that was begun.
+/// The record of a directory that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {
     /// The name of the volume that it is to be.
     pub volume: String,
-    /// Its path.
+    /// The path of the directory.
     pub directory: PathBuf,
     namespace: String,
     claim: String,
 }
 
 impl JournalEntry {
-    /// The directory of a volume that is made for a claim.
+    /// Creates an entry for the directory of a volume that is provisioned for a claim.
     pub fn new(claim: &NamespacedName, volume: &str, directory: PathBuf) -> JournalEntry {
         let (namespace, claim) = (claim.namespace.clone(), claim.name.clone());
         JournalEntry { volume: volume.to_owned(), directory, namespace, claim }
@@ -47,7 +49,7 @@ impl JournalEntry {
 }
 
 impl Journal {
-    /// The journal of a provisioner, with what an earlier process has left in it.
+    /// Opens the journal of a provisioner, with the entries left by an earlier process.
     pub fn open(data: &Path, provisioner: &str) -> Journal {
         let root = Root::new(data, ["volumes", "begun"].into_iter().chain(provisioner.split('/')));
         let mut begun = BTreeMap::<_, Vec<_>>::new();
@@ -57,25 +59,25 @@ impl Journal {
         Journal { root, begun: Mutex::new(begun) }
     }
 
-    /// The claims that something was begun for.
+    /// Returns the claims with entries.
     pub fn claims(&self) -> Vec<NamespacedName> {
         self.begun().keys().cloned().collect()
     }
 
-    /// Whether something was begun for a claim.
+    /// Returns whether a claim has entries.
     pub fn contains(&self, claim: &NamespacedName) -> bool {
         self.begun().contains_key(claim)
     }
 
-    /// What was begun for a claim, or an earlier one of its name.
+    /// Returns the entries for a claim, or an earlier one of its name.
     pub fn of(&self, claim: &NamespacedName) -> Vec<JournalEntry> {
         self.begun().get(claim).cloned().unwrap_or_default()
     }
 
-    /// To be called before the directory is made.
+    /// Adds an entry. To be called before the directory is created.
     ///
     /// # Errors
-    /// It cannot be written down, and must not be made.
+    /// The entry cannot be written, and the directory must not be created.
     pub async fn begin(&self, begun: JournalEntry) -> io::Result<()> {
         if self.of(&begun.claim()).contains(&begun) {
             return Ok(());
@@ -86,10 +88,10 @@ impl Journal {
         Ok(())
     }
 
-    /// To be called when the volume exists, or the directory is removed.
+    /// Removes an entry. To be called once the volume exists, or the directory is removed.
     ///
     /// # Errors
-    /// It cannot be struck out.
+    /// The entry cannot be removed.
     pub async fn end(&self, claim: &NamespacedName, volume: &str) -> io::Result<()> {
         if !self.of(claim).iter().any(|begun| begun.volume == volume) {
             return Ok(());
@@ -115,8 +117,8 @@ fn name(volume: &str) -> io::Result<Name> {
     Name::new(volume).ok_or_else(|| io::Error::other("not the name of a file"))
 }
 
-/// An entry that cannot be read is of a process that ended while it wrote it: its directory was not made. One that has not the
-/// name of its volume was not written here.
+/// Reads the entries. One that cannot be read was left by a process that ended while it wrote it:
+/// its directory was not created. One whose name differs from its volume was not written here.
 fn read(root: &Root) -> Vec<JournalEntry> {
     let Ok(entries) = root.entries() else { return Vec::new() };
     let read = |entry: &Name| serde_json::from_slice(&root.read(entry, LONGEST_ENTRY).ok()??).ok();

@@ -1,7 +1,8 @@
-//! Operations that take long or fail, so that what depends on them can be tested.
+//! Slow and failing operations, for tests of code that depends on them.
 //!
-//! The parameters of a StorageClass configure how its volumes are provisioned and deleted; the latter is copied to annotations of the
-//! volumes, where it can be changed. An operation that takes long blocks no other: its key is requeued for the end of that time.
+//! The parameters of a StorageClass configure how its volumes are provisioned and deleted. Those
+//! for deletion are copied to annotations of the volumes, where they can be changed. A slow
+//! operation blocks no other: its key is requeued for the end of that time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use parking_lot::Mutex;
 
 use coracle_behavior::overrides::{self, PREFIX, count, duration};
 
-/// How long an operation takes, and how often it fails.
+/// The duration of an operation, and the number of its failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationBehavior {
-    /// How long each attempt takes.
+    /// The duration of each attempt.
     pub after: Duration,
-    /// How many attempts fail before one succeeds.
+    /// The number of attempts that fail before one succeeds.
     pub failures: u32,
 }
 
-/// How the operations on a volume behave.
+/// The behavior of the operations on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeBehavior {
     /// The behaviour of provisioning.
@@ -34,7 +35,7 @@ pub struct VolumeBehavior {
 }
 
 impl VolumeBehavior {
-    /// A class's behavior, and a warning about each parameter that had to be left out of it.
+    /// Returns a class's behavior, and a warning about each parameter that was ignored.
     pub fn of_class(class: &StorageClass) -> (VolumeBehavior, Vec<String>) {
         let mut behavior = VolumeBehavior::default();
         let set = |name: &str, value: &str| behavior.set(name, value);
@@ -42,7 +43,7 @@ impl VolumeBehavior {
         (behavior, warnings)
     }
 
-    /// A volume's behavior, and a warning about each annotation that had to be left out of it.
+    /// Returns a volume's behavior, and a warning about each annotation that was ignored.
     pub fn of_volume(volume: &PersistentVolume) -> (VolumeBehavior, Vec<String>) {
         let mut behavior = VolumeBehavior::default();
         let set = |name: &str, value: &str| behavior.set(name, value);
@@ -62,7 +63,7 @@ impl VolumeBehavior {
     }
 }
 
-/// What volumes take over from their class: how they are deleted.
+/// Iterates over the parameters that volumes inherit from their class: those for deletion.
 pub fn inherited(class: &StorageClass) -> impl Iterator<Item = (&str, &str)> {
     let ours = |key: &str, value: &str| {
         let name = key.strip_prefix(PREFIX).filter(|name| name.starts_with("delete-"));
@@ -72,7 +73,7 @@ pub fn inherited(class: &StorageClass) -> impl Iterator<Item = (&str, &str)> {
     parameters.map(|(key, value)| (key.as_str(), value.as_str())).filter(move |(key, value)| ours(key, value))
 }
 
-/// Attempts that are under way, and how many failed before.
+/// The attempts in progress, and the number of failed ones before.
 pub struct Operations {
     clock: Clock,
     known: Mutex<HashMap<NamespacedName, Operation>>,
@@ -85,25 +86,25 @@ struct Operation {
     failures: u32,
 }
 
-/// Where an attempt is.
+/// The state of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
     /// Whether it begins now.
     pub is_new: bool,
     /// The next step.
     pub step: Step,
-    /// How long it has taken.
+    /// The duration of the attempt so far, in seconds.
     pub seconds: f64,
 }
 
 /// The next step of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Not done before this time is over.
+    /// Not complete before this time has passed.
     Wait(Duration),
-    /// It fails, for this reason.
+    /// Fails with this message.
     Fail(String),
-    /// To be done now.
+    /// Can be executed now.
     Execute,
 }
 
@@ -113,7 +114,7 @@ impl Operations {
         Operations { clock, known: Mutex::default() }
     }
 
-    /// Begins an attempt, or continues it. After [`Step::Fail`] the next one begins.
+    /// Begins or continues an attempt. After [`Step::Fail`] the next one begins.
     pub fn attempt(&self, name: &NamespacedName, uid: Option<&str>, behavior: OperationBehavior) -> Attempt {
         let mut known = self.known.lock();
         let operation = known.entry(name.clone()).or_default();
@@ -131,7 +132,7 @@ impl Operations {
         }
     }
 
-    /// Forgets an operation that was done, or is not to be done any more.
+    /// Removes the state of an operation that is complete or no longer needed.
     pub fn forget(&self, name: &NamespacedName) {
         self.known.lock().remove(name);
     }

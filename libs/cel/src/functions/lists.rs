@@ -11,7 +11,7 @@ use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::{List, Value};
 
-/// How many items `lists.range` makes at most.
+/// The largest number of items that `lists.range` makes.
 const MAX_RANGE: i64 = 100_000;
 
 const SORTABLE: &str = "list<int>.()->bool list<uint>.()->bool list<double>.()->bool list<bool>.()->bool list<duration>.()->bool list<timestamp>.()->bool list<string>.()->bool list<bytes>.()->bool";
@@ -118,7 +118,7 @@ fn read(list: &List<'_>, meter: &Meter) -> Result<()> {
     })
 }
 
-/// The items of a list in the order of their keys.
+/// Returns the items of a list in the order of their keys.
 fn sort<'a>(list: &List<'a>, keys: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
     // Each item is compared about as often as its position has binary digits.
     (0..=list.len().checked_ilog2().unwrap_or(0)).try_for_each(|_| read(keys, meter))?;

@@ -10,9 +10,9 @@ use crate::lexer::{self, Lexeme, Token};
 use crate::macros::{self, Expansion};
 use crate::source::{Issue, Issues};
 
-/// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
+/// The largest nesting depth of brackets and branches, so that parsing needs a bounded stack.
 const MAX_NESTING: usize = 64;
-/// How many characters an expression may have.
+/// The largest length of an expression, in characters.
 const MAX_LENGTH: usize = 100_000;
 /// The number of syntax errors after which parsing ends, as in cel-go.
 const MAX_SYNTAX_ERRORS: usize = 100;
@@ -39,9 +39,9 @@ const RESERVED: [&str; 18] = [
     "in",
 ];
 
-/// The tree of an expression, and how many nodes it has.
+/// Parses an expression. Returns its tree and the number of nodes.
 ///
-/// - `binds`: whether there is the macro `cel.bind`.
+/// - `binds`: whether the macro `cel.bind` is available.
 pub fn parse(text: &str, binds: bool) -> Result<(Expr, usize), Issues> {
     let length = text.chars().count();
     if length > MAX_LENGTH {
@@ -67,7 +67,7 @@ struct Parser {
     at: usize,
     factory: ExprFactory,
     nesting: usize,
-    /// Whether there is the macro `cel.bind`.
+    /// Whether the macro `cel.bind` is available.
     binds: bool,
 }
 
@@ -77,7 +77,7 @@ impl Parser {
     fn whole(&mut self) -> Parsed {
         let expr = self.expression()?;
         if self.current().token != Token::End {
-            // One token too many is skipped; with more of them the parser stops.
+            // A single superfluous token is skipped; after several of them the parser stops.
             let only = self.peek(1).token == Token::End;
             let wrong = if only { "extraneous" } else { "mismatched" };
             let current = self.current().clone();
@@ -102,7 +102,7 @@ impl Parser {
         matches!(self.current().token, Token::Symbol(found) if found == symbol)
     }
 
-    /// Consumes a symbol if it is the next token; gives its place.
+    /// Consumes a symbol if it is the next token, and returns its position.
     fn take(&mut self, symbol: &str) -> Option<usize> {
         let offset = self.current().offset;
         self.is(symbol).then(|| {
@@ -175,7 +175,7 @@ impl Parser {
         })
     }
 
-    /// A chain of `&&` or `||`, as a balanced tree.
+    /// Returns a chain of `&&` or `||`, as a balanced tree.
     fn logical(&mut self, symbol: &str, function: &str) -> Parsed {
         let mut terms = Vec::new();
         let mut operators = Vec::new();
@@ -315,7 +315,8 @@ impl Parser {
         Ok(name)
     }
 
-    /// Reports a dot without a field name. Returns whether parsing continues after the member, as that of ANTLR's parser does.
+    /// Reports a dot without a field name. Returns whether parsing continues after the member, as
+    /// that of ANTLR's parser does.
     fn recover_from_missing_field(&mut self, dot: usize) -> bool {
         let current = self.current().clone();
         let follows = match current.token {
@@ -411,7 +412,7 @@ impl Parser {
         }
     }
 
-    /// A variable, a call or a struct literal.
+    /// Returns a variable, a call or a struct literal.
     fn named(&mut self, offset: usize) -> Parsed {
         self.take(".");
         let current = self.current().clone();
@@ -441,7 +442,8 @@ impl Parser {
         Ok(self.factory.ident(offset, name))
     }
 
-    /// The name of a struct literal that begins with `first`, and how many more tokens it has.
+    /// Returns the name of a struct literal that begins with `first`, and how many more tokens it
+    /// has.
     fn struct_name(&self, first: &str) -> Option<(String, usize)> {
         let mut name = first.to_owned();
         let mut ahead = 0;

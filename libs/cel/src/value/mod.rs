@@ -70,7 +70,7 @@ pub enum Value<'a> {
     Format(NamedFormat),
     /// A struct literal.
     Object(Arc<ObjectLiteral<'a>>),
-    /// What the caller provides.
+    /// A value provided by the caller.
     Host(Arc<dyn Host>),
 }
 
@@ -86,38 +86,39 @@ pub struct ObjectLiteral<'a> {
 
 /// A value with functions that the caller provides, such as an authorizer.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// The name of its type.
+    /// Returns the name of its type.
     fn type_name(&self) -> &'static str;
 
-    /// The number of its bytes, about.
+    /// Returns the number of its bytes, about.
     fn size(&self) -> usize;
 
-    /// Calls a member function of it.
+    /// Calls a member function of the value.
     ///
     /// # Errors
-    /// What the evaluation ends with.
+    /// The error that ends the evaluation.
     fn call(&self, function: &str, args: &[Value<'_>]) -> Result<Value<'static>, EvalError>;
 }
 
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Of the object.
+    /// Items of the evaluated object.
     Json(&'a [Json], &'a DeclType, &'a ListSemantics),
-    /// Made.
+    /// Items made by the evaluation.
     Values(Arc<Nested<Vec<Value<'a>>>>),
 }
 
 /// A map or object.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    /// Of the object.
+    /// Members of the evaluated object.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
-    /// Made.
+    /// Entries made by the evaluation.
     Values(Arc<Nested<BTreeMap<Key, Value<'a>>>>),
 }
 
-/// Items or entries that are made, with their nesting: it is known before anything recurses into them.
+/// Items or entries made by the evaluation, with their nesting depth, so that it is known before a
+/// recursion into them.
 #[derive(Clone, Debug)]
 pub struct Nested<T> {
     depth: u32,
@@ -140,13 +141,13 @@ impl<'a> Nested<Vec<Value<'a>>> {
     }
 }
 
-/// The nesting of the most deeply nested value.
+/// Returns the nesting of the most deeply nested value.
 fn deepest<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u32 {
     values.map(Value::depth).max().unwrap_or(0)
 }
 
 impl<'a> List<'a> {
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         match self {
             List::Json(items, ..) => items.len(),
@@ -154,12 +155,12 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there is no item.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One item.
+    /// Returns one item.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             List::Json(items, ty, _) => Some(Value::of_json(items.get(index)?, ty)),
@@ -167,19 +168,19 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether its items have a declared type.
+    /// Returns whether its items have a declared type.
     pub(crate) fn is_typed(&self) -> bool {
         matches!(self, List::Json(_, ty, _) if !std::ptr::eq(*ty, &DYN))
     }
 
-    /// All items.
+    /// Iterates over all items.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Value<'a>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
             Map::Json(members, _) => members.len(),
@@ -187,12 +188,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a member or of a key that is a text.
+    /// Returns the value of a member or of a key that is a text.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         match self {
             Map::Json(members, ty) => match &ty.kind {
@@ -208,7 +209,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn at(&self, key: &Value<'_>) -> Option<Value<'a>> {
         match (self, key) {
             (_, Value::String(text)) => self.get(text),
@@ -219,12 +220,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether it has a declared type.
+    /// Returns whether it has a declared type.
     pub(crate) fn is_typed(&self) -> bool {
         matches!(self, Map::Json(_, ty) if !std::ptr::eq(*ty, &DYN))
     }
 
-    /// The keys, in order.
+    /// Returns the keys, in order.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Map::Json(members, ty) => {
@@ -240,7 +241,8 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A value of JSON, read as its declared type says; what does not fit is read as it is.
+    /// Returns a JSON value, interpreted by its declared type; values of another type are kept as
+    /// they are.
     pub fn of_json(value: &'a Json, ty: &'a DeclType) -> Value<'a> {
         match (value, &ty.kind) {
             (Json::Null, _) => Value::Null,
@@ -267,30 +269,31 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A text.
+    /// Returns a text.
     pub fn text(text: impl Into<String>) -> Value<'a> {
         Value::String(text.into().into())
     }
 
-    /// A list of values.
+    /// Returns a list of values.
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(items.iter());
         Value::List(List::Values(Arc::new(Nested { depth, within: items })))
     }
 
-    /// A map of values.
+    /// Returns a map of values.
     pub fn map(entries: BTreeMap<Key, Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(entries.values());
         Value::Map(Map::Values(Arc::new(Nested { depth, within: entries })))
     }
 
-    /// A struct literal.
+    /// Returns a struct literal.
     pub fn object(name: Arc<str>, fields: BTreeMap<Arc<str>, Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(fields.values());
         Value::Object(Arc::new(ObjectLiteral { name, fields, depth }))
     }
 
-    /// The number of values that were made and are nested in this one, in a line. Values of the object have the depth 0.
+    /// Returns the nesting depth of values made by the evaluation. Values of the object have the
+    /// depth 0.
     pub(crate) fn depth(&self) -> u32 {
         match self {
             Value::List(List::Values(items)) => items.depth,
@@ -301,7 +304,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The size by which costs are computed.
+    /// Returns the size from which costs are computed.
     pub fn size(&self) -> u64 {
         let size = match self {
             Value::Optional(Some(value)) => return value.size(),
@@ -315,7 +318,8 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// The lesser of the sizes of two values. Of a text that is certainly longer, the characters are not counted.
+    /// Returns the lesser of the sizes of two values. Of a text that is certainly longer, the
+    /// characters are not counted.
     pub(crate) fn lesser_size(&self, other: &Value<'_>) -> u64 {
         let (short, long) = match (self, other) {
             (Value::String(a), Value::String(b)) if a.len() <= b.len() => (self, b),
@@ -329,13 +333,13 @@ impl<'a> Value<'a> {
 }
 
 impl Key {
-    /// The key that a value is, if it can be one.
+    /// Returns the key that a value is, if it can be one.
     pub fn of(value: &Value<'_>) -> Option<Key> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),
             Value::Int(value) => Key::Int(*value),
             Value::Uint(value) => Key::Uint(*value),
-            // Both zeros are the same key.
+            // Positive and negative zero are the same key.
             Value::Double(value) => Key::Double((value + 0.0).to_bits()),
             Value::String(text) => Key::String(Arc::from(&**text)),
             Value::Null => Key::Null,
@@ -343,7 +347,7 @@ impl Key {
         })
     }
 
-    /// The key as a value.
+    /// Returns the key as a value.
     pub fn value<'a>(&self) -> Value<'a> {
         match self {
             Key::Bool(value) => Value::Bool(*value),
@@ -356,7 +360,8 @@ impl Key {
     }
 }
 
-/// The name of the field that a member of an object has. Most fields have the name of their member.
+/// Returns the name of the field that a member of an object has. Most fields have the name of their
+/// member.
 fn field_name<'a>(fields: &BTreeMap<Arc<str>, DeclField>, member: &'a str) -> Option<Text<'a>> {
     let is_of = |name: &str| fields.get(name).is_some_and(|field| *field.json_name == *member);
     if is_of(member) {

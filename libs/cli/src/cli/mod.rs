@@ -24,7 +24,9 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
-pub use testing::{ClockAction, DiffFlags, ForkFlags, ObjectFlags, SettleFlags};
+pub use testing::{
+    ClockAction, DiffFlags, ForkFlags, LogFlags, ObjectFlags, OpenFlags, ReplayFlags, SettleFlags,
+};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -174,6 +176,35 @@ pub enum Command {
         /// Only prints the address.
         #[arg(long)]
         no_browser: bool,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Prints the versions of objects of a running control plane, with who wrote them, and the requests that were refused.
+    ///
+    /// They are as old as the history that the control plane keeps in memory. Who wrote a version is known until it restarts.
+    #[group(skip)]
+    Log {
+        #[command(flatten)]
+        flags: LogFlags,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
+    /// Serves the history in a record, at one moment: kubectl, `why`, `log`, `tree` and `diff` work, nothing can be changed.
+    ///
+    /// `coracle fork` makes a control plane that goes on from that moment.
+    Open(OpenFlags),
+    /// Sends the writes of clients in a record to a running control plane.
+    ///
+    /// The responses that differ from those in the record are printed.
+    Replay {
+        #[command(flatten)]
+        replay: ReplayFlags,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,

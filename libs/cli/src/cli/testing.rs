@@ -1,10 +1,14 @@
 //! The flags of the commands that use the endpoints for tests.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use coracle_builtin::services::ServiceUrl;
-use coracle_control_plane::range;
+use coracle_control_plane::{Moment, Name, OpenRecord, Options, range};
 use coracle_testing_api::{ClockMode, ClockRequest, ForkRequest, SettleRequest};
 
+use super::log::Log;
 use crate::range::within;
 
 /// The flags of `settle`.
@@ -79,6 +83,86 @@ pub struct ObjectFlags {
     /// The format: `text` or `json`.
     #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub output: String,
+}
+
+/// The flags of `log`.
+#[derive(Debug, Args)]
+pub struct LogFlags {
+    /// The resource and the name, such as `pod/web-0`, or the resource alone [default: all resources but leases].
+    #[arg(value_name = "TYPE/NAME")]
+    pub object: Option<String>,
+    /// The name, where the first argument is the resource alone.
+    #[arg(value_name = "NAME", requires = "object")]
+    pub name: Option<String>,
+    /// The namespace [default: of one object that of the current context, else all].
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Prints the fields that each version changed.
+    #[arg(long)]
+    pub diff: bool,
+    /// Prints what is not older, such as 5m.
+    #[arg(long, value_name = "DURATION")]
+    pub since: Option<String>,
+    /// Prints what clients of a user agent did, with `*` for any characters.
+    #[arg(long, value_name = "PATTERN")]
+    pub user_agent: Option<String>,
+    /// The most entries that are printed, the newest ones, up to 1000.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = within(range::LOG_ENTRIES))]
+    pub limit: usize,
+    /// The format: `text` or `json`.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+}
+
+/// The flags of `open`.
+#[derive(Debug, Args)]
+pub struct OpenFlags {
+    /// The record, which `--record` of `run` or `serve` made.
+    #[arg(value_name = "FILE")]
+    pub record: PathBuf,
+    /// The moment to show, a revision or a time such as 2026-11-27T10:11:12Z [default: the end of the record].
+    #[arg(long, value_name = "REVISION|TIME")]
+    at: Option<Moment>,
+    /// The fork to show [default: the control plane that is none].
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    fork: String,
+    /// The loopback address to serve on; port 0 is any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The name of the cluster, its user and its context in a kubeconfig.
+    #[arg(long, value_name = "NAME", default_value = "coracle-record")]
+    name: Name,
+    /// The file into which the kubeconfig is merged [default: a temporary file].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: Log,
+}
+
+impl From<OpenFlags> for Options {
+    fn from(OpenFlags { record, at, fork, listen, name, .. }: OpenFlags) -> Options {
+        let open = Some(OpenRecord { path: record, at, fork });
+        Options { open, listen, name, ..Options::default() }
+    }
+}
+
+/// The flags of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayFlags {
+    /// The record, which `--record` of `run` or `serve` made.
+    #[arg(value_name = "FILE")]
+    pub record: PathBuf,
+    /// The speed, as a multiple of that in the record, such as 60 [default: without pauses].
+    #[arg(long, value_name = "FACTOR", value_parser = speed)]
+    pub speed: Option<f64>,
+    /// The fork whose requests are sent [default: the control plane that is none].
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub fork: String,
+}
+
+fn speed(text: &str) -> Result<f64, &'static str> {
+    let speed = text.parse().ok().filter(|speed| (0.001..=1e6).contains(speed));
+    speed.ok_or("it must be a number from 0.001 to 1000000")
 }
 
 fn clock_mode(text: &str) -> Result<ClockMode, &'static str> {

@@ -61,14 +61,19 @@ fn text(diff: &Diff) -> String {
         };
         // Writing to a text does not fail.
         let _ = writeln!(text, "{resource} {namespace}{slash}{name} {change}");
-        for FieldDiff { path, from, to } in fields {
-            let _ = writeln!(text, "  {path}: {} -> {}", shown(from.as_ref()), shown(to.as_ref()));
+        for field in fields {
+            let _ = writeln!(text, "  {}", field_line(field));
         }
     }
     if diff.is_truncated {
         text.push_str("... and more\n");
     }
     text
+}
+
+/// The change of a field.
+pub(super) fn field_line(FieldDiff { path, from, to }: &FieldDiff) -> String {
+    format!("{path}: {} -> {}", shown(from.as_ref()), shown(to.as_ref()))
 }
 
 /// A value in one line, cut if it is long.

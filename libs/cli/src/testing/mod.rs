@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod diff;
 pub mod fork;
+pub mod log;
 pub mod settle;
 pub mod ui;
 pub mod why;

@@ -55,7 +55,7 @@ where
 }
 
 /// The resource and the name, which are one argument or two.
-fn place<'a>(object: &'a str, name: Option<&'a str>) -> Result<(&'a str, &'a str)> {
+pub(super) fn place<'a>(object: &'a str, name: Option<&'a str>) -> Result<(&'a str, &'a str)> {
     match (object.split_once('/'), name) {
         (Some((resource, name)), None) if !resource.is_empty() && !name.is_empty() => Ok((resource, name)),
         (None, Some(name)) if !object.is_empty() && !name.is_empty() => Ok((object, name)),

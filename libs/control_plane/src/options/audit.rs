@@ -40,10 +40,10 @@ options! {
 }
 
 impl AuditFlags {
-    /// How the server audits.
+    /// Returns the audit options of the server.
     ///
     /// # Errors
-    /// One line about the flag that is wrong, in kube-apiserver's words.
+    /// One line about the invalid flag, in kube-apiserver's words.
     pub fn options(&self) -> Result<AuditOptions, String> {
         let mode = Mode::parse(&self.mode)?;
         let format = Format::parse(&self.format)?;

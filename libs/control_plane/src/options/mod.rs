@@ -1,11 +1,15 @@
-//! The options of a control plane: the one declaration of each, and what is derived from it.
+//! The options of a control plane: the only declaration of each, and the code derived from it.
 //!
 //! To add an option:
-//! 1. declare it in [`Options`] or in one of the structs beside it, by the macro `options!`: type, default, flag, form, usage,
+//! 1. declare it in [`Options`] or in one of the structs next to it, by the macro `options!`: type,
+//!    default, flag, form, usage,
 //! 2. use `options.FIELD` where the value is needed, such as in `start/`,
-//! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its documentation,
-//! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its range to [`range`],
-//! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and the expected help.
+//! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its
+//!    documentation,
+//! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its
+//!    range to [`range`],
+//! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and
+//!    the expected help.
 
 mod audit;
 mod declare;
@@ -38,6 +42,8 @@ pub use declare::{BOTH, DROP_IN, Declared, Flag, SERVE, Usage};
 pub use etcd::Etcd;
 pub use values::Values;
 
+use crate::opened::OpenRecord;
+
 use form::{
     AtMost, Authorization, Chance, ClockName, Each, File, Gates, List, Listen, MaybeParsed, NameOrNone,
     Parsed, ParsedOrNone, ProfileName, Selection, Switch, When,
@@ -46,11 +52,15 @@ use form::{
 /// The data directory of `serve`, unless a flag has another.
 pub const DATA_DIR: &str = "./coracle-data";
 
-/// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
+/// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects
+/// are held in memory.
 pub const MAX_STORE_BYTES: u64 = 2 << 30;
 
 /// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
 pub const MAX_PODS: u32 = 150_000;
+
+/// The default of [`Options::record_max_bytes`].
+pub const RECORD_MAX_BYTES: u64 = 4 << 30;
 
 /// The default of [`Options::max_forks`].
 pub const MAX_FORKS: usize = 1000;
@@ -59,7 +69,8 @@ pub const MAX_FORKS: usize = 1000;
 const SERVE_LISTEN: &str = "127.0.0.1:6443";
 
 options! {
-    /// The configuration of a control plane. The default is one in memory, on any free port of the loopback address, with RBAC.
+    /// The configuration of a control plane. The default is one in memory, on any free port of the
+    /// loopback address, with RBAC.
     ///
     /// A number outside of its [range](crate::range) counts as the nearest inside.
     #[derive(Clone, Debug)]
@@ -82,28 +93,31 @@ options! {
             "tls-san" "NAME" as List, SERVE.with_environment("CORACLE_TLS_SAN").with_help(
                 "Another name or address for the server's certificate, or several: NAME,NAME; may be repeated.",
             );
-        /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if not by its EndpointSlices:
-        /// NAMESPACE/NAME=https://HOST:PORT.
+        /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if
+        /// not by its EndpointSlices: NAMESPACE/NAME=https://HOST:PORT.
         webhook_service_urls: Vec<ServiceUrl> = Vec::new(),
             "webhook-service-url" "SERVICE=URL" as Each, SERVE;
-        /// The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: an address, a block, or several with
-        /// commas. None for those of the loopback interface, if the server itself listens there.
+        /// The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name:
+        /// an address, a block, or several with commas. None for those of the loopback interface,
+        /// if the server itself listens there.
         allow_forward: Option<ForwardAddresses> = None,
             "allow-forward" "ADDRESSES" as MaybeParsed, SERVE.with_help(
                 "The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name: 127.0.0.1, 10.0.0.0/8, several \
                  with commas, or `none`; by default those of the loopback interface, if the server itself listens there.",
             );
-        /// Whether the endpoints for tests are served, below `/coracle/v1alpha1/`. None for on, if the server listens on a loopback address.
+        /// Whether the endpoints for tests are served, below `/coracle/v1alpha1/`. None for on, if
+        /// the server listens on a loopback address.
         testing_api: Option<bool> = None,
             "testing-api" "BOOL" as MaybeParsed, SERVE.with_help(
                 "Whether the endpoints for tests are served, below /coracle/v1alpha1/; by default if the server listens on a loopback \
                  address.",
             );
-        /// The clock of the control plane. `real`: the machine's; `manual`: it stands still until it is moved on, by `coracle clock advance`
-        /// or the endpoints for tests.
+        /// The clock of the control plane. `real`: the machine's; `manual`: it stands still until
+        /// it is moved on, by `coracle clock advance` or the endpoints for tests.
         clock: ClockMode = ClockMode::Real,
             "clock" "MODE" as ClockName, SERVE.with_environment("CORACLE_CLOCK");
-        /// A number that UIDs, generated names and addresses follow from, together with the path or the owner of an object. None for chance.
+        /// A number that UIDs, generated names and addresses follow from, together with the path or
+        /// the owner of an object. None for chance.
         seed: Option<Seed> = None,
             "seed" "N" as MaybeParsed, SERVE.with_environment("CORACLE_SEED").with_help(
                 "A number, 0 or more, that UIDs, generated names and addresses follow from, together with the path or the owner of an \
@@ -112,13 +126,29 @@ options! {
         /// The maximum number of forks at once, of this control plane and of its forks; 0 for none.
         max_forks: usize = MAX_FORKS,
             "max-forks" "N" as range::FORKS, SERVE;
+        /// A file that records the history of the control plane and of its forks, for `coracle open`: every version of every object, every request
+        /// and every pass of a controller. It must not exist. None for no record.
+        record: Option<PathBuf> = None,
+            "record" "FILE" as File, SERVE.with_help(
+                "A file that records the history of the control plane and of its forks, for `coracle open`: every version of every object, \
+                 every request and every pass of a controller. It must not exist.",
+            );
+        /// A record to show, instead of a store of its own: no controllers run, and nothing can be changed.
+        open: Option<OpenRecord> = None;
+        /// The length of the record at which recording stops, in bytes.
+        record_max_bytes: u64 = RECORD_MAX_BYTES,
+            "record-max-bytes" "BYTES" as range::RECORD_BYTES, SERVE;
+        /// Whether the values of Secrets and tokens are in the record.
+        record_secrets: bool = false,
+            "record-secrets" "BOOL" as Switch, SERVE;
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;
         /// How requests are authorized.
         mode: Mode = Mode::Rbac,
             "authorization-mode" "MODE" as Authorization, SERVE;
-        /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also kube-scheduler and kubelet.
+        /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also
+        /// kube-scheduler and kubelet.
         controllers: Vec<String> = vec!["*".to_owned()],
             "controllers" "LIST" as Selection, SERVE;
         /// The admission plugins to run.
@@ -129,13 +159,14 @@ options! {
         /// The number of simulated nodes, up to 5000; 0 for none.
         nodes: usize = 1,
             "nodes" "N" as range::NODES, SERVE;
-        /// The behavior of simulated containers that no annotation says anything about. `realistic`: they do what their commands say
-        /// plainly, and others complete unless they would be restarted; `inert`: all run until they are stopped.
+        /// The behavior of simulated containers that no annotation says anything about.
+        /// `realistic`: they do what their commands say plainly, and others complete unless they
+        /// would be restarted; `inert`: all run until they are stopped.
         simulation_profile: Profile = Profile::Realistic,
             "simulation-profile" "PROFILE" as ProfileName,
             SERVE.with_environment("CORACLE_SIMULATION_PROFILE");
-        /// The IPv4 block of the addresses of load balancers, for Services of that type and for Ingresses; nothing listens there. None for
-        /// no addresses, as with the profile `inert`.
+        /// The IPv4 block of the addresses of load balancers, for Services of that type and for
+        /// Ingresses; nothing listens there. None for no addresses, as with the profile `inert`.
         load_balancer_addresses: Option<AddressBlock> = Some(AddressBlock::DOCUMENTATION),
             "load-balancer-addresses" "BLOCK" as ParsedOrNone, SERVE.with_help(
                 "The IPv4 block of the addresses of load balancers, for Services of that type and for Ingresses; nothing listens \
@@ -170,11 +201,12 @@ options! {
             "horizontal-pod-autoscaler-sync-period" "DURATION" as range::SYNC_PERIOD, SERVE.with_help(
                 "How often each HorizontalPodAutoscaler is reconciled, such as 15s.",
             );
-        /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients spread over the servers behind
-        /// a load balancer.
+        /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients
+        /// spread over the servers behind a load balancer.
         goaway_chance: GoawayChance = GoawayChance::default(),
             "goaway-chance" "CHANCE" as Chance, BOTH;
-        /// A TracingConfiguration: the collector to which spans of requests are exported, over OTLP, and how many.
+        /// A TracingConfiguration: the collector to which spans of requests are exported, over
+        /// OTLP, and how many.
         tracing_config_file: Option<PathBuf> = None,
             "tracing-config-file" "FILE" as File, BOTH;
         /// Whether requests without credentials are served as those of `system:anonymous`.
@@ -183,11 +215,14 @@ options! {
         /// A file of authorities whose client certificates are trusted as well.
         client_ca_file: Option<PathBuf> = None,
             "client-ca-file" "FILE" as File, DROP_IN;
-        /// The address in the Endpoints of the `kubernetes` Service and in the server's identity Lease; None for neither object.
+        /// The address in the Endpoints of the `kubernetes` Service and in the server's identity
+        /// Lease; None for neither object.
         advertise_address: Option<IpAddr> = None;
-        /// The time by which responses and watch events are delayed on their way to clients; zero is none.
+        /// The time by which responses and watch events are delayed on their way to clients; zero
+        /// is none.
         response_latency: Duration = Duration::ZERO;
-        /// Files with the certificate to serve with and its key; None for a certificate of our own authority.
+        /// Files with the certificate to serve with and its key; None for a certificate of our own
+        /// authority.
         serving_files: Option<(PathBuf, PathBuf)> = None;
         /// The signing and the verification of service account tokens.
         service_accounts: ServiceAccountIssuer = ServiceAccountIssuer::default();
@@ -215,11 +250,12 @@ options! {
 }
 
 options! {
-    /// The flags of the end of a process that runs a control plane. The process waits, not the control plane: a signal ends it.
+    /// The flags of the end of a process that runs a control plane. The process waits, not the
+    /// control plane: a signal ends it.
     #[derive(Clone, Debug)]
     pub struct ShutdownFlags, docs shutdown_doc {
-        /// The time for which `serve` serves everything after SIGTERM while /readyz fails, such as 10s; a second signal ends it. 0 for not
-        /// at all.
+        /// The time for which `serve` serves everything after SIGTERM while /readyz fails, such as
+        /// 10s; a second signal ends it. 0 for not at all.
         delay: Duration = Duration::ZERO,
             "shutdown-delay-duration" "DURATION" as range::SHUTDOWN_DELAY, BOTH;
     }
@@ -239,7 +275,7 @@ options! {
 }
 
 impl AdmissionFlags {
-    /// The selected plugins.
+    /// Returns the selected plugins.
     ///
     /// # Errors
     /// A name is unknown, or in both lists.
@@ -249,16 +285,18 @@ impl AdmissionFlags {
 }
 
 impl Options {
-    /// The options of a fork of a control plane with these: it is in memory, on any free port of an address, and takes its keys, its
-    /// authorities, its tokens and its time from the control plane.
+    /// Returns the options of a fork of a control plane with these: it is in memory, on any free
+    /// port of an address, and takes its keys, its authorities, its tokens and its time from the
+    /// control plane.
     pub(crate) fn of_fork(&self, address: IpAddr, fork: ForkOptions) -> Options {
         let issuers = self.service_accounts.issuers.clone();
-        // Of two URLs for one Service the last one counts.
+        // If there are two URLs for one Service, the last one applies.
         let webhook_service_urls =
             self.webhook_service_urls.iter().cloned().chain(fork.webhook_service_urls).collect();
         Options {
             data_dir: None,
             etcd: None,
+            open: None,
             listen: SocketAddr::new(address, 0),
             token_auth_file: None,
             tracing_config_file: None,
@@ -272,7 +310,8 @@ impl Options {
         }
     }
 
-    /// Replaces numbers outside of their [ranges](range) by the nearest inside: what is started must not overflow.
+    /// Clamps numbers outside of their [ranges](range), so that computations with them cannot
+    /// overflow.
     pub(crate) fn within_ranges(mut self) -> Options {
         self.clamp();
         self.response_latency = range::RESPONSE_LATENCY.clamp(self.response_latency);
@@ -286,9 +325,11 @@ impl Options {
 /// The options of a fork that are not those of the control plane that it begins with.
 #[derive(Clone, Debug, Default)]
 pub struct ForkOptions {
-    /// The mode of the clock; None for that of the control plane. A manual one begins at the time of the control plane.
+    /// The mode of the clock; None for that of the control plane. A manual one begins at the time
+    /// of the control plane.
     pub clock: Option<ClockMode>,
-    /// The URLs of Services that stand for those of webhooks in the fork, beside [`Options::webhook_service_urls`].
+    /// The URLs that replace the Services of webhooks in the fork, in addition to
+    /// [`Options::webhook_service_urls`].
     pub webhook_service_urls: Vec<ServiceUrl>,
 }
 

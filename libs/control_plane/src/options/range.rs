@@ -52,6 +52,8 @@ const fn seconds(least: u64, most: u64) -> Range<Duration> {
 pub const NODES: Range<usize> = Range::new(1, 5000).or_zero();
 /// The size of all objects in bytes; they are held in memory. Zero is no limit.
 pub const STORE_BYTES: Range<u64> = Range::new(1, 1 << 40).or_zero();
+/// The length of a record in bytes.
+pub const RECORD_BYTES: Range<u64> = Range::new(1 << 20, 1 << 40);
 /// The number of pods in all namespaces. Zero is no limit.
 pub const PODS: Range<u32> = Range::new(1, 10_000_000).or_zero();
 /// The number of forks at once; zero is none.
@@ -60,6 +62,8 @@ pub const FORKS: Range<usize> = Range::new(1, 100_000).or_zero();
 pub const REVISION: Range<u64> = Range::new(1, 1 << 62);
 /// The timers that `coracle clock` prints.
 pub const TIMERS: Range<usize> = Range::new(1, 1000).or_zero();
+/// The entries of the log that a request returns at most.
+pub const LOG_ENTRIES: Range<usize> = Range::new(1, 1000);
 /// The time to live of Events; zero keeps them.
 pub const EVENT_TTL: Range<Duration> = seconds(1, 3650 * DAY).or_zero();
 /// The period of HorizontalPodAutoscalers.

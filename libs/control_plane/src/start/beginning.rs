@@ -5,15 +5,17 @@ use std::sync::Arc;
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::apiextensions::KnownDefinitions;
 use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::serve::Refusal;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_storage::Store;
 
 use super::origin::Origin;
 use super::phase::Started;
 use super::preparation::Preparation;
-use super::storage;
+use super::storage::{self, blocking};
 use crate::error::Error;
 use crate::kinds::Kinds;
+use crate::opened;
 use crate::options::Options;
 
 /// The parts that a control plane begins with.
@@ -25,6 +27,8 @@ pub struct Beginning {
     pub rbac: Arc<RbacAuthorizer>,
     /// The definitions of these resources, as far as they were read.
     pub known_definitions: KnownDefinitions,
+    /// The requests that were refused before.
+    pub refusals: Vec<Refusal>,
 }
 
 impl Beginning {
@@ -33,12 +37,26 @@ impl Beginning {
     /// # Errors
     /// The configuration is wrong, the port is taken, or the store cannot be opened.
     pub async fn new(options: &Options, kinds: Kinds, started: &mut Started) -> Result<Beginning, Error> {
-        let preparation = Preparation::new(options, None).await?;
+        let opened = match options.open.clone() {
+            Some(record) => Some(blocking(move || opened::read(&record)).await?),
+            None => None,
+        };
+        let preparation = Preparation::new(options, None, opened.as_ref().map(|opened| opened.now)).await?;
         let resources = SharedResourceTable::new((kinds.built_in)());
-        let store = storage::open(options, resources.clone(), started).await?;
+        let mut refusals = Vec::new();
+        let store = match opened {
+            None => storage::open(options, resources.clone(), started).await?,
+            Some(history) => {
+                if history.lost > 0 {
+                    tracing::warn!(entries = history.lost, "the record is not complete");
+                }
+                refusals = history.refusals;
+                storage::open_record(history.log, history.authors, resources.clone(), started).await?
+            }
+        };
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
         let known_definitions = KnownDefinitions::default();
-        Ok(Beginning { preparation, resources, store, rbac, known_definitions })
+        Ok(Beginning { preparation, resources, store, rbac, known_definitions, refusals })
     }
 
     /// Begins a fork. What was read from the objects of the origin comes before its store, and may be older; the clock comes after it, so
@@ -50,8 +68,9 @@ impl Beginning {
         let (resources, rbac) = (origin.resources.fork(), origin.rbac.snapshot());
         let store = storage::fork(origin, options, resources.clone(), started)?;
         let rbac = Arc::new(RbacAuthorizer::resume(rbac, store.clone(), &resources.load()));
-        let preparation = Preparation::new(options, Some(origin)).await?;
+        let preparation = Preparation::new(options, Some(origin), None).await?;
         let known_definitions = origin.known_definitions.clone();
-        Ok(Beginning { preparation, resources, store, rbac, known_definitions })
+        let refusals = Vec::new();
+        Ok(Beginning { preparation, resources, store, rbac, known_definitions, refusals })
     }
 }

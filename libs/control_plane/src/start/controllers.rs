@@ -8,7 +8,7 @@ use coracle_controller_runtime::cache::CachedObjects;
 use coracle_controller_runtime::leader;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
-use coracle_controller_runtime::{Context, run_selected};
+use coracle_controller_runtime::{Context, ObservePasses, run_selected};
 use coracle_controllers::Settings;
 use coracle_seed::Identities;
 use coracle_storage::StoreError;
@@ -23,8 +23,8 @@ use crate::controllers;
 /// The controllers and the simulation of a control plane, with what they run with.
 #[derive(Clone)]
 pub struct Controllers {
-    /// The client of all of them, with [`coracle_controllers::USER_AGENT`]: its first part owns what they write.
-    pub client: Client,
+    /// Makes a client with a user agent, the first part of which owns what is written.
+    pub client: Arc<dyn Fn(&str) -> Client + Send + Sync>,
     pub clock: Clock,
     pub metrics: Metrics,
     pub readiness: Readiness,
@@ -42,6 +42,8 @@ pub struct Controllers {
     pub origin: Option<(CachedObjects, u64)>,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Observes their passes.
+    pub passes: Option<ObservePasses>,
 }
 
 impl Controllers {
@@ -70,7 +72,11 @@ impl Controllers {
             seed: self.identities.seed(),
             volumes: self.settings.volumes.clone(),
         };
-        let context = Context::new(self.client, self.clock, self.metrics, self.settings)
+        let (of_controller, of_simulation) = (self.client.clone(), self.client.clone());
+        let client = (self.client)(coracle_controllers::USER_AGENT);
+        let context = Context::new(client, self.clock, self.metrics, self.settings)
+            .with_clients(move |name| of_controller(&coracle_controllers::user_agent(name)))
+            .observed_by(self.passes)
             .with_identity(self.identities.of_process("controllers"))
             .sharing(self.cached, self.origin);
         // With others this server serves a definition when it reads what they wrote.
@@ -84,7 +90,10 @@ impl Controllers {
         if !controllers.is_empty() || !simulated.is_empty() || self.nodes > 0 {
             simulated.extend(coracle_simulation::ALWAYS);
         }
-        let simulation = run_selected(context.with_settings(simulation), simulated, self.readiness.clone());
+        let simulating = context
+            .with_settings(simulation)
+            .with_clients(move |name| of_simulation(&coracle_simulation::user_agent(name)));
+        let simulation = run_selected(simulating, simulated, self.readiness.clone());
         join(run_selected(context, controllers, self.readiness), simulation).map(drop).boxed()
     }
 
@@ -96,7 +105,12 @@ impl Controllers {
                 // A dropped sender stops the controllers as well.
                 let _ = (&mut stop).await;
             };
-            let context = Context::new(self.client.clone(), self.clock.clone(), self.metrics.clone(), ());
+            let context = Context::new(
+                (self.client)(coracle_controllers::USER_AGENT),
+                self.clock.clone(),
+                self.metrics.clone(),
+                (),
+            );
             let work = self.clone();
             let lead = async move { work.run().await };
             match leader::run_elected(

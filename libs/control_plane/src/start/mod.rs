@@ -63,6 +63,7 @@ use crate::error::Error;
 use crate::forks::{EndOfFamily, Family, ForksOf, OfFamily};
 use crate::kinds::Kinds;
 use crate::options::Options;
+use crate::recording::Recording;
 
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -139,11 +140,24 @@ async fn start_phases(
     Kinship { family, origin, name }: Kinship<'_>,
     started: &mut Started,
 ) -> Result<(Served, Arc<Origin>, Revision), Error> {
-    let Beginning { mut preparation, resources, store, rbac, known_definitions } = match origin {
+    let Beginning { mut preparation, resources, store, rbac, known_definitions, refusals } = match origin {
         None => Beginning::new(options, kinds, started).await?,
         Some(origin) => Beginning::with(origin, options, started).await?,
     };
     let began_at = store.revision();
+    let recording = match origin {
+        None => Recording::create(options, &preparation.clock, preparation.manual_clock.is_some())?,
+        Some(origin) => {
+            let recording = origin.recording.as_ref();
+            recording.map(|recording| recording.fork(name, began_at, &preparation.clock))
+        }
+    };
+    if let Some(recording) = &recording {
+        if origin.is_none() {
+            family.record(recording.clone());
+        }
+        recording.observe(&store).await.map_err(|error| Error::Bootstrap(error.to_string()))?;
+    }
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
     let token_file = preparation.token_file.clone();
@@ -160,18 +174,17 @@ async fn start_phases(
         signing_key: access.signing_key.clone(),
         token_file: preparation.token_file.take(),
         clock: preparation.clock.clone(),
+        recording: recording.clone(),
         cached: CachedObjects::default(),
         address: listener,
         ancestors: access.ancestors.clone(),
         refused_ports: access.refused_ports.clone(),
     });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
-    match origin {
-        None => registry::bootstrap(&registry, options, &preparation).await?,
-        Some(_) => registry::move_to(&registry, listener.port()).await?,
-    }
-    registry::publish_authorities(&registry, &access).await?;
-    let advertisement = registry::advertise(&registry, options, &preparation).await?;
+    let advertisement = match options.open {
+        None => registry::first_objects(&registry, options, &preparation, &access, origin.is_some()).await?,
+        Some(_) => None,
+    };
     let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);
 
     let readiness = Readiness::default();
@@ -193,15 +206,18 @@ async fn start_phases(
         access,
         registry,
         advertisement,
+        refusals,
         readiness: &readiness,
         clock_file,
+        recording: recording.clone(),
         known_definitions,
         forks: ForksOf { family, origin: origin_of_forks.clone(), is_fork: origin.is_some() },
     };
     let served = serving::start(parts, started);
     let starting = clock.activity().begin();
+    let own = served.api.for_own();
     let controllers = Controllers {
-        client: client(&served.api.for_own(), CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+        client: Arc::new(move |agent| client(&own, CONTROLLER_MANAGER, agent)),
         clock,
         metrics,
         readiness: readiness.clone(),
@@ -214,8 +230,11 @@ async fn start_phases(
         cached: origin_of_forks.cached.clone(),
         origin: origin.map(|origin| (origin.cached.clone(), began_at.0)),
         is_selected,
+        passes: recording.as_ref().map(Recording::passes),
     };
-    controllers.start(started);
+    if options.open.is_none() {
+        controllers.start(started);
+    }
     let is_complete = async move {
         // If this takes too long, `/readyz` continues to report what is missing.
         #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]

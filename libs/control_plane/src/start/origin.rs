@@ -16,6 +16,7 @@ use coracle_storage::Store;
 
 use crate::kinds::Kinds;
 use crate::options::Options;
+use crate::recording::Recording;
 
 /// A control plane that forks begin with.
 pub struct Origin {
@@ -33,6 +34,8 @@ pub struct Origin {
     pub signing_key: Arc<SigningKey>,
     pub token_file: Option<TokenFile>,
     pub clock: Clock,
+    /// The recording of it, if there is one.
+    pub recording: Option<Recording>,
     /// The caches of its controllers.
     pub cached: CachedObjects,
     pub address: SocketAddr,

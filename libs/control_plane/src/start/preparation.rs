@@ -10,6 +10,7 @@ use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::telemetry::tracer::{Tracer, TracingConfiguration};
 use coracle_clock::{Clock, ManualClock};
 use coracle_testing_api::ClockMode;
+use jiff::Timestamp;
 
 use super::clock_file;
 use super::origin::Origin;
@@ -37,9 +38,15 @@ pub struct Preparation {
 impl Preparation {
     /// Reads the configuration files, opens the audit log and binds the port.
     ///
+    /// - `recorded`: the time of a record that is shown, at which the clock stands still
+    ///
     /// # Errors
     /// The configuration is wrong, or the port is taken.
-    pub async fn new(options: &Options, origin: Option<&Origin>) -> Result<Preparation, Error> {
+    pub async fn new(
+        options: &Options,
+        origin: Option<&Origin>,
+        recorded: Option<Timestamp>,
+    ) -> Result<Preparation, Error> {
         let overrides = options.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
         let tracing = options.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
@@ -51,6 +58,7 @@ impl Preparation {
             return Err(Error::Seed);
         }
         let (clock, manual_clock) = match options.clock {
+            _ if recorded.is_some() => (Clock::manual(recorded).0, None),
             ClockMode::Real => (Clock::system(), None),
             ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
             ClockMode::Manual => {

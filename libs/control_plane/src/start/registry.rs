@@ -58,15 +58,30 @@ pub fn assemble(
     }))
 }
 
+/// Stores the objects without which a server does not serve.
+///
+/// # Errors
+/// The store rejects them.
+pub async fn first_objects(
+    registry: &Arc<Registry>,
+    options: &Options,
+    preparation: &Preparation,
+    access: &Access,
+    is_fork: bool,
+) -> Result<Option<Advertisement>, Error> {
+    match is_fork {
+        false => bootstrap(registry, options, preparation).await?,
+        true => move_to(registry, preparation.listener.address().port()).await?,
+    }
+    publish_authorities(registry, access).await?;
+    advertise(registry, options, preparation).await
+}
+
 /// Stores the objects that are there from the start.
 ///
 /// # Errors
 /// The store rejects them.
-pub async fn bootstrap(
-    registry: &Registry,
-    options: &Options,
-    preparation: &Preparation,
-) -> Result<(), Error> {
+async fn bootstrap(registry: &Registry, options: &Options, preparation: &Preparation) -> Result<(), Error> {
     let port = preparation.listener.address().port();
     let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);
     let class = options.default_storage_class.as_deref();
@@ -79,7 +94,7 @@ pub async fn bootstrap(
 ///
 /// # Errors
 /// The store rejects them.
-pub async fn move_to(registry: &Registry, port: u16) -> Result<(), Error> {
+async fn move_to(registry: &Registry, port: u16) -> Result<(), Error> {
     start::move_service(registry, port).await.map_err(|e| Error::Bootstrap(e.to_string()))
 }
 
@@ -87,7 +102,7 @@ pub async fn move_to(registry: &Registry, port: u16) -> Result<(), Error> {
 ///
 /// # Errors
 /// The store rejects them.
-pub async fn publish_authorities(registry: &Registry, access: &Access) -> Result<(), Error> {
+async fn publish_authorities(registry: &Registry, access: &Access) -> Result<(), Error> {
     publish_authentication(registry, &access.certificates.client_ca_pem()?, &access.front_proxy_ca)
         .await
         .map_err(|e| Error::Bootstrap(e.to_string()))
@@ -97,7 +112,7 @@ pub async fn publish_authorities(registry: &Registry, access: &Access) -> Result
 ///
 /// # Errors
 /// The store rejects them.
-pub async fn advertise(
+async fn advertise(
     registry: &Arc<Registry>,
     options: &Options,
     preparation: &Preparation,

@@ -9,7 +9,7 @@ use coracle_apiserver::apiextensions::{CustomResources, KnownDefinitions};
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::Registry;
-use coracle_apiserver::serve::{Api, Config, Extensions};
+use coracle_apiserver::serve::{Api, Config, Extensions, Refusal};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
 use coracle_builtin::start::Advertisement;
@@ -30,7 +30,9 @@ use super::phase::{Phase, Started};
 use super::preparation::Preparation;
 use crate::forks::ForksOf;
 use crate::kinds::Kinds;
+use crate::opened::READ_ONLY;
 use crate::options::Options;
+use crate::recording::Recording;
 
 /// The parts that an API server is made of.
 pub struct Parts<'a> {
@@ -40,8 +42,11 @@ pub struct Parts<'a> {
     pub access: Access,
     pub registry: Arc<Registry>,
     pub advertisement: Option<Advertisement>,
+    /// The requests that were refused before.
+    pub refusals: Vec<Refusal>,
     pub readiness: &'a Readiness,
     pub clock_file: Option<ClockFile>,
+    pub recording: Option<Recording>,
     pub known_definitions: KnownDefinitions,
     pub forks: ForksOf,
 }
@@ -93,11 +98,12 @@ impl Phase for Server {
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Parts { options, kinds, preparation, access, registry, advertisement, .. } = parts;
-    let Parts { readiness, clock_file, known_definitions, forks, .. } = parts;
+    let Parts { refusals, readiness, clock_file, recording, known_definitions, forks, .. } = parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
     let extensions = coracle_builtin::extensions(options.simulation_profile, forward_access);
+    refusals.into_iter().for_each(|refusal| extensions.traffic.refusals().add(refusal));
     let store = registry.store.clone();
     // Every fork trusts the authorities of the one that is none, by which its listener knows clients, and not those of other forks.
     let below =
@@ -107,6 +113,9 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     if let Some(clock_file) = clock_file {
         clock_file.record(clock.now());
         testing = testing.recording(move |now| clock_file.record(now));
+    }
+    if let Some(recording) = recording.as_ref().filter(|_| manual_clock.is_some()) {
+        testing = testing.recording(recording.clock_steps());
     }
     let sessions = has_testing_api(options, listener.address()).then(|| {
         // Links and cookies protect the server: they expire by the machine's time.
@@ -127,7 +136,10 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let address = listener.address();
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
-    let mut background = background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected);
+    let mut background = match options.open {
+        None => background::spawn(options, kinds, &registry, advertisement, remote, &*is_selected),
+        Some(_) => JoinSet::new(),
+    };
     background.spawn(CustomResources::new(registry.clone(), known_definitions).run());
     if let Some(manual_clock) = manual_clock {
         background.spawn(give_turns(manual_clock.clock().clone(), registry.store.clone()));
@@ -146,7 +158,13 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         authenticator,
         authorizer,
         signing_key,
-        extensions: Extensions { paths, below, ..extensions },
+        extensions: Extensions {
+            paths,
+            below,
+            observer: recording.as_ref().map(Recording::requests),
+            read_only: options.open.as_ref().map(|_| READ_ONLY),
+            ..extensions
+        },
         discovery,
         health,
         metrics,

@@ -1,12 +1,13 @@
 //! The store: a log of our own, in memory or in the data directory, or an etcd cluster.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_apimachinery::resource_info::SharedResourceTable;
-use coracle_apiserver::registry::{ObjectIndex, fork_store, open_store};
-use coracle_storage::log::{EphemeralLog, Log, SledLog};
-use coracle_storage::{Limits, Store, StoreError};
+use coracle_apiserver::registry::{Author, ObjectIndex, fork_store, open_recorded_store, open_store};
+use coracle_storage::log::{EphemeralLog, FixedLog, Log, SledLog};
+use coracle_storage::{History, Limits, Revision, Store, StoreError};
 use futures::future::{BoxFuture, FutureExt};
 
 use super::origin::Origin;
@@ -15,6 +16,9 @@ use crate::data_dir;
 use crate::error::Error;
 use crate::maintenance::STORE;
 use crate::options::Options;
+
+/// The age of history that is never forgotten.
+const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// A store that releases its log when it is stopped.
 struct OpenStore(Store<ObjectIndex>);
@@ -85,8 +89,38 @@ async fn open_log(
         };
         Ok(open_store(log, resources, store_options)?)
     };
-    match tokio::task::spawn_blocking(open).await {
-        Ok(opened) => opened,
+    blocking(open).await
+}
+
+/// Opens the store of a record.
+///
+/// # Errors
+/// A version of the record cannot be read.
+pub async fn open_record(
+    log: FixedLog,
+    authors: HashMap<Revision, Author>,
+    resources: Arc<SharedResourceTable>,
+    started: &mut Started,
+) -> Result<Store<ObjectIndex>, Error> {
+    let open = move || {
+        // All of it is there to be looked at.
+        let history = History { age: FOREVER, events: usize::MAX, bytes: usize::MAX };
+        let limits = Limits { store_bytes: u64::MAX, ..Limits::default() };
+        let options = coracle_storage::Options { history, limits, ..store_options() };
+        let author = |revision| authors.get(&revision).cloned();
+        Ok(open_recorded_store(Box::new(log), resources, options, &author)?)
+    };
+    let store = blocking(open).await?;
+    started.push(OpenStore(store.clone()));
+    Ok(store)
+}
+
+/// Does what blocks, and waits for it.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime is shutting down, and the caller with it.

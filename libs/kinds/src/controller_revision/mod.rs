@@ -1,6 +1,8 @@
-//! ControllerRevisions: the templates that a workload had, each under a name that is made from what it holds.
+//! ControllerRevisions: the templates that a workload had, each under a name derived from its
+//! content.
 //!
-//! Names, hashes and numbers are those of kube-controller-manager, so that a history continues when a cluster moves.
+//! Names, hashes and numbers are those of kube-controller-manager, so that a history continues when
+//! a cluster is migrated.
 
 pub mod daemon_set;
 
@@ -19,24 +21,24 @@ const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 /// A name has 253 bytes; this leaves enough for the hash.
 const LONGEST_PREFIX: usize = 223;
 
-/// What a revision holds: a strategic merge patch that brings the template back.
+/// Returns the content of a revision: a strategic merge patch that restores the template.
 pub fn data(template: &PodTemplateSpec) -> Value {
     let mut template = json!(template);
     template["$patch"] = json!("replace");
     json!({"spec": {"template": template}})
 }
 
-/// The template that a revision holds.
+/// Returns the template in a revision.
 ///
 /// # Errors
-/// It holds none.
+/// It contains none.
 pub fn template(revision: &ControllerRevision) -> serde_json::Result<PodTemplateSpec> {
     let template = revision.data.as_ref().and_then(|data| data.0.pointer("/spec/template"));
     serde_json::from_str(&template.unwrap_or(&Value::Null).to_string())
 }
 
-/// The hash of what a revision holds: FNV-1 over the JSON text as Go writes it and the number of
-/// collisions so far.
+/// Returns the hash of a revision's content: FNV-1 over the JSON text in Go's format and the number
+/// of collisions so far.
 fn hash(data: &Value, collisions: i32) -> String {
     let text = go_json(data) + &collisions.to_string();
     let sum =
@@ -44,7 +46,7 @@ fn hash(data: &Value, collisions: i32) -> String {
     safe_encode(sum)
 }
 
-/// A hash in letters that make no words, as it is a part of names and labels.
+/// Encodes a hash in letters that form no words, for names and labels.
 ///
 /// Source: apimachinery's `SafeEncodeString`.
 pub(crate) fn safe_encode(sum: u32) -> String {
@@ -53,7 +55,8 @@ pub(crate) fn safe_encode(sum: u32) -> String {
     sum.to_string().bytes().map(letter).collect()
 }
 
-/// Go escapes in strings what a browser could take for HTML or for the end of a line. Outside strings there is none of it.
+/// Encodes JSON as Go does, which escapes characters in strings that a browser could take for HTML
+/// or for the end of a line. Outside of strings they do not occur.
 fn go_json(value: &Value) -> String {
     let mut text = String::new();
     for character in value.to_string().chars() {
@@ -69,9 +72,9 @@ fn name(owner: &str, hash: &str) -> String {
     format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(owner))
 }
 
-/// The name of a revision by what it holds.
+/// Returns the name of a revision, derived from its content.
 ///
-/// - `collisions`: how many of its names were taken by others so far
+/// - `collisions`: the number of its names that were taken by others so far
 pub fn revision_name(owner: &str, revision: &ControllerRevision, collisions: i32) -> String {
     let data = revision.data.as_ref().map_or(&Value::Null, |data| &data.0);
     name(owner, &hash(data, collisions))
@@ -86,19 +89,19 @@ pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
     });
 }
 
-/// Whether a revision holds this template.
+/// Returns whether a revision contains this template.
 pub fn holds(revision: &ControllerRevision, template: &PodTemplateSpec) -> bool {
     revision.data.as_ref().is_some_and(|held| held.0 == data(template))
 }
 
-/// Where the wanted template stands in the history.
+/// The position of the wanted template in the history.
 #[derive(Debug)]
 pub enum RevisionMatch {
-    /// It is the last one.
+    /// It is the latest revision.
     Latest(Arc<ControllerRevision>),
-    /// It was there before, and becomes the last one by this number.
+    /// It is an earlier revision, and becomes the latest one by this number.
     Earlier(Arc<ControllerRevision>, i64),
-    /// It is new, under the name that it has unless that is taken.
+    /// It is new, with the name it gets unless that is taken.
     New(Box<ControllerRevision>),
 }
 
@@ -140,7 +143,8 @@ fn new(
     ControllerRevision { metadata, data: Some(RawExtension(data)), revision }
 }
 
-/// The oldest revisions beyond a limit; those that are live do not count. A negative limit is none. `revisions` are sorted.
+/// Returns the oldest revisions beyond a limit; live ones do not count. A negative limit counts as
+/// 0. `revisions` are sorted.
 pub fn excess(
     revisions: &[Arc<ControllerRevision>],
     is_live: impl Fn(&str) -> bool,

@@ -1,4 +1,5 @@
-//! Claims, volumes and storage classes: the names of their annotations and finalizers, and how they refer to each other.
+//! Claims, volumes and storage classes: the names of their annotations and finalizers, and how they
+//! refer to each other.
 //!
 //! Source: component-helpers' `storage/volume`, and the annotations' documentation.
 
@@ -15,71 +16,72 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-/// On a claim: the binder has bound it, so that it must not be bound again.
+/// On a claim: the binder has bound it, and must not bind it again.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// On a claim or a volume: the binder set the reference to the other, not a client.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// On a volume: the provisioner that made it.
+/// On a volume: its provisioner.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// On a claim or a volume: the CSI driver that took over from an in-tree plugin.
 pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
-/// On a claim: the provisioner that is to make a volume for it.
+/// On a claim: the provisioner that should provision a volume for it.
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The earlier name of [`STORAGE_PROVISIONER`].
 pub const BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 /// On a claim: the node that the scheduler has chosen for the first pod that uses it.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// On a claim or a volume: its storage class; it wins over the field.
+/// On a claim or a volume: its storage class; takes precedence over the field.
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
-/// KEP-2644: the plugin in the controller has still to delete what is behind the volume.
+/// KEP-2644: the plugin in the controller has to delete the storage of the volume.
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
 /// KEP-2644: the CSI driver has still to do so.
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// Either of them keeps a volume until what is behind it is deleted. The plugin and the driver that takes over from it exchange them.
+/// Either of them keeps a volume until its storage is deleted. The plugin and the CSI driver that
+/// takes over from it exchange them.
 pub const DELETION_PROTECTIONS: [&str; 2] = [EXTERNAL_PROTECTION, IN_TREE_PROTECTION];
 
-/// A reclaim policy: what is behind the volume is deleted.
+/// The reclaim policy that deletes the storage of the volume.
 pub const DELETE: &str = "Delete";
-/// A reclaim policy: the volume is left as it is.
+/// The reclaim policy that keeps the volume unchanged.
 pub const RETAIN: &str = "Retain";
 /// A reclaim policy: the volume is emptied, for other claims.
 pub const RECYCLE: &str = "Recycle";
 
-/// The class that a claim or a volume is of; "" is none.
+/// Returns the class of a claim or a volume; "" if there is none.
 fn class<'a>(meta: &'a ObjectMeta, spec: Option<&'a String>) -> &'a str {
     annotation(meta, BETA_STORAGE_CLASS).or(spec.map(String::as_str)).unwrap_or_default()
 }
 
-/// The storage that is requested or offered.
+/// Returns the storage that is requested or offered.
 fn storage(
     resources: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
 ) -> Option<Quantity> {
     resources?.get("storage")?.0.parse().ok()
 }
 
-/// What a claim requests and is bound to.
+/// Accessors for a claim's requests and binding.
 pub trait ClaimExt {
-    /// The storage class; `""` is none.
+    /// Returns the storage class; `""` if there is none.
     fn class(&self) -> &str;
-    /// Whether it names a class; `""` counts as one.
+    /// Returns whether it names a class; `""` counts as one.
     fn has_class(&self) -> bool;
-    /// The volume that it is bound to, or names; empty if none.
+    /// Returns the volume that it is bound to, or names; empty if none.
     fn volume_name(&self) -> &str;
-    /// The phase; empty before there is a status.
+    /// Returns the phase; empty if there is no status.
     fn phase(&self) -> &str;
-    /// The requested storage; zero if none.
+    /// Returns the requested storage; zero if none.
     fn requested(&self) -> Quantity;
-    /// The access modes.
+    /// Returns the access modes.
     fn access_modes(&self) -> &[String];
-    /// The volume mode; `Filesystem` if none is set.
+    /// Returns the volume mode; `Filesystem` if none is set.
     fn volume_mode(&self) -> &str;
-    /// The VolumeAttributesClass; empty if none.
+    /// Returns the VolumeAttributesClass; empty if none.
     fn attributes_class(&self) -> &str;
-    /// A reference to it, as a volume's `claimRef` holds it.
+    /// Returns a reference to it, in the form of a volume's `claimRef`.
     fn reference(&self) -> ObjectReference;
 }
 
@@ -131,31 +133,31 @@ impl ClaimExt for PersistentVolumeClaim {
     }
 }
 
-/// What a volume offers and is bound to.
+/// Accessors for a volume's properties and binding.
 pub trait VolumeExt {
-    /// The storage class; `""` is none.
+    /// Returns the storage class; `""` if there is none.
     fn class(&self) -> &str;
-    /// The reference to its claim.
+    /// Returns the reference to its claim.
     fn claim_ref(&self) -> Option<&ObjectReference>;
-    /// The name of its claim.
+    /// Returns the name of its claim.
     fn claim_name(&self) -> Option<NamespacedName>;
-    /// The phase; empty before there is a status.
+    /// Returns the phase; empty if there is no status.
     fn phase(&self) -> &str;
-    /// The reclaim policy.
+    /// Returns the reclaim policy.
     fn policy(&self) -> &str;
-    /// The storage that it has.
+    /// Returns the storage that it has.
     fn capacity(&self) -> Option<Quantity>;
-    /// The access modes.
+    /// Returns the access modes.
     fn access_modes(&self) -> &[String];
-    /// The volume mode; `Filesystem` if none is set.
+    /// Returns the volume mode; `Filesystem` if none is set.
     fn volume_mode(&self) -> &str;
-    /// The VolumeAttributesClass; empty if none.
+    /// Returns the VolumeAttributesClass; empty if none.
     fn attributes_class(&self) -> &str;
-    /// Whether it was deleted, and is still there.
+    /// Returns whether it was deleted, and is still there.
     fn is_terminating(&self) -> bool;
-    /// Whether it refers to a claim: by name, and by uid where the reference has one.
+    /// Returns whether it refers to a claim: by name, and by uid where the reference has one.
     fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool;
-    /// The volume with another phase and message in its status.
+    /// Returns the volume with another phase and message in its status.
     fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
 }
 
@@ -224,12 +226,13 @@ fn mode(mode: Option<&str>) -> &str {
     mode.unwrap_or("Filesystem")
 }
 
-/// Whether volumes of a class are bound only when a pod uses their claim.
+/// Returns whether volumes of a class are bound only when a pod uses their claim.
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// The class of claims that name none: the newest of those that are marked as default, of two the first by name.
+/// Returns the class of claims without one: the newest of those that are marked as default, and of
+/// two the first by name.
 pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
     let says_so = |class: &&StorageClass| {
         [DEFAULT_CLASS, BETA_DEFAULT_CLASS]
@@ -243,7 +246,7 @@ pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) ->
     classes.into_iter().filter(says_so).min_by_key(newest_then_name)
 }
 
-/// Whether a bound claim requests more than its capacity.
+/// Returns whether a bound claim requests more than its capacity.
 pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
     let has = storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));
     claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())

@@ -1,6 +1,6 @@
-//! What quotas count of an object, by the names that they have for it.
+//! The usage of an object in quotas, by their resource names.
 //!
-//! A kind of which only the number counts has no module here.
+//! A kind whose objects are only counted has no module here.
 //!
 //! Source: the Kubernetes documentation, "Resource Quotas".
 

@@ -12,7 +12,6 @@
 //! | `GET /ui/data/events?at=REVISION&uid=UID` | the Events, of all objects or of one |
 
 mod events;
-mod log;
 mod stream;
 
 use std::sync::Arc;
@@ -32,6 +31,7 @@ use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::log::LogRequest;
 use crate::why::{ObjectName, StoredObjects};
 use crate::{Testing, guard, json as json_response, read};
 
@@ -100,7 +100,9 @@ impl Testing {
                 json_response(&self.read_at(revision(query, "at")?, explain).await?)
             }
             "log" => {
-                let mut log = serde_json::to_value(self.log_of_page(query).await?).unwrap_or_default();
+                let (log, now) = (LogRequest::read(query)?, self.0.clock.now());
+                let log = self.read_at(None, move |objects| objects.log(&log, now)).await?;
+                let mut log = serde_json::to_value(log).unwrap_or_default();
                 coracle_ui::redact_log(&mut log);
                 json_response(&log)
             }
@@ -134,8 +136,8 @@ impl Testing {
         at: Option<Revision>,
         read: impl FnOnce(&StoredObjects) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let store = self.0.store.clone();
-        self.in_turn(move || read(&StoredObjects::at(store, at)?.outline())).await
+        let (store, traffic) = (self.0.store.clone(), self.0.traffic.clone());
+        self.in_turn(move || read(&StoredObjects::at(store, traffic, at)?.outline())).await
     }
 
     /// Reads the objects at a revision; None for those of now.
@@ -144,8 +146,8 @@ impl Testing {
         at: Option<Revision>,
         read: impl FnOnce(&StoredObjects) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let store = self.0.store.clone();
-        self.in_turn(move || read(&StoredObjects::at(store, at)?)).await
+        let (store, traffic) = (self.0.store.clone(), self.0.traffic.clone());
+        self.in_turn(move || read(&StoredObjects::at(store, traffic, at)?)).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: a layout that keeps keys and values as they are.
+//! Shared parts of the tests: a layout that does not change keys and values.
 
 use bytes::Bytes;
 use coracle_storage::{Key, Unreadable};

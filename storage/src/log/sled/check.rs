@@ -1,7 +1,8 @@
-//! Checking a store without changing it: a copy of its files is opened, and every row of it is read.
+//! The check of a store without changing it: a copy of its files is opened and every row of it is
+//! read.
 //!
-//! sled has no way to open its files without mending them, so what is checked is a copy. The original is only read, and
-//! locked meanwhile.
+//! sled has no way to open its files without repairing them, so a copy is checked. The original is
+//! only read, and locked in the meantime.
 
 use std::{
     collections::HashSet,
@@ -29,30 +30,31 @@ use crate::{
     },
 };
 
-/// So many findings are described; the others are counted.
+/// The number of findings that are described; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;
 
-/// What a check of a store found.
+/// The result of a check of a store.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// What is wrong, a line each: the first thousand. None in a sound store.
+    /// The defects, one line each, up to the first thousand; empty for a sound store.
     pub findings: Vec<String>,
-    /// How many more there are.
+    /// The number of further defects.
     pub more_findings: u64,
-    /// The newest revision that is there.
+    /// The newest revision in the log.
     pub newest: Revision,
     /// The compact revision.
     pub compact_revision: CompactRevision,
     /// The entries that were read.
     pub entries: u64,
-    /// The live objects.
+    /// The number of live objects.
     pub objects: u64,
-    /// Was the store closed when it was used last? Otherwise its process crashed, which is no damage.
+    /// Whether the store was closed after its last use. If not, its process crashed, which is not
+    /// damage.
     pub is_closed: bool,
 }
 
 impl CheckReport {
-    /// Is the store sound?
+    /// Returns whether the store has no defects.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
@@ -65,10 +67,10 @@ impl CheckReport {
         }
     }
 
-    /// Notes damage as a finding.
+    /// Records damage as a finding.
     ///
     /// # Errors
-    /// What is no damage.
+    /// Any error other than damage.
     fn note<T>(&mut self, result: Result<T, LogError>) -> Result<Option<T>, LogError> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -76,7 +78,7 @@ impl CheckReport {
                 self.add(reason);
                 Ok(None)
             }
-            // sled's own errors, but for those of the system, are about what it reads.
+            // sled's own errors, except those of the system, concern the data it reads.
             Err(LogError::Failed { cause, .. }) if cause.is::<sled::Error>() => {
                 self.add(cause.to_string());
                 Ok(None)
@@ -87,14 +89,14 @@ impl CheckReport {
 }
 
 impl SledLog {
-    /// Checks the log in a directory without changing it: every entry is decoded and read by the index, and the
-    /// revisions above the compact revision must be without a gap.
+    /// Checks the log in a directory without changing it: every entry is decoded and read by the
+    /// index, and the revisions above the compact revision must be without a gap.
     ///
-    /// - `copy`: an empty directory for a copy of the log's files, as large as these.
+    /// - `copy`: an empty directory on a file system with space for a copy of the log's files.
     ///
     /// # Errors
-    /// [`LogError::InUse`] if another process has it, or why it cannot be read or copied. What is wrong with it is no error
-    /// but in the report.
+    /// [`LogError::InUse`] if another process has it, or the cause if it cannot be read or copied.
+    /// Defects of the log are not errors but findings in the report.
     pub fn check(path: &Path, index: &impl Index, copy: &Path) -> Result<CheckReport, LogError> {
         let failed = |action| move |cause: io::Error| failed(action, path, cause);
         let mut line = Vec::new();
@@ -124,7 +126,7 @@ impl SledLog {
         {
             report.add("its files are not those that were closed");
         }
-        // What the seal says is known; from here on the copy is a store that was not closed.
+        // The seal has been evaluated; from here on the copy is a store that was not closed.
         let boot = if let State::Open { boot, .. } = state { boot } else { None };
         let line = State::Open { synced: state.synced(), boot }.line();
         let mut store = private::file_options().open(copy.join("store")).map_err(failed("cannot copy"))?;
@@ -172,12 +174,13 @@ fn check_tree(
         State::New if newest > Revision::ZERO => report.add("its file `store` is empty"),
         _ => {}
     }
-    // Where no whole transaction is at the end, all rows are looked at.
+    // If the log does not end with a whole transaction, all rows are checked.
     let last = last.map(|last| last.max(newest));
     check_rows(&tree, index, floor, last, report)
 }
 
-/// Reads every row up to the last whole transaction: what a crash cut short after it is no damage.
+/// Reads every row up to the last whole transaction: a transaction after it that a crash cut short
+/// is not damage.
 fn check_rows(
     tree: &Tree,
     index: &impl Index,
@@ -204,7 +207,7 @@ fn check_rows(
             report.note(tree.check_order(previous, header, floor))?;
             previous = Some(header);
         } else if header.part > 0 && !assembler.is_incomplete() {
-            // A crash came between the deletion of its first row and of this one.
+            // A crash happened between the deletion of its first row and of this one.
             continue;
         }
         match assembler.take(&key, &value) {
@@ -245,7 +248,7 @@ fn check_entry(entry: Entry, index: &impl Index, live: &mut HashSet<Key>, report
     }
 }
 
-/// Copies the regular files of a directory and of those in it.
+/// Copies the regular files of a directory and of its subdirectories.
 fn copy_directory(from: &Path, to: &Path, report: &mut CheckReport) -> io::Result<()> {
     let mut rest: Vec<(PathBuf, PathBuf)> = vec![(from.into(), to.into())];
     while let Some((from, to)) = rest.pop() {

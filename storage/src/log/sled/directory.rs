@@ -1,15 +1,17 @@
-//! A store's directory on disk: one process at a time, and nothing changed behind its back.
+//! A store's directory on disk: used by one process at a time, and checked for changes by others.
 //!
 //! ```text
 //! DIR/store     locked while in use; one line: how the store was left, see `state.rs`
 //! DIR/log/      the log's own files
-//! DIR/log.copy/ what is in use of them, while it is copied (see `shrink.rs`)
+//! DIR/log.copy/ the live part of the log, while it is copied (see `shrink.rs`)
 //! DIR/journal.* what sled has not flushed yet, see `journal.rs`
 //! DIR/reserve   space for a full disk, see `reserve.rs`
 //! ```
-//! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a
-//! store that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was
-//! not closed remembers up to where everything was on disk.
+//!
+//! sled repairs a file that looks torn by truncating it, which is right after a crash and a silent
+//! loss otherwise. So a store that was closed is sealed with a checksum of its files, which is
+//! checked before sled reads them; and one that was not closed records the revision up to which
+//! everything was on disk.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -25,7 +27,7 @@ use super::{
 };
 use crate::{Revision, log::error::LogError};
 
-/// A directory that this process holds until the value is dropped.
+/// A directory that this process has locked until the value is dropped.
 pub(super) struct Directory {
     path: PathBuf,
     state: Arc<StateFile>,
@@ -33,8 +35,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Takes the directory, making it if need be, and checks its seal. Changes nothing that is there but the rights of
-    /// others.
+    /// Locks the directory, creating it if necessary, and checks its seal. Changes no existing file
+    /// except for access rights of others.
     pub fn take(path: &Path) -> Result<Directory, LogError> {
         let failed = |action| move |cause: io::Error| failed(action, path, cause);
         private::create_directory(path).map_err(failed("cannot make the directory"))?;
@@ -64,22 +66,22 @@ impl Directory {
         &self.path
     }
 
-    /// How the directory was found.
+    /// Returns the state in which the directory was found.
     pub fn was(&self) -> State {
         self.was
     }
 
-    /// Where the log's files are.
+    /// Returns the path of the log's files.
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }
 
-    /// Where they are copied to.
+    /// Returns the path of the copy of the log's files.
     pub fn copy(&self) -> PathBuf {
         self.path.join("log.copy")
     }
 
-    /// Removes what was copied, or what is left of it.
+    /// Removes a complete or partial copy.
     pub fn remove_copy(&self) -> io::Result<()> {
         match fs::remove_dir_all(self.copy()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -87,13 +89,13 @@ impl Directory {
         }
     }
 
-    /// Lets the log and its copy change places, in one step.
+    /// Exchanges the log and its copy atomically.
     pub fn exchange_logs(&self) -> Result<(), LogError> {
         let exchanged = exchange(&self.log(), &self.copy()).and_then(|()| File::open(&self.path)?.sync_all());
         exchanged.map_err(|cause| failed("cannot put the copy in place", &self.path, cause))
     }
 
-    /// The file that remembers how the store is left.
+    /// Returns the file that records the state in which the store is left.
     pub fn state(&self) -> &Arc<StateFile> {
         &self.state
     }
@@ -103,14 +105,14 @@ impl Directory {
         self.state.unseal().map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Records that the log's files will not change any more until the directory is taken again, and that they hold
-    /// everything up to a revision.
+    /// Records that the log's files do not change until the directory is locked again, and that
+    /// they contain everything up to a revision.
     pub fn seal(&self, newest: Revision) -> Result<(), LogError> {
         let sum = self.checksum().map_err(|cause| failed("cannot read the log", &self.path, cause))?;
         self.state.seal(newest, sum).map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Removes what sled left when it was killed while it wrote a snapshot: it would take the unfinished file for a
+    /// Removes an unfinished snapshot that a killed sled left behind, which it would take for a
     /// damaged one.
     pub fn remove_unfinished(&self) -> io::Result<()> {
         let entries = match fs::read_dir(self.log()) {
@@ -142,7 +144,8 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Locks the store in a directory, without opening it. The lock is held until the file is dropped; None if there is no store.
+/// Locks the store in a directory, without opening it. The lock is held until the file is dropped;
+/// None if there is no store.
 ///
 /// # Errors
 /// [`LogError::InUse`] if another process has it, or the cause if it cannot be opened.
@@ -164,7 +167,7 @@ pub(super) fn lock(store: &File, path: &Path) -> Result<(), LogError> {
     }
 }
 
-/// A checksum of the names and contents of all files below a directory.
+/// Returns a checksum of the names and contents of all files below a directory.
 pub(super) fn checksum(log: &Path) -> io::Result<u32> {
     let mut sum = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 20];

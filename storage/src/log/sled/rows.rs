@@ -1,16 +1,20 @@
-//! How transactions lie in the tree: as rows, of which a crash may leave the first few.
+//! The representation of transactions in the tree: as rows. A crash may leave only the first few of
+//! them.
 //!
 //! ```text
 //! log/ revision: u64, index: u32, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)
 //! ```
-//! `more` is 1 if the transaction continues in the next row. sled recovers a prefix of what was written, so a transaction
-//! is cut short only at the very end of the log, and there the flag gives it away.
 //!
-//! In stores of the formats 1 and 2 each entry has a revision of its own and keys have no index; a transaction may
-//! continue at the next revision. Such rows are read and deleted, but not written any more.
+//! `more` is 1 if the transaction continues in the next row. sled recovers a prefix of the written
+//! rows, so a transaction is cut short only at the very end of the log, where the flag shows it.
 //!
-//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts
-//! pages beyond a quarter of a segment into files of their own, which it never syncs.
+//! In stores of the formats 1 and 2 each entry has a revision of its own and keys have no index; a
+//! transaction may continue at the next revision. Such rows are read and deleted, but no longer
+//! written.
+//!
+//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth
+//! change to it, and writes pages larger than a quarter of a segment into files of their own, which
+//! it never syncs.
 
 use super::entry::{Oversized, decode, encode};
 use crate::{EntryId, Revision, log::transaction::Entry};
@@ -20,13 +24,14 @@ pub(super) const PREFIX: &[u8] = b"log/";
 /// sled splits a leaf of more than 16 rows, and may have merged a few into it before.
 const ROWS_PER_PAGE: usize = 20;
 const PART: usize = 1500;
-/// The unit in which sled writes and reuses its file. It holds several in memory, so they are small.
+/// The unit in which sled writes and reuses its file, in bytes. It keeps several in memory, so they
+/// are small.
 pub(super) const SEGMENT: usize = 128 << 10;
 const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < SEGMENT / 4);
 
 pub(super) type Row = (Vec<u8>, Vec<u8>);
 
-/// The rows of one transaction, in the order in which they must be written.
+/// Returns the rows of one transaction, in the order in which they must be written.
 ///
 /// # Errors
 /// [`Oversized`] for an entry of more than 65,535 parts (98 MB).
@@ -56,33 +61,34 @@ pub(super) fn key(id: EntryId, part: u16) -> Vec<u8> {
     [PREFIX, &id.revision.to_bytes(), &id.index.to_be_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The key in a store of an earlier format, which has one entry at each revision.
+/// Returns the key in a store of an earlier format, which has one entry at each revision.
 pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
     [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The lowest key that a row of a transaction or of a later one may have.
+/// Returns the lowest key that a row of a transaction or of a later one may have.
 pub(super) fn first_key(revision: Revision) -> Vec<u8> {
     [PREFIX, &revision.to_bytes()[..]].concat()
 }
 
-/// The bytes of a row.
+/// Returns the bytes of a row.
 pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
     u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }
 
-/// What a row has beside its piece of the entry.
+/// The fields of a row other than its piece of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub id: EntryId,
     pub part: u16,
-    /// Does the transaction continue in the next row?
+    /// Whether the transaction continues in the next row.
     pub more: bool,
-    /// Was the row written in an earlier format, in which it may continue at the next revision?
+    /// Whether the row was written in an earlier format, in which its transaction may continue at
+    /// the next revision.
     pub is_earlier: bool,
 }
 
-/// None if it is not a row.
+/// Parses the key and the beginning of a row; None if it is not a row.
 pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
     let (revision, rest) = key.strip_prefix(PREFIX)?.split_first_chunk()?;
     let revision = Revision::from_bytes(*revision);
@@ -96,7 +102,7 @@ pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
     (more <= 1).then_some(Header { id, part, more: more == 1, is_earlier: index.is_none() })
 }
 
-/// How many parts the entry of a first row has.
+/// Returns the number of parts of the entry that starts with a first row.
 pub(super) fn parts(first: &[u8]) -> Option<u16> {
     let (parts, _) = first.get(1..)?.split_first_chunk()?;
     Some(u16::from_be_bytes(*parts))
@@ -114,7 +120,7 @@ struct Partial {
     bytes: Vec<u8>,
 }
 
-/// A row that makes no sense where it stands.
+/// The error of a row that is invalid at its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misplaced;
 
@@ -144,7 +150,7 @@ impl Assembler {
         Ok(None)
     }
 
-    /// Does an entry lack parts?
+    /// Returns whether an entry lacks parts.
     pub fn is_incomplete(&self) -> bool {
         self.0.is_some()
     }
@@ -155,7 +161,7 @@ mod tests {
     use super::*;
     use crate::{Key, log::Change};
 
-    /// Entries of a transaction at revision 7, of given sizes.
+    /// Returns the entries of a transaction at revision 7, with the given sizes.
     fn entries(sizes: &[usize]) -> Vec<Entry> {
         let entry = |(index, size): (u32, &usize)| {
             let stored: Vec<u8> = (0..=u8::MAX).cycle().take(*size).collect();
@@ -165,7 +171,8 @@ mod tests {
         (0..).zip(sizes).map(entry).collect()
     }
 
-    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not complete.
+    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not
+    /// complete.
     fn assembled(rows: &[Row]) -> String {
         let mut assembler = Assembler::default();
         let mut rendered: Vec<_> = rows

@@ -4,16 +4,19 @@
 //! coracle store 4 open   SYNCED BOOT CRC   everything up to the revision SYNCED is on disk
 //! coracle store 4 sealed SYNCED SUM  CRC   and nothing else; SUM is a checksum of the log's files
 //! ```
-//! BOOT names the boot of the machine during which everything that was acknowledged was also written to files, or is 0. While that
-//! boot lasts the files have it, whatever became of the process.
 //!
-//! The number is that of the log's format, so that a program which does not know a format refuses the store. Stores of
-//! the formats 1 to 3 are opened, and are of format 4 from then on: the earlier ones have no journal.
+//! BOOT identifies the boot of the machine during which everything that was acknowledged was also
+//! written to files; 0 if there is none. As long as that boot lasts, the files have everything even
+//! if the process crashed.
 //!
-//! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is that of the line before it. The line is written
-//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never
-//! claims more than is on disk. It is exact after a crash of the process; after a crash of the machine it may be what was
-//! right a second ago.
+//! The number is the version of the log's format; a program that does not support it refuses the
+//! store. Stores of the formats 1 to 3 are opened, and have format 4 from then on: the earlier ones
+//! have no journal.
+//!
+//! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is the checksum of the line
+//! before it. The line is written after each flush of the log, but synced once a second at most, so
+//! that it costs the writers no second flush. It never claims more than is on disk. It is exact
+//! after a crash of the process; after a crash of the machine it may be up to a second old.
 
 use std::{
     fs::File,
@@ -26,12 +29,12 @@ use parking_lot::Mutex;
 
 use crate::Revision;
 
-/// What the line means.
+/// The meaning of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Never used, or never so far that anything was acknowledged.
+    /// Never used, or not far enough for anything to be acknowledged.
     New,
-    /// Not closed: the process that had it crashed.
+    /// Not closed: its process crashed.
     Open {
         synced: Revision,
         /// The boot during which everything acknowledged was in files.
@@ -52,11 +55,11 @@ pub(super) struct StateFile {
 struct Written {
     synced: Revision,
     boot: Option<NonZeroU32>,
-    /// When the file itself was synced last.
+    /// The time at which the file itself was last synced.
     at: Option<Instant>,
 }
 
-/// How often the file is synced while the store is in use.
+/// The shortest interval between syncs of the file while the store is in use.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The first format, with a line that has no revision.
@@ -75,7 +78,7 @@ pub const FOREIGN: &str = "its file `store` was written by another program or a 
 const LENGTH: usize = FORMAT.len() + 7 + 21 + 9 + 9;
 
 impl State {
-    /// None if the line is not one of ours.
+    /// Parses a line; None if it is invalid.
     pub fn parse(line: &[u8]) -> Option<State> {
         let line = std::str::from_utf8(line).ok()?;
         let hexadecimal = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -105,7 +108,7 @@ impl State {
         }
     }
 
-    /// The line that means this.
+    /// Returns the line that means this.
     pub fn line(self) -> String {
         let (word, synced, sum) = match self {
             State::New => return String::new(),
@@ -116,7 +119,7 @@ impl State {
         format!("{line} {:08x}\n", crc32fast::hash(line.as_bytes()))
     }
 
-    /// Up to here everything was on disk.
+    /// Returns the revision up to which everything was on disk.
     pub fn synced(self) -> Revision {
         match self {
             State::New => Revision::ZERO,
@@ -124,7 +127,8 @@ impl State {
         }
     }
 
-    /// Whether the files hold everything that was acknowledged, because the machine has not stopped since.
+    /// Returns whether the files hold everything that was acknowledged, because the machine has not
+    /// stopped since.
     pub fn is_complete(self) -> bool {
         match self {
             State::New | State::Sealed { .. } => true,
@@ -133,14 +137,14 @@ impl State {
     }
 }
 
-/// A number for the current boot of the machine, if the operating system identifies it.
+/// Returns a number for the current boot of the machine, if the operating system identifies it.
 pub(super) fn boot() -> Option<NonZeroU32> {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     NonZeroU32::new(crc32fast::hash(&id))
 }
 
 impl StateFile {
-    /// A file with the line of a state.
+    /// Returns a file with the line of a state.
     pub fn new(file: File, was: State) -> StateFile {
         let boot = if let State::Open { boot, .. } = was { boot } else { None };
         StateFile { file, state: Mutex::new(Written { synced: was.synced(), boot, at: None }) }
@@ -153,8 +157,9 @@ impl StateFile {
         self.file.sync_data()
     }
 
-    /// Records the boot during which everything that is acknowledged from now on is in files. What was acknowledged before must be
-    /// on disk. The record itself is of no use once the machine has stopped, so it is not synced.
+    /// Records the boot during which everything that is acknowledged from now on is in files.
+    /// Everything acknowledged before must be on disk. The record is not synced, since it is of no
+    /// use once the machine has stopped.
     pub fn set_boot(&self, boot: Option<NonZeroU32>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.boot = boot;
@@ -200,7 +205,7 @@ impl StateFile {
 }
 
 impl Written {
-    /// The state of a store in use.
+    /// Returns the state of a store in use.
     fn open(&self) -> State {
         State::Open { synced: self.synced, boot: self.boot }
     }

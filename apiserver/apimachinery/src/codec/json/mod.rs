@@ -1,6 +1,7 @@
-//! JSON as the real server reads and writes it.
+//! JSON as kube-apiserver reads and writes it.
 //!
-//! Start at [`decode()`] and [`write()`]; [`normalize`] converts any value to the result of decoding it.
+//! Start at [`decode()`] and [`write()`]; [`normalize`] converts any value to the result of
+//! decoding it.
 
 mod decode;
 pub mod fields_v1;

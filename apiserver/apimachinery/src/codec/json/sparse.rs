@@ -1,4 +1,4 @@
-//! Some members of a document: the others are skipped, and not built.
+//! Decoding of selected members of a document: the others are skipped without being built.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,14 +6,15 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Reads an object with what stands at JSON pointers alone.
+/// Reads an object with only the values at some JSON pointers.
 pub(super) struct Sparse<'a> {
     /// Without escapes, and none is empty.
     pub pointers: Vec<&'a str>,
 }
 
 impl<'a> Sparse<'a> {
-    /// What is left of the pointers behind a member: empty where one ends.
+    /// Returns the remainders of the pointers through a member; empty for a pointer to the member
+    /// itself.
     fn behind(&self, member: &str) -> Vec<&'a str> {
         let rest = |pointer: &&'a str| pointer.strip_prefix('/')?.strip_prefix(member);
         let rests = self.pointers.iter().filter_map(rest);

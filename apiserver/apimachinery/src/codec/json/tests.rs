@@ -1,4 +1,4 @@
-//! The real server's responses to bodies of its own kinds; the messages are recorded.
+//! kube-apiserver's responses to bodies of its own kinds; the messages are recorded.
 
 use serde_json::{Value, json};
 

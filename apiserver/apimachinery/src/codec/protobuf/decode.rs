@@ -1,6 +1,7 @@
 //! Decode: converts a protobuf message to the same normalized object as JSON.
 //!
-//! Unknown fields are skipped. Malformed messages are errors with the messages of the real server's generated code.
+//! Unknown fields are skipped. Malformed messages are errors with the messages of kube-apiserver's
+//! generated code.
 
 use std::borrow::Cow;
 
@@ -20,8 +21,8 @@ impl Envelope<'_> {
     /// Decodes the object, normalized and without kind and apiVersion, which are in the envelope.
     ///
     /// # Errors
-    /// With the real server's messages; also for objects that would be nested too deep in JSON, where a message is up
-    /// to two levels.
+    /// With kube-apiserver's messages; also for objects that would be nested too deep in JSON,
+    /// where a message is up to two levels.
     pub fn decode(&self, id: StructId) -> Result<Value> {
         let reader = Reader::inside(self.message, self.depth, self.collection_count.clone());
         let value = read_struct(reader, id).map(Value::Object)?;

@@ -1,6 +1,7 @@
 //! Encode: converts an object to a protobuf message, field by field in the order of the numbers.
 //!
-//! As in the real server's generated code, fields that are not pointers are always written, even if they are zero.
+//! As in kube-apiserver's generated code, fields that are not pointers are always written, even if
+//! they are zero.
 
 use serde_json::{Map, Value};
 
@@ -29,7 +30,7 @@ pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
 
 /// The bytes before and after the items of a list that are encoded one by one with [`write_item`].
 ///
-/// - `list`: the list without items, and its type, of which the items are the last field.
+/// - `list`: the list without items, and its type, whose last field is the items.
 /// - `items`: the bytes of all encoded items together.
 pub fn encode_around(list: &Value, id: StructId, items: usize) -> (Vec<u8>, Vec<u8>) {
     let own = |name: &str| list.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();

@@ -28,7 +28,7 @@ pub type CollectionCount = Rc<Cell<usize>>;
 /// Opens the envelope of a body.
 ///
 /// # Errors
-/// With the real server's messages, before the kind is known.
+/// With kube-apiserver's messages, before the kind is known.
 pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
     open_inside(body, 0, CollectionCount::default())
 }

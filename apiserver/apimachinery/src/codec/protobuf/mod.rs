@@ -1,7 +1,8 @@
 //! Protobuf: any kind, from the table alone.
 //!
-//! A body is the magic `k8s\0` and an envelope with the type meta and the object's message; kinds, lists, options and
-//! reviews differ only in the table's rows. Tables have no protobuf encoding, as in the real server.
+//! A body is the magic `k8s\0` and an envelope with the type meta and the object's message; kinds,
+//! lists, options and reviews differ only in the table's rows. Tables have no protobuf encoding, as
+//! in kube-apiserver.
 //!
 //! Start at [`encode`] and [`open`].
 

@@ -1,7 +1,7 @@
-//! YAML 1.1 as the real server reads and writes it: bare `y` and `on` are booleans, `010` is eight.
+//! YAML 1.1 as kube-apiserver reads and writes it: bare `y` and `on` are booleans, `010` is eight.
 //!
-//! A document is converted to JSON text, which is then decoded like any other; only the first document is read. Start
-//! at [`to_json`] and [`from_json`].
+//! A document is converted to JSON text, which is then decoded like any other; only the first
+//! document is read. Start at [`to_json`] and [`from_json`].
 
 mod read;
 mod scalar;

@@ -19,8 +19,8 @@ use crate::field::quote;
 /// The prefix of the message about repeated keys.
 pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n";
 
-/// The maximum bytes of JSON from aliases, as many as a whole body may have: a document of 100 KB can expand to
-/// gigabytes. The real server bounds only the number of nodes from aliases.
+/// The maximum bytes of JSON from aliases, as many as a whole body may have: a document of 100 KB
+/// can expand to gigabytes. kube-apiserver bounds only the number of nodes from aliases.
 const MAX_ALIASED_BYTES: usize = 3 * 1024 * 1024;
 
 /// The bytes of a node in JSON besides its text, such as quotes and a comma.
@@ -50,7 +50,7 @@ pub struct Document {
 /// Converts the first document of a YAML stream to JSON text with sorted members.
 ///
 /// # Errors
-/// With messages close to the real server's.
+/// With messages close to kube-apiserver's.
 pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     let text = String::from_utf8(text.to_vec()).unwrap_or_else(|error| repair(error.as_bytes()));
     let (value, repeated) = read(&text).map_err(DecodeError::TypeMismatch)?;
@@ -218,7 +218,7 @@ const FROM_PARSER: [&str; 5] = [
     "did not find expected ',' or ']'",
 ];
 
-/// The line number is omitted for the first line, as in the real server.
+/// The line number is omitted for the first line, as in kube-apiserver.
 fn scan_error(error: &ScanError, text: &str) -> String {
     let marker = error.marker();
     let info = error.info();
@@ -326,7 +326,7 @@ impl<'a> Converter<'_, 'a> {
         Ok(())
     }
 
-    /// The real server's rule: a large share of aliases is fine in a small document.
+    /// kube-apiserver's rule: a large share of aliases is fine in a small document.
     fn has_excessive_aliases(&self) -> bool {
         const FEW: f64 = 400_000.0;
         const MANY: f64 = 4_000_000.0;
@@ -365,7 +365,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// Merges a map, or several of which the first has precedence, into the members.
+    /// Merges one or several maps into the members. The first of several has precedence.
     fn merge(&mut self, source: u32, members: &mut Map<String, Value>, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err("yaml: exceeded max depth".to_owned());

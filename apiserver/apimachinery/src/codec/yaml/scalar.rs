@@ -151,7 +151,7 @@ fn is_clock(text: &str, zoned: bool) -> bool {
 /// The value of a scalar with a core tag, such as `!!int "5"`.
 ///
 /// # Errors
-/// With the real server's messages, if the text is not of the tag's type.
+/// With kube-apiserver's messages, if the text is not of the tag's type.
 pub fn tagged(tag: &str, text: &str) -> Result<Value, String> {
     let found = resolve(text);
     let of = match (&found, tag) {

@@ -157,7 +157,8 @@ fn messages_about_repeated_keys_are_bounded() {
     assert!(document.repeated_keys.expect("messages").len() < 1 << 20);
 }
 
-/// The real server's output for a ConfigMap with these values; only line separators are written in a safer way.
+/// kube-apiserver's output for a ConfigMap with these values; only line separators are written in a
+/// safer way.
 #[test]
 fn values_are_written_in_the_real_servers_style() {
     for (text, want) in [

@@ -1,7 +1,7 @@
-//! Write: a value as YAML, in the style of the real server.
+//! Write: a value as YAML, in the style of kube-apiserver.
 //!
-//! Members are sorted with numbers by value (`a2` before `a10`), lists are not indented below their member, and
-//! strings are plain where that is safe, otherwise quoted or a literal block.
+//! Members are sorted with numbers by value (`a2` before `a10`), lists are not indented below their
+//! member, and strings are plain where that is safe, otherwise quoted or a literal block.
 
 use std::cmp::Ordering;
 

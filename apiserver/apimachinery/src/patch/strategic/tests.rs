@@ -1,4 +1,4 @@
-//! The results of the real server for these patches.
+//! The results of kube-apiserver for these patches.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Which parts of OpenAPI there are in schemas, and the lists and maps of apply.
+//! The supported parts of OpenAPI in schemas, and the list and map types of server-side apply.
 
 use std::collections::HashSet;
 
@@ -8,20 +8,20 @@ use crate::field::{Errors, Field};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// Parts of OpenAPI that there are not.
+/// The parts of OpenAPI that are not supported.
 const UNSUPPORTED: [&str; 6] =
     ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
 
 /// The members that hold lists of schemas.
 const COMPOSITIONS: [&str; 3] = ["allOf", "oneOf", "anyOf"];
 
-/// Where a schema is.
+/// The position of a schema.
 #[derive(Clone, Copy, Default)]
 struct Place<'r> {
     is_root: bool,
     /// Inside of `metadata`.
     in_metadata: bool,
-    /// Why there may be no defaults.
+    /// The reason why defaults are forbidden; None if they are permitted.
     no_defaults: Option<&'r str>,
 }
 
@@ -29,19 +29,19 @@ pub(super) fn validate(schema: &Field<'_>, errors: &mut Errors) {
     validate_schema(schema, Place { is_root: true, ..Place::default() }, errors);
 }
 
-/// Whether a schema has a part that keeps it from being read as a structural one.
+/// Returns whether a schema has a part that prevents it from being read as a structural one.
 pub(super) fn is_unsupported(schema: &Value) -> bool {
     UNSUPPORTED.into_iter().any(|name| is_set(name, &Field::root(schema).get(name)))
         || schema.get("items").is_some_and(Value::is_array)
         || inner(schema).any(is_unsupported)
 }
 
-/// Whether a schema or one inside of it has a default.
+/// Returns whether a schema or one inside of it has a default.
 pub fn has_defaults(schema: &Value) -> bool {
     schema.get("default").is_some() || inner(schema).any(has_defaults)
 }
 
-/// Whether a part is set: one that is a pointer in Go may be empty.
+/// Returns whether a part is set: one that is a pointer in Go may be empty.
 fn is_set(name: &str, part: &Field<'_>) -> bool {
     match name {
         "additionalItems" | "$ref" => part.exists(),
@@ -49,7 +49,7 @@ fn is_set(name: &str, part: &Field<'_>) -> bool {
     }
 }
 
-/// The schemas inside of a schema.
+/// Iterates over the schemas inside of a schema.
 fn inner(schema: &Value) -> impl Iterator<Item = &Value> {
     let single = ["additionalProperties", "not", "items"].into_iter().filter_map(|name| schema.get(name));
     let lists = COMPOSITIONS.into_iter().filter_map(|name| schema.get(name)?.as_array());
@@ -129,7 +129,7 @@ fn validate_parts(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {
     errors.push_if(!ty.is_empty() && !TYPES.contains(&ty.str()), || ty.not_supported(&TYPES));
 }
 
-/// The type that a schema with a list or map type has to have.
+/// Validates the type of a schema that has a list or map type; returns whether it is right.
 fn validate_type_of(schema: &Field<'_>, wanted: &str, marker: &str, errors: &mut Errors) -> bool {
     let ty = schema.get("type");
     let fits = ty.str() == wanted;
@@ -221,7 +221,7 @@ fn validate_keys(items: &Field<'_>, keys: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// An item without its key could not be found again.
+/// Validates that items must have their keys: an item without its key could not be identified.
 fn validate_keys_are_there(items: &Field<'_>, keys: &Field<'_>, errors: &mut Errors) {
     let required: HashSet<&str> = items.get("required").items().map(|name| name.str()).collect();
     for key in keys.items() {

@@ -1,5 +1,5 @@
-//! The rules of structural schemas: each value has its type in one place, and `allOf`, `anyOf`, `oneOf` and `not` only
-//! validate.
+//! The invariants of structural schemas: each value has its type in one place, and `allOf`,
+//! `anyOf`, `oneOf` and `not` only validate.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::schema::structural::Pattern;
 
 const COMPOSITIONS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
 
-/// What a schema is for.
+/// The position of a schema: the root, the items of an array, or a field.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Root,
@@ -107,7 +107,7 @@ fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     });
 }
 
-/// Metadata is specified already; only names may be restricted further.
+/// Returns whether a schema of metadata restricts more than names: its types are specified already.
 fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
     let members = metadata.value().and_then(Value::as_object).into_iter().flatten();
     let other = members.clone().any(|(name, value)| {
@@ -118,7 +118,8 @@ fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
     other || unnamed
 }
 
-/// `anyOf` of an integer and a string, as it is written beside `x-kubernetes-int-or-string`.
+/// Returns whether it is the `anyOf` of an integer and a string that accompanies
+/// `x-kubernetes-int-or-string`.
 fn is_either(any_of: &Field<'_>) -> bool {
     any_of.value().is_some_and(|value| *value == serde_json::json!([{"type": "integer"}, {"type": "string"}]))
 }
@@ -147,7 +148,7 @@ fn validate_value_validation(
     }
 }
 
-/// A schema that only validates.
+/// Validates a schema that only validates.
 fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) {
     const FORBIDDEN: [(&str, &str); 10] = [
         ("type", "empty"),
@@ -186,7 +187,8 @@ fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) 
     errors.push_if(metadata.exists(), || metadata.forbidden("must not be specified in a nested context"));
 }
 
-/// What is validated has to be specified. `specified` is the schema that does so, at the path `expected`.
+/// Validates that every validated value is specified. `specified` is the schema that must specify
+/// it, at the path `expected`.
 fn validate_completeness(schema: &Field<'_>, specified: &Field<'_>, expected: &Path, errors: &mut Errors) {
     for name in COMPOSITIONS {
         for nested in schema.get(name).items() {

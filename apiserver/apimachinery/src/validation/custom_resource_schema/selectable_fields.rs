@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::field::{Errors, Field, selectable_path};
 
-/// How many fields of a version can be selected by.
+/// The largest number of selectable fields of a version.
 const MAX_FIELDS: usize = 8;
 
 /// Validates the selectable fields of a version by its schema.
@@ -31,7 +31,7 @@ pub fn validate_selectable_fields(fields: &Field<'_>, schema: &Field<'_>, errors
     errors.push_if(seen.len() > MAX_FIELDS, || fields.too_many(seen.len(), MAX_FIELDS));
 }
 
-/// The schema of the value at a path of names: `.spec.color` or `.spec['color']`.
+/// Returns the schema of the value at a path of names: `.spec.color` or `.spec['color']`.
 fn resolve<'f>(schema: &Field<'f>, path: &'f str) -> Option<Field<'f>> {
     let mut found = schema.clone();
     for name in selectable_path::parse(path)? {

@@ -1,12 +1,14 @@
-//! Object metadata: its rules on create, and what may change on update.
+//! Object metadata: its rules on create, and the permitted changes on update.
 //!
-//! The real server validates metadata more than once. Every update passes its generic layer (*ObjectMeta*: all the
-//! rules of a new object; *ObjectMetaUpdate*: immutable fields, and the contents again); then the validation of most
-//! kinds does some of that again, with the kind's rule for names and a stricter rule for finalizers. Each check
-//! reports its errors, which is why a bad label is reported four times for a Secret and three times for a Deployment.
-//! The table of built-in kinds in `resources` has the checks of each kind.
+//! kube-apiserver validates metadata more than once. Every update passes its generic layer
+//! (*ObjectMeta*: all the rules of a new object; *ObjectMetaUpdate*: immutable fields, and the
+//! contents again); then the validation of most kinds repeats some of that, with the kind's rule
+//! for names and a stricter rule for finalizers. Each check reports its errors, which is why a bad
+//! label is reported four times for a Secret and three times for a Deployment. The table of
+//! built-in kinds in `resources` has the checks of each kind.
 //!
-//! Start at [`MetadataValidation`]; the checks are [`validate_object_meta`] and [`validate_object_meta_update`].
+//! Start at [`MetadataValidation`]; the checks are [`validate_object_meta`] and
+//! [`validate_object_meta_update`].
 //!
 //! Source: `ValidateObjectMeta` and `ValidateObjectMetaUpdate` of apimachinery's `api/validation`.
 
@@ -21,16 +23,16 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const MANAGER_LENGTH: usize = 128;
 const SUBRESOURCE_LENGTH: usize = 256;
 
-/// What a name must be.
+/// The rule for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// RFC 1123 subdomain, the rule of most kinds.
     Subdomain,
     /// RFC 1123 label.
     Label,
-    /// RFC 1123 subdomain in newer words; a `generateName` is not looked at.
+    /// RFC 1123 subdomain, with newer messages; a `generateName` is not validated.
     LongName,
-    /// Anything that is one segment of a path.
+    /// Any segment of a path.
     PathSegment,
     /// A segment of a path or nothing: the rule of an object inside of another one.
     OptionalPathSegment,
@@ -52,7 +54,7 @@ pub enum Finalizers {
 pub enum MetadataCheck {
     /// The rules of new metadata.
     ObjectMeta,
-    /// What may not change.
+    /// Checks that immutable fields do not change.
     ObjectMetaUpdate,
 }
 
@@ -63,18 +65,18 @@ pub type MetadataChecks = &'static [MetadataCheck];
 pub const NONE: MetadataChecks = &[];
 /// The rules of new metadata.
 pub const META: MetadataChecks = &[MetadataCheck::ObjectMeta];
-/// What may not change.
+/// Only the check of immutable fields.
 pub const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
-/// Both, what may not change first.
+/// Both checks, that of immutable fields first.
 pub const META_UPDATE_AND_META: MetadataChecks =
     &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
-/// Both, the rules of new metadata first.
+/// Both checks, the rules of new metadata first.
 pub const META_AND_META_UPDATE: MetadataChecks =
     &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
 /// The rules of new metadata, twice.
 pub const META_TWICE: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMeta];
 
-/// How a kind's own validation validates metadata.
+/// The validation of metadata in a kind's own validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataValidation {
     /// The rule for finalizers.
@@ -83,7 +85,8 @@ pub struct MetadataValidation {
     pub on_create: MetadataChecks,
     /// The checks on update.
     pub on_update: MetadataChecks,
-    /// On updates of `/status`, and of the other subresources that write the whole object.
+    /// The checks on updates of `/status`, and of the other subresources that write the whole
+    /// object.
     pub on_status_update: MetadataChecks,
 }
 
@@ -100,7 +103,7 @@ impl MetadataValidation {
     pub const GENERIC: MetadataValidation =
         MetadataValidation { finalizers: Finalizers::Qualified, ..MetadataValidation::USUAL };
 
-    /// Kinds whose own validation leaves metadata to the generic layer.
+    /// The validation of kinds that leave metadata to the generic layer.
     pub const NOTHING: MetadataValidation = MetadataValidation {
         finalizers: Finalizers::Qualified,
         on_create: NONE,
@@ -108,12 +111,12 @@ impl MetadataValidation {
         on_status_update: NONE,
     };
 
-    /// With these checks on update.
+    /// Sets the checks on update.
     pub const fn on_update(self, on_update: MetadataChecks) -> MetadataValidation {
         MetadataValidation { on_update, ..self }
     }
 
-    /// With these checks on updates of `/status`.
+    /// Sets the checks on updates of `/status`.
     pub const fn on_status_update(self, on_status_update: MetadataChecks) -> MetadataValidation {
         MetadataValidation { on_status_update, ..self }
     }
@@ -141,8 +144,9 @@ pub fn validate_create(
     validate_object_meta(object, identity, validation.finalizers, errors);
 }
 
-/// The generic layer's check of a new object, if the kind reported no error. A kind that validates metadata itself has reported
-/// all of these errors already, so it matters only to the few that do not.
+/// The generic layer's check of a new object, if the kind reported no error. A kind that validates
+/// metadata itself has reported all of these errors already, so it matters only to the few that do
+/// not.
 pub fn validate_create_generic(
     object: &Field<'_>,
     namespaced: bool,
@@ -167,7 +171,8 @@ pub fn validate_update(
     validate_object_meta(new, generic(identity.namespaced), Finalizers::Qualified, errors);
     validate_object_meta_update(new, old, Finalizers::Qualified, errors);
     if errors.len() == found_before {
-        // The kind's own checks would repeat the errors of the generic ones; what is left is where they are stricter.
+        // The kind's own checks would repeat the errors of the generic ones; only the stricter ones
+        // remain.
         validate_kind(new, identity, finalizers, checks, errors);
         return;
     }
@@ -179,7 +184,7 @@ pub fn validate_update(
     }
 }
 
-/// What a kind's own checks find in metadata in which the generic layer's found nothing.
+/// Runs a kind's own checks of metadata without errors in the generic layer.
 fn validate_kind(
     object: &Field<'_>,
     identity: Identity,
@@ -196,12 +201,12 @@ fn validate_kind(
     }
 }
 
-/// The generic layer's rules: a name must be a path segment, whatever the kind.
+/// Returns the generic layer's rules: a name must be a path segment, independent of the kind.
 fn generic(namespaced: bool) -> Identity {
     Identity { namespaced, name: NameRule::PathSegment }
 }
 
-/// The rules of new metadata (`ValidateObjectMeta`); the name has been generated already.
+/// Validates new metadata (`ValidateObjectMeta`); the name has been generated already.
 pub fn validate_object_meta(
     object: &Field<'_>,
     identity: Identity,
@@ -223,8 +228,9 @@ pub fn validate_object_meta(
     validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
 }
 
-/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been checked, and the uid and
-/// creationTimestamp of the stored object have been filled in where the client left them out.
+/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been
+/// checked, and the uid and creationTimestamp of the stored object have been filled in where the
+/// client left them out.
 pub fn validate_object_meta_update(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -275,7 +281,7 @@ fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
     }
 }
 
-/// The errors in a name.
+/// Returns the errors in a name.
 pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => content::dns1123_subdomain(name),
@@ -286,7 +292,7 @@ pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// The errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
+/// Returns the errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
 pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain | NameRule::Label => name_errors(rule, &without_trailing_dash(prefix)),
@@ -296,7 +302,8 @@ pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     }
 }
 
-/// A prefix may end in a dash. The real server also removes the letter before the dash, and so never validates it.
+/// Removes a trailing dash, which a prefix may have. kube-apiserver also removes the character
+/// before the dash, and so never validates it.
 fn without_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -318,9 +325,9 @@ fn validate_namespace(namespace: &Field<'_>, namespaced: bool, errors: &mut Erro
     }
 }
 
-/// The metadata of an object template: labels and annotations, and nothing else.
+/// Validates the metadata of an object template, which may only have labels and annotations.
 pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
-    // In the order in which Go declares the members of ObjectMeta.
+    // In Go's order of the members of ObjectMeta.
     const FORBIDDEN: [&str; 13] = [
         "name",
         "generateName",
@@ -347,7 +354,7 @@ pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Annotations: keys are qualified names of any case, and the total size is limited.
+/// Validates annotations: keys are qualified names of any case, and the total size is limited.
 pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     for (key, _) in annotations.entries() {
         let mistakes = content::qualified_name(&key.to_lowercase());
@@ -357,7 +364,7 @@ pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > ANNOTATIONS_LIMIT, || annotations.too_long(ANNOTATIONS_LIMIT));
 }
 
-/// Owner references. Errors are reported for the list, not for its elements.
+/// Validates owner references. Errors are reported for the list, not for its elements.
 fn validate_owner_references(owners: &Field<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners.items() {
@@ -393,7 +400,7 @@ fn validate_owner_reference(owner: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Group and version; both empty if the text is neither `version` nor `group/version`.
+/// Returns the group and version; both empty if the text is neither `version` nor `group/version`.
 fn split_api_version(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         None => ("", text),
@@ -444,7 +451,7 @@ pub fn validate_standard_finalizer(finalizer: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A terminating object may not get new finalizers.
+/// Validates that a terminating object gets no new finalizers.
 fn validate_no_new_finalizers(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let mut added: Vec<&str> = new.items().map(|f| f.str()).collect();
     added.retain(|name| old.items().all(|f| f.str() != *name));
@@ -473,7 +480,7 @@ fn validate_managed_fields(entries: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A field manager's name: short and printable.
+/// Validates a field manager's name: short and printable.
 pub fn validate_field_manager(manager: &Field<'_>, errors: &mut Errors) {
     errors.push_if(manager.len() > MANAGER_LENGTH, || manager.too_long(MANAGER_LENGTH));
     for (position, c) in manager.str().char_indices() {

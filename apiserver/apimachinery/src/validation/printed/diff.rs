@@ -1,7 +1,8 @@
 //! The difference between two values in messages: a unified diff of their indented output.
 //!
-//! Which lines count as unchanged is decided by Ratcliff and Obershelp's pattern matching (the longest common block, then
-//! the same to its left and right), as in Python's difflib, which the real server's library follows to the letter.
+//! Unchanged lines are found by Ratcliff and Obershelp's pattern matching (the longest common
+//! block, then the same to its left and right), as in Python's difflib, which kube-apiserver's
+//! library follows exactly.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,19 +12,20 @@ use serde_json::Value;
 use super::internal;
 
 const CONTEXT: usize = 3;
-/// From this number of lines on, frequent lines do not start a match.
+/// The number of lines from which frequent lines do not start a match.
 const MANY_LINES: usize = 200;
-/// The number of line pairs that are compared: the search is quadratic in the number of lines and worse. Lines that
-/// are not matched by then count as changed.
+/// The largest number of line pairs that are compared: the search is quadratic in the number of
+/// lines, or worse. The remaining unmatched lines count as changed.
 const MAX_PAIRS: usize = 3_000_000;
 
-/// The diff from `old` to `new`, both of the internal type of that name; empty if they print alike.
+/// Returns the diff from `old` to `new`, both of the internal type of that name; empty if they
+/// print alike.
 pub fn diff(type_name: &'static str, old: Option<&Value>, new: Option<&Value>) -> String {
     let (old, new) = (indented(&internal(type_name, old)), indented(&internal(type_name, new)));
     unified(&old, &new)
 }
 
-/// The lines of a compact JSON text, one space for each level.
+/// Returns the lines of a compact JSON text, one space for each level.
 fn indented(json: &str) -> Vec<String> {
     let (mut lines, mut line, mut depth) = (Vec::new(), String::new(), 0usize);
     let mut chars = json.chars().peekable();
@@ -114,7 +116,7 @@ fn place(range: Range<usize>) -> String {
     }
 }
 
-/// The stretches in groups, with the unchanged lines around each that serve as context.
+/// Returns the stretches in groups, with the unchanged lines around each that serve as context.
 fn hunks(stretches: Vec<Stretch>) -> Vec<Vec<Stretch>> {
     let mut hunks: Vec<Vec<Stretch>> = Vec::new();
     let mut hunk = Vec::new();
@@ -267,7 +269,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Changing every other line recurses as deep as there are lines, and repeated lines are compared pairwise.
+    /// Changing every other line recurses as deep as there are lines, and repeated lines are
+    /// compared pairwise.
     #[test]
     fn large_diffs_are_bounded() {
         let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<Vec<_>>();
@@ -295,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Diffs of the real server.
+    /// Diffs of kube-apiserver.
     #[test]
     fn diffs_match_the_real_servers() {
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},

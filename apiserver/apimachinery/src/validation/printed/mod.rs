@@ -1,15 +1,17 @@
 //! Composite values as they are printed in messages.
 //!
-//! The real server prints what it validates, and it validates its internal types: Go's JSON of a struct without tags,
-//! including zero values (`{"Type":"Slow","RollingUpdate":null}`). `printed/types.txt` lists the fields of those types
-//! and the published member of each field; `printed/generate.go` generates it from Kubernetes' own packages.
+//! kube-apiserver prints what it validates, and it validates its internal types: Go's JSON of a
+//! struct without tags, including zero values (`{"Type":"Slow","RollingUpdate":null}`).
+//! `printed/types.txt` lists the fields of those types and the published member of each field;
+//! `printed/generate.go` generates it from Kubernetes' own packages.
 //!
-//! A row of the table is a type's name and its fields in order, `Name[~][=member]:shape`: `~` omits the field when it
-//! is absent, `member` is given if it is not the name with a small first letter, and `@[member]:shape` is an embedded
-//! struct. A shape is the printed zero value, the name of a struct, or `?`, `[` or `{` (a nullable pointer, list or
-//! map) and a shape.
+//! A row of the table is a type's name and its fields in order, `Name[~][=member]:shape`: `~` omits
+//! the field when it is absent, `member` is given if it is not the name with a small first letter,
+//! and `@[member]:shape` is an embedded struct. A shape is the printed zero value, the name of a
+//! struct, or `?`, `[` or `{` (a nullable pointer, list or map) and a shape.
 //!
-//! Output beyond `MAX_BYTES` bytes is omitted: zero values make the output many times as long as its value.
+//! Output beyond `MAX_BYTES` bytes is omitted: zero values make the output many times as long as
+//! its value.
 //!
 //! Start at [`internal`].
 

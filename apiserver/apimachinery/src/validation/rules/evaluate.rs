@@ -1,4 +1,4 @@
-//! The evaluation of rules against an object and the one it replaces.
+//! The evaluation of CEL rules against an object and its predecessor.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 use super::{CompiledRule, RuleNode, RuleSet};
 use crate::field::{ErrorType, Errors, Field, FieldError, Path};
 
-/// What the rules of one object may cost together.
+/// The largest total cost of the rules of one object.
 const OBJECT_BUDGET: u64 = 10_000_000;
-/// What one expression may cost.
+/// The largest cost of one expression.
 const CALL_LIMIT: u64 = 1_000_000;
-/// How long a message may be that an expression makes, in bytes.
+/// The largest length of a message from an expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// Evaluates the rules of an object, unless an error that was found before keeps rules from being meaningful.
+/// Evaluates the rules of an object, unless an earlier error makes rules meaningless.
 ///
-/// - `meter`: counts what all of them do together.
+/// - `meter`: counts the work of all of them together.
 pub fn validate(
     object: &Field<'_>,
     old: Option<&Field<'_>>,
@@ -56,7 +56,8 @@ struct Evaluation<'e> {
 }
 
 impl Evaluation<'_> {
-    /// `unchanged` says that a value around this one is as it was.
+    /// Evaluates the rules of a value and of its children. `unchanged`: whether an enclosing value
+    /// is unchanged.
     fn node(&mut self, field: &Field<'_>, old: Option<&Value>, node: &RuleNode, unchanged: bool) {
         let Some(value) = field.value() else { return };
         let unchanged = unchanged || old == Some(value);
@@ -64,7 +65,7 @@ impl Evaluation<'_> {
             if self.exhausted || self.errors.is_full() {
                 return;
             }
-            // An update is not refused because of what it does not change.
+            // An update is not rejected because of unchanged values.
             if !unchanged || rule.uses_old_self {
                 self.rule(field, value, old, node, rule);
             }
@@ -165,14 +166,15 @@ impl Evaluation<'_> {
                 );
             }
             Err(error) => {
-                // What may not do more will not, whatever rules are left.
+                // No work is left, so the remaining rules cannot be evaluated either.
                 self.exhausted |= matches!(error, EvalError::WorkLimit(_));
                 report(self.errors, format!("{error} evaluating rule: {}", rule.text()));
             }
         }
     }
 
-    /// What an expression makes, or the rule's message, or the rule.
+    /// Returns the result of the message expression, or the rule's message, or a default with the
+    /// rule.
     fn message(&mut self, rule: &CompiledRule, variables: &[(&str, CelValue<'_>)]) -> String {
         if let Some(program) = &rule.message_program {
             let outcome = program.evaluate(&variables, CALL_LIMIT.min(self.budget), self.meter);
@@ -188,7 +190,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The error of a rule that does not hold. Only scalars are printed.
+/// Returns the error of a rule that does not hold. Only scalars are printed.
 fn failure(path: &Path, value: &Value, detail: String, reason: &str) -> FieldError {
     let (error_type, detail) = match reason {
         "FieldValueRequired" => (ErrorType::Required, detail),
@@ -201,7 +203,7 @@ fn failure(path: &Path, value: &Value, detail: String, reason: &str) -> FieldErr
     named(FieldError::new(error_type, path, printed.then(|| value.clone()), detail))
 }
 
-/// The root has no path, and is printed as such.
+/// Names the path of the root, which is empty, in Go's format.
 fn named(error: FieldError) -> FieldError {
     if error.field.is_empty() { FieldError { field: "<nil>".to_owned(), ..error } } else { error }
 }
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     fn meter() -> Meter {
-        // Beside other tests it is the work that counts.
+        // Other tests run concurrently, so only the work is limited, not the time.
         Meter::new(Limits { time: std::time::Duration::from_secs(600), ..Limits::REQUEST })
     }
 
@@ -296,7 +298,7 @@ mod tests {
                 vec!["spec.name: Invalid value: \"w-b\": is immutable"],
             ),
             (json!({}), json!({"name": "w-b"}), vec![]),
-            // What an update does not change is not refused by it.
+            // An update is not rejected because of unchanged values.
             (json!({"name": "old"}), json!({"name": "old", "min": 1}), vec![]),
             (json!({"once": "y"}), json!({"once": "x"}), vec![]),
             (

@@ -1,6 +1,6 @@
-//! `allOf`, `anyOf`, `oneOf` and `not`: schemas that are combined.
+//! The compositions `allOf`, `anyOf`, `oneOf` and `not`.
 //!
-//! Where none of several schemas accepts a value, the errors of the one that fits best are reported too.
+//! If none of several schemas accepts a value, the errors of the best match are reported too.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::schema::Structural;
 use crate::schema::structural::Composition;
 
 impl Validator {
-    /// How much of the schemas the value satisfied.
+    /// Validates a value against a composition. Returns the number of satisfied checks.
     pub(super) fn composition(
         &mut self,
         value: &Value,

@@ -1,14 +1,15 @@
-//! The values of custom resources: what their structural schemas say of each.
+//! The validation of custom resources against their structural schemas.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `value.rs` | one value: its type, its rules, and those of what is in it |
+//! | `value.rs` | one value: its type, its rules, and those of its children |
 //! | `number.rs` | the rules for numbers |
 //! | `composition.rs` | `allOf`, `anyOf`, `oneOf` and `not` |
-//! | `list_type.rs` | the items of sets, and those with keys, are unique |
-//! | `embedded.rs` | objects inside of an object |
+//! | `list_type.rs` | unique items of sets, and of lists with keys |
+//! | `embedded.rs` | embedded resources |
 //!
-//! An update may keep what was invalid before: errors in a value that equals the old one are dropped.
+//! An update may keep values that were invalid before: errors in a value that equals the old one
+//! are dropped.
 //!
 //! Source: OpenAPI v3, with the messages of kube-openapi's validator; KEP-4008 for updates.
 
@@ -25,7 +26,8 @@ use crate::schema::{Structural, StructuralSchema};
 
 use value::Validator;
 
-/// Validates a new custom resource without its metadata, which is validated as that of every object.
+/// Validates a new custom resource without its metadata, which is validated as that of every
+/// object.
 pub fn validate(object: &Field<'_>, schema: &StructuralSchema, errors: &mut Errors) {
     let Some(object) = object.value() else { return };
     Validator::new(Path::root()).validate(object, schema.root(), None, errors);
@@ -41,7 +43,7 @@ pub fn validate_update(object: &Field<'_>, old: &Field<'_>, schema: &StructuralS
     validate_changed_lists(new, old, schema.root(), errors);
 }
 
-/// Validates a custom resource whose status was changed: nothing but the status.
+/// Validates only the status of a custom resource, after an update of its status.
 pub fn validate_status_update(
     object: &Field<'_>,
     old: &Field<'_>,
@@ -57,8 +59,8 @@ pub fn validate_status_update(
     validate_changed_lists(object, old.value(), schema.root(), errors);
 }
 
-/// Validates a value on its own, as a default in a schema is. The paths of errors begin with `path`; their texts do not.
-/// Items may come twice.
+/// Validates a value on its own, as a default in a schema is. The paths of errors begin with
+/// `path`; their texts do not. Items may come twice.
 pub fn validate_value(value: &Value, structural: &Structural, path: &Path, errors: &mut Errors) {
     let mut found = Errors::new();
     embedded::validate(value, path, structural, &mut found);
@@ -68,7 +70,7 @@ pub fn validate_value(value: &Value, structural: &Structural, path: &Path, error
     errors.extend(found);
 }
 
-/// Where lists had duplicates before, they may have others.
+/// Validates lists for duplicates. A list that had duplicates before may have others.
 fn validate_changed_lists(new: &Value, old: Option<&Value>, structural: &Structural, errors: &mut Errors) {
     let (mut found, mut known) = (Errors::new(), Errors::new());
     list_type::validate(&Field::root(new), structural, &mut found);

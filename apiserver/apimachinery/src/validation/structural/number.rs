@@ -1,27 +1,27 @@
 //! The rules for numbers.
 //!
-//! Where the value is whole, so are the bounds: their fractions are cut off. A bound that is no number of the type is an
-//! error of its own.
+//! If the value is an integer, the bounds are truncated to integers. A bound that is not a number
+//! of the type is an error of its own.
 
 use serde_json::Number;
 
 use crate::schema::StructuralType;
 use crate::schema::structural::{Bound, Structural};
 
-/// What is wrong with a number.
+/// An error in a number.
 pub(super) enum Mistake {
     /// The value breaks a rule; the text follows the path.
     Value(String),
-    /// Nothing is a multiple of this factor.
+    /// This factor is invalid: no number is a multiple of it.
     Factor(f64),
-    /// A text of its own, which ends with the path.
+    /// The number has another type; a complete message, which ends with the path.
     Type(String),
 }
 
 /// The greatest whole number that is exact as a float.
 const MAX_EXACT: f64 = ((1_i64 << 53) - 1) as f64;
 
-/// Whether a number counts as whole.
+/// Returns whether a number counts as whole.
 pub(super) fn is_integer(number: &Number) -> bool {
     number.is_i64() || number.as_f64().is_some_and(is_whole)
 }
@@ -30,7 +30,7 @@ fn is_whole(value: f64) -> bool {
     value.abs() <= MAX_EXACT && (value - value.round()).abs() < 1e-9
 }
 
-/// The mistakes of a number.
+/// Returns the mistakes of a number.
 pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake> {
     let Some(value) = number.as_f64() else { return Vec::new() };
     let rules = &structural.rules;
@@ -65,7 +65,8 @@ pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake>
     mistakes
 }
 
-/// `prefix` says of what: the value or a bound.
+/// Returns the error if a number does not have the type. `prefix` names the number: the value or a
+/// bound.
 fn wrong_type(prefix: &str, value: f64, structural: &Structural) -> Option<String> {
     let format = structural.rules.format.as_deref().unwrap_or_default();
     let ty = structural.ty?;

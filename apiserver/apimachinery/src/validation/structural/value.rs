@@ -1,4 +1,4 @@
-//! One value: its type, its rules, and those of what is in it.
+//! The validation of one value: its type, its rules, and those of its children.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use crate::schema::structural::Size;
 use crate::schema::{List, Structural, StructuralType};
 use crate::validation::formats;
 
-/// How many values one validation looks at, each schema of a composition counted. The compositions of a large schema
-/// multiply with the items of a large object.
+/// The largest number of values in one validation, where each schema of a composition counts. The
+/// compositions of a large schema multiply with the items of a large object.
 const MAX_STEPS: usize = 2_000_000;
 
 /// Validates a value by its schema.
 pub(super) struct Validator {
-    /// What the paths of errors begin with.
+    /// The prefix of the paths of errors.
     root: Path,
-    /// How many more values may be looked at.
+    /// The number of values that may still be validated.
     steps: usize,
-    /// Whether an int-or-string is one of these: in a default it is not looked at.
+    /// Whether an int-or-string is checked to be one of these; not done in defaults.
     checks_either: bool,
 }
 
@@ -30,7 +30,7 @@ impl Validator {
         Validator { root, steps: MAX_STEPS, checks_either: true }
     }
 
-    /// The same for a default.
+    /// Returns the same for a default.
     pub(super) fn of_default(self) -> Validator {
         Validator { checks_either: false, ..self }
     }
@@ -41,7 +41,7 @@ impl Validator {
         Validator { steps, ..self }
     }
 
-    /// Validates a value; `old` is what it was before.
+    /// Validates a value; `old` is its previous value.
     pub(super) fn validate(
         mut self,
         value: &Value,
@@ -55,7 +55,8 @@ impl Validator {
         }
     }
 
-    /// How much of a schema the value satisfied; among several the one with most is the one that was meant.
+    /// Validates a value. Returns the number of satisfied checks: the one of several schemas with
+    /// most of them is assumed to be intended.
     pub(super) fn value(
         &mut self,
         value: &Value,
@@ -147,7 +148,7 @@ impl Validator {
         errors.push(self.error(ErrorType::NotSupported, path, Some(value.clone()), detail));
     }
 
-    /// The first rule of a text that is broken, and its format.
+    /// Validates a string: reports the first violated rule, and the format.
     fn text(&self, text: &str, path: &Path, structural: &Structural, errors: &mut Errors) {
         let rules = &structural.rules;
         let length = text.chars().count();
@@ -167,7 +168,7 @@ impl Validator {
         }
     }
 
-    /// Whether there are as many as there may be.
+    /// Returns whether a count is within the bounds.
     fn size(&self, count: usize, path: &Path, size: Size, of: &str, errors: &mut Errors) -> bool {
         if let Some(min) = size.min.filter(|min| count < *min) {
             let detail = format!("{path} in body should have at least {min} {of}");
@@ -239,7 +240,7 @@ impl Validator {
         self.at(FieldError::new(error_type, &Path::root(), value, detail), path)
     }
 
-    /// The error at a path under the root.
+    /// Returns the error at a path under the root.
     fn at(&self, error: FieldError, path: &Path) -> FieldError {
         let field = match (path.is_root(), self.root.is_root()) {
             (true, true) => NO_PATH.to_owned(),
@@ -250,13 +251,13 @@ impl Validator {
         FieldError { field, ..error }
     }
 
-    /// An error of which the real server does not know the path.
+    /// Returns an error whose path is unknown to kube-apiserver.
     pub(super) fn plain_error(&self, detail: String) -> FieldError {
         self.error(ErrorType::Invalid, &Path::root(), Some("".into()), detail)
     }
 }
 
-/// How Go prints a path that there is not.
+/// Go's output for a missing path.
 const NO_PATH: &str = "<nil>";
 
 /// The items of a list before an update, by their keys.
@@ -285,12 +286,12 @@ impl<'v> OldItems<'v> {
     }
 }
 
-/// A whole number without a fraction.
+/// Returns a whole number without a fraction.
 fn plain_number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { Value::from(value as i64) } else { Value::from(value) }
 }
 
-/// The type that the value should have, and the one that it has.
+/// Returns the type that the value should have, and the one that it has.
 fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'static str)> {
     let (got, got_format) = type_name(value);
     if value.is_null() {
@@ -314,7 +315,7 @@ fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'stati
     if fits {
         return None;
     }
-    // What has a format is expected to have that, unless it is a text or a list.
+    // A value with a known format must have that format, unless it is a string or a list.
     let format = structural.rules.format.as_ref().filter(|format| formats::is_known(format));
     match (format, value) {
         (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
@@ -327,7 +328,7 @@ fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'stati
 /// The types of `x-kubernetes-int-or-string`.
 const EITHER: &str = "integer,string";
 
-/// The type of a value, and its format.
+/// Returns the type of a value, and its format.
 fn type_name(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),

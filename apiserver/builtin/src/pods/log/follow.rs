@@ -1,4 +1,4 @@
-//! Following a log: until the container ends, or the pod is deleted.
+//! Following a log until the container ends or the pod is deleted.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::{ContainerLog, ContainerRun, Following, LogLine, LogOptions, status};
 use crate::timers::FOLLOWED_LOG;
 
-/// What is appended to a log.
+/// Waits for text that is appended to a log.
 pub struct Follower {
     store: Store<ObjectIndex>,
     clock: Clock,
     key: Key,
     uid: String,
-    /// None: changes were missed.
+    /// The watcher of the pod; None if changes were missed.
     watcher: Option<Watcher<ObjectIndex>>,
     options: LogOptions,
     following: Following,
@@ -27,7 +27,7 @@ pub struct Follower {
 
 /// Follows a log that was read from a pod; None if there is nothing to follow.
 ///
-/// - `revision`: that at which the pod was read, or an earlier one
+/// - `revision`: the revision at which the pod was read, or an earlier one
 pub fn follow(
     registry: &Registry,
     target: &Target,
@@ -50,13 +50,13 @@ pub fn follow(
 }
 
 impl Follower {
-    /// Each text that is appended, as it is sent.
+    /// Streams the appended text, in pieces.
     pub fn into_stream(self) -> BoxStream<'static, String> {
         let next = |mut follower: Follower| async move { Some((follower.next().await?, follower)) };
         stream::unfold(self, next).boxed()
     }
 
-    /// The text that was appended, as it is sent; None at the end.
+    /// Returns the next appended text; None at the end.
     async fn next(&mut self) -> Option<String> {
         loop {
             let sent = self.due();
@@ -85,7 +85,7 @@ impl Follower {
         }
     }
 
-    /// The lines that are due by now, as they are sent.
+    /// Returns the lines that are due by now, as they are sent.
     fn due(&mut self) -> String {
         let now = self.clock.now();
         let Following { lines, passed, left, .. } = &mut self.following;
@@ -94,7 +94,7 @@ impl Follower {
         self.options.render(due.into_iter(), left)
     }
 
-    /// The pod after its next change; None once it is deleted.
+    /// Returns the pod after its next change; None once it is deleted.
     async fn changed(&mut self) -> Option<Value> {
         loop {
             let stored: Option<Arc<Stored>> = match &mut self.watcher {
@@ -109,7 +109,8 @@ impl Follower {
                     }
                 },
                 None => {
-                    // The watch is opened before the look, so that nothing falls between them.
+                    // The watch is opened before the pod is read, so that no change is missed
+                    // between them.
                     self.watcher = self.store.watch(self.key.bucket(), self.store.revision()).ok();
                     self.store.get(&self.key)
                 }

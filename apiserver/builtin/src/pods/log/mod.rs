@@ -1,7 +1,8 @@
-//! The log of a simulated container: the text of an annotation, what its command says that it writes, or one line.
+//! The log of a simulated container: the text of an annotation, the output that its command
+//! declares, or one line.
 //!
-//! A container's log can be followed (`follow.rs`) while it runs: what it writes meanwhile is sent when it is due, and what is appended to
-//! the annotation is appended to the log.
+//! A container's log can be followed (`follow.rs`) while it runs: its output is sent when it is
+//! due, and text appended to the annotation is appended to the log.
 
 mod follow;
 
@@ -22,7 +23,7 @@ use super::behavior::inherited_overrides;
 
 pub use follow::{Follower, follow};
 
-/// What a client wants of a log: the PodLogOptions of its request.
+/// The options of a request for a log (PodLogOptions).
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
     /// The container; "" is the only one.
@@ -36,7 +37,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// The options of a request.
+    /// Returns the options of a request.
     ///
     /// # Errors
     /// 400 for numbers and times that are none.
@@ -64,13 +65,13 @@ impl LogOptions {
         })
     }
 
-    /// The options of what a container writes from now on.
+    /// Returns the options for a container's future output.
     pub fn from_now_on(container: &str) -> LogOptions {
         let container = container.to_owned();
         LogOptions { container, follow: true, tail_lines: Some(0), ..LogOptions::default() }
     }
 
-    /// Lines as they are sent. `left`: the bytes that may still be sent.
+    /// Formats lines for the response. `left`: the number of bytes that may still be sent.
     fn render<'a>(&self, lines: impl Iterator<Item = &'a LogLine>, left: &mut Option<usize>) -> String {
         let mut sent = String::new();
         for LogLine { time, text } in lines {
@@ -102,9 +103,10 @@ struct LogLine {
 /// The log of a container that has started.
 #[derive(Debug)]
 pub struct ContainerLog {
-    /// What is sent of it now.
+    /// The text to send now.
     pub text: String,
-    /// What follows it is sent too: how the container is known again, and what was read.
+    /// The state for following the log: the container run, and the text that was read. None if the
+    /// log is not followed.
     following: Option<Following>,
 }
 
@@ -112,7 +114,7 @@ pub struct ContainerLog {
 struct Following {
     writer: Writer,
     container: String,
-    /// When the container started; a restarted one has a log of its own.
+    /// The start time of the container; a restarted one has another log.
     started_at: String,
     /// The whole log.
     lines: Vec<LogLine>,
@@ -121,18 +123,18 @@ struct Following {
     left: Option<usize>,
 }
 
-/// The writer of the logs of a pod's containers, which knows what they are made from beside the pod. It stays as it is while a log is
-/// followed.
+/// Writes the logs of a pod's containers, with the settings that are not in the pod. It does not
+/// change while a log is followed.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
-    /// The behavior of pods that nothing else is said about.
+    /// The behavior of pods without annotations.
     pub profile: Profile,
     /// The overrides of owners and of the namespace.
     pub inherited: Vec<Overrides>,
 }
 
 impl Writer {
-    /// The writer of a pod's logs.
+    /// Returns the writer of a pod's logs.
     ///
     /// # Errors
     /// Its namespace cannot be read.
@@ -140,7 +142,7 @@ impl Writer {
         Ok(Writer { profile, inherited: inherited_overrides(cluster, pod)? })
     }
 
-    /// The whole log of a container that started at a time, as long as nothing stops it.
+    /// Returns the whole log of a container that started at a time, as long as nothing stops it.
     fn lines(&self, pod: &Value, container: &str, started: Timestamp) -> Vec<LogLine> {
         let Ok(pod) = Pod::deserialize(pod) else { return Vec::new() };
         let (behavior, _) = PodBehavior::of(&pod, &self.inherited, self.profile);
@@ -161,12 +163,12 @@ impl Writer {
 struct ContainerRun<'a> {
     started_at: &'a str,
     started: Timestamp,
-    /// None: it is running.
+    /// The time at which it ended; None while it is running.
     finished: Option<Timestamp>,
 }
 
 impl ContainerRun<'_> {
-    /// The run in a state; None if it did not start.
+    /// Returns the run in a state; None if it did not start.
     fn of<'a>(status: &'a Value, state: &str) -> Option<ContainerRun<'a>> {
         let state = ["running", "terminated"].iter().map(|kind| &status[state][kind]);
         let state = state.into_iter().find(|state| state["startedAt"].is_string())?;
@@ -175,7 +177,7 @@ impl ContainerRun<'_> {
         Some(ContainerRun { started_at, started: started_at.parse().ok()?, finished })
     }
 
-    /// Whether a line was written by now. The end is known to the second.
+    /// Returns whether a line was written by now. The end is known to the second.
     fn has_written(&self, line: &LogLine, now: Timestamp) -> bool {
         match self.finished {
             None => line.time <= now,
@@ -186,7 +188,8 @@ impl ContainerRun<'_> {
 
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a kubelet would send of a container's log. None where no kubelet has reported the pod, so there is none to ask.
+/// Returns the container's log as a kubelet would send it; None if no kubelet has reported the pod
+/// yet.
 ///
 /// # Errors
 /// The kubelet's, about containers that have no log yet.

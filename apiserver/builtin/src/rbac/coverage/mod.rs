@@ -1,12 +1,13 @@
-//! Coverage: which rights that some rules grant are not granted by other rules.
+//! Rule coverage: the rights granted by some rules and not by others.
 //!
-//! A rule is a box: all its verbs on all its groups, resources and names. Rules are never expanded into single rights,
-//! because sixty values in each of four lists are thirteen million rights. Instead each owned rule is subtracted from
-//! the box, which leaves up to four smaller boxes; what remains at the end is missing. A box is four bit sets over the
-//! distinct values of the wanted rule.
+//! A rule is a box: all its verbs on all its groups, resources and names. Rules are never expanded
+//! into single rights, because sixty values in each of four lists are thirteen million rights.
+//! Instead each owned rule is subtracted from the box, which leaves up to four smaller boxes; the
+//! remainder at the end is missing. A box is four bit sets over the distinct values of the wanted
+//! rule.
 //!
-//! Deciding whether boxes cover a box can take exponential time in theory, so the steps are counted: beyond
-//! [`CoverageLimits::steps`] the comparison is aborted and nothing is granted.
+//! Deciding whether boxes cover a box can take exponential time in theory, so the steps are
+//! counted: beyond [`CoverageLimits::steps`] the comparison is aborted and nothing is granted.
 //!
 //! Start at [`missing`].
 
@@ -26,7 +27,7 @@ use missing::RightTarget;
 /// The limits of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct CoverageLimits {
-    /// Steps, each of which processes one value or 64 of them at once.
+    /// The number of steps, each of which processes one value or 64 of them at once.
     pub steps: usize,
     /// The approximate size in bytes of the description of missing rights.
     pub description: usize,
@@ -37,7 +38,7 @@ impl CoverageLimits {
     pub const STANDARD: CoverageLimits = CoverageLimits { steps: 20_000_000, description: 256 * 1024 };
 }
 
-/// Bytes of a described line besides its values, and of a verb's quotes.
+/// The bytes of a described line besides its values, and of a verb's quotes.
 const AROUND_LINE: usize = 64;
 const AROUND_VERB: usize = 3;
 
@@ -83,7 +84,7 @@ impl Budget {
 /// An owned rule, with numbers instead of its values.
 #[derive(PartialEq, Eq, Hash)]
 struct OwnedRule<'a> {
-    /// Of verbs, groups, resources and names.
+    /// The selections of verbs, groups, resources and names.
     selections: [Selection; 4],
     urls: &'a [String],
 }
@@ -95,7 +96,8 @@ const NAMES: usize = 3;
 /// The owned rules, the widest first.
 struct IndexedRules<'a> {
     rules: Vec<OwnedRule<'a>>,
-    /// Which rules select a value of an axis, so that a wanted rule is compared with few of them.
+    /// The rules that select a value of an axis, so that a wanted rule is compared with few of
+    /// them.
     postings: [Postings; 4],
 }
 
@@ -116,7 +118,7 @@ impl Postings {
         }
     }
 
-    /// The lists of rules that select something on an axis. A rule may be in several.
+    /// Iterates over the lists of rules that select something on an axis. A rule may be in several.
     fn lists<'p>(&'p self, axis: &'p Axis<'_>) -> impl Iterator<Item = &'p Vec<u32>> {
         let mut last = None;
         let ids = axis.keys.iter().map(|(id, _)| *id).filter(move |id| last.replace(*id) != Some(*id));
@@ -132,7 +134,7 @@ enum Selection {
     Only(Vec<u32>),
 }
 
-/// One member of a wanted rule: its distinct values.
+/// The distinct values of one member of a wanted rule.
 struct Axis<'a> {
     values: Vec<&'a str>,
     /// The ids that select a value, with the value's index; sorted.
@@ -217,7 +219,7 @@ impl<'a> Comparison<'a> {
         Ok(Axis { values, keys })
     }
 
-    /// A subresource is also selected by `*/subresource`.
+    /// Returns the axis of resources. A subresource is also selected by `*/subresource`.
     fn resource_axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooManySteps> {
         let mut axis = self.axis(list)?;
         for (index, value) in (0..).zip(&axis.values) {
@@ -337,7 +339,8 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// The rules that may cover something: those that select anything on the axis on which the fewest do.
+    /// Returns the rules that may cover something: those that select anything on the axis on which
+    /// the fewest do.
     fn candidates(
         &mut self,
         owned: &IndexedRules<'_>,
@@ -354,13 +357,15 @@ impl<'a> Comparison<'a> {
         Ok(candidates)
     }
 
-    /// The values that an owned rule covers on each axis; None if it covers nothing on one of them.
+    /// Returns the values that an owned rule covers on each axis; None if it covers nothing on one
+    /// of them.
     fn mask<const N: usize>(
         &mut self,
         axes: &[impl std::borrow::Borrow<Axis<'a>>; N],
         selections: [&Selection; N],
     ) -> Result<Option<[Bits; N]>, TooManySteps> {
-        // Most rules have nothing in common with the wanted rule on some axis, and are skipped here.
+        // Most rules have nothing in common with the wanted rule on some axis, and are skipped
+        // here.
         for (axis, selection) in axes.iter().zip(selections) {
             if let Selection::Only(ids) = selection {
                 let axis = axis.borrow();
@@ -422,7 +427,7 @@ impl<'a> Axis<'a> {
         self.values[index as usize]
     }
 
-    /// Whether a rule selects any value.
+    /// Returns whether a rule selects any value.
     fn has_any(&self, ids: &[u32]) -> bool {
         match ids.len() > self.keys.len() {
             true => self.keys.iter().any(|(id, _)| ids.binary_search(id).is_ok()),
@@ -430,7 +435,8 @@ impl<'a> Axis<'a> {
         }
     }
 
-    /// The indexes of the values that a rule selects: looks up the shorter list in the longer one.
+    /// Returns the indexes of the values that a rule selects. It looks up the values of the shorter
+    /// list in the longer one.
     fn selected(&self, ids: &[u32]) -> Vec<u32> {
         if ids.len() > self.keys.len() {
             let selected = self.keys.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
@@ -445,7 +451,7 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// The values of a list, each once, in the order of their first occurrence.
+/// Returns the values of a list, each once, in the order of their first occurrence.
 fn distinct(list: &Values) -> Vec<&str> {
     let mut seen = HashSet::new();
     list.as_slice().iter().map(String::as_str).filter(|value| seen.insert(*value)).collect()

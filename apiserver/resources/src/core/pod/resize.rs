@@ -82,7 +82,8 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
             let changed = !same(container, old);
             if let Some(resources) = container.get_mut("resources") {
                 restore_cpu_and_memory(resources, old.get("resources"));
-                // The real server drops claims here, so that a container with claims cannot be resized.
+                // kube-apiserver drops claims here, so that a container with claims cannot be
+                // resized.
                 set(resources, "claims", None);
             }
             match container_type {

@@ -76,7 +76,7 @@ impl Strategy for ServiceStrategy {
 /// Warnings about non-canonical addresses in the ingress points of a load balancer, for Services and Ingresses.
 pub fn point_warnings(object: &Field<'_>) -> Vec<String> {
     let points = object.walk("status.loadBalancer.ingress");
-    // The real server reports the point, not its address.
+    // kube-apiserver reports the point, not its address.
     let addresses = points.items().map(|point| point.get("ip").with_path(point.path().clone()));
     addresses.filter_map(|address| ip::address_warning(&address)).collect()
 }

@@ -1,4 +1,4 @@
-//! The rules of a Service, in the order in which the real server reports errors.
+//! The rules of a Service, in the order in which kube-apiserver reports errors.
 
 use std::collections::HashSet;
 

@@ -412,7 +412,7 @@ impl Writer<'_> {
 
     fn deletion_answers_object(&self) -> bool {
         let deletion = &self.resource.behaviour.deletion;
-        // The documents of the real server declare a Status for Namespaces too.
+        // The documents of kube-apiserver declare a Status for Namespaces too.
         deletion.returns_deleted_object && !deletion.by_finalizing
     }
 

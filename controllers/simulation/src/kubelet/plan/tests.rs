@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::super::runtime_state::Progress;
 
-/// A pod, the time in seconds, and what its kubelet remembers.
+/// A pod, the start time, and the state of its kubelet.
 struct Scenario {
     pod: Pod,
     state: Option<PodRuntimeState>,
@@ -46,7 +46,7 @@ impl Scenario {
         }
     }
 
-    /// What is written at a time, if anything is.
+    /// Runs the kubelet at a time and returns the status that it writes; None if it writes none.
     fn at(&mut self, millis: i64) -> Option<String> {
         let (behavior, warnings) = PodBehavior::of(&self.pod, &[], Profile::Realistic);
         assert_eq!(warnings, [""; 0]);
@@ -86,7 +86,7 @@ impl Scenario {
         self.pod.status.as_ref().unwrap()
     }
 
-    /// The phase, the containers and the conditions, as in `Running c:running Ready`.
+    /// Returns the phase, the containers and the conditions, as in `Running c:running Ready`.
     fn shown(&self) -> String {
         let status = self.status();
         let lists = [
@@ -411,7 +411,7 @@ fn what_a_client_wrote_stays() {
     };
     set_ready(&mut scenario, "False");
     assert_eq!(scenario.at(1000), None);
-    // After a restart of the process as well.
+    // The same after a restart of the process.
     scenario.state = PodRuntimeState::restore(&scenario.pod);
     assert_eq!(scenario.at(2000), None);
     assert_eq!(scenario.wakes_at(), Some(10_000));
@@ -569,7 +569,7 @@ fn an_ephemeral_container_runs_once_in_a_pod_that_runs() {
     let fields: Vec<_> = scenario.reported.iter().filter(|event| event.starts_with("Started")).collect();
     assert_eq!(fields.len(), 2);
     assert_eq!(scenario.at(3000).as_deref(), Some("Running c:running e:running f:Completed(0) Ready"));
-    // After a restart of the process as well.
+    // The same after a restart of the process.
     scenario.state = PodRuntimeState::restore(&scenario.pod);
     assert_eq!(scenario.at(4000), None);
     let ended = "Succeeded c:Completed(0) e:Completed(0) f:Completed(0) (PodCompleted)";
@@ -590,12 +590,12 @@ fn a_pod_is_initialized_once_its_init_containers_have_succeeded() {
     assert_eq!(initialized(&scenario).as_deref(), Some("False"));
     let mut stopped = Scenario { state: scenario.state.clone(), ..Scenario::of(&[], json!({})) };
     stopped.pod = scenario.pod.clone();
-    // After a restart of the process as well.
+    // The same after a restart of the process.
     scenario.state = PodRuntimeState::restore(&scenario.pod);
     assert_eq!(scenario.at(4000), None);
     scenario.at(5000);
     assert_eq!(initialized(&scenario).as_deref(), Some("True"));
-    // One that is deleted meanwhile has its grace period.
+    // A pod that is deleted in the meantime gets its grace period.
     stopped.delete(30);
     stopped.at(1000);
     assert_eq!((stopped.is_deleted, stopped.wakes_at()), (false, Some(3000)));

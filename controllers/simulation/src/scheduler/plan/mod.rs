@@ -1,5 +1,5 @@
-//! Which node a pod is bound to, or why none fits, and which pods go to make room for it. Pure: from a snapshot of the cluster and
-//! the pod's claims.
+//! The scheduling decision for a pod: the node to bind it to, or why none fits and which pods to
+//! preempt. Pure: a function of a snapshot of the cluster and the pod's claims.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use super::volume_binding::{Claims, VolumeBinding};
 
 #[derive(Debug)]
 pub enum Decision {
-    /// To be bound to this node.
+    /// The pod is bound to this node.
     Bind(String),
-    /// To be bound to this node once these claims are bound there.
+    /// The pod is bound to this node once these claims are bound there.
     BindVolumes(String, Vec<VolumeBinding>),
     /// No node fits, for this reason.
     Reject(String),
@@ -31,19 +31,22 @@ pub enum Decision {
     Preempt { message: String, node: String, victims: Vec<Arc<Pod>> },
 }
 
-/// The cluster as one scheduling cycle sees it (kube-scheduler: Snapshot).
+/// The cluster in one scheduling cycle (kube-scheduler: Snapshot).
 pub struct Snapshot {
     /// Ordered by name.
     pub nodes: Vec<NodeInfo>,
     pub namespaces: Namespaces,
     pub budgets: Vec<Arc<PodDisruptionBudget>>,
-    /// The node that is looked at first; each pod continues where the one before it ended.
+    /// The index of the node that is checked first; each pod continues after the nodes of the
+    /// previous one.
     pub next_start: usize,
 }
 
-/// As many nodes that fit are compared: in a large cluster looking at all of them would take too long.
+/// Returns the number of feasible nodes to find before they are scored: checking all nodes of a
+/// large cluster would take too long.
 ///
-/// Source: kube-scheduler's `numFeasibleNodesToFind` with the default of `percentageOfNodesToScore`.
+/// Source: kube-scheduler's `numFeasibleNodesToFind` with the default of
+/// `percentageOfNodesToScore`.
 fn feasible_nodes_to_find(count: usize) -> usize {
     const LEAST: usize = 100;
     const LEAST_PERCENT: usize = 5;
@@ -97,7 +100,8 @@ impl Snapshot {
         self.nodes.binary_search_by(|node| node.name().cmp(name)).ok()
     }
 
-    /// The nodes that fit, by their indexes, and why the others do not. The nominated node is enough if it fits.
+    /// Returns the nodes that fit, by their indexes, and why the others do not. The nominated node
+    /// is enough if it fits.
     fn filter(
         &mut self,
         candidate: &Candidate,
@@ -126,7 +130,8 @@ impl Snapshot {
         (feasible, rejections)
     }
 
-    /// Of the nodes that fit the one with the best score; of equal ones the one with the fewest pods, then the first.
+    /// Returns the feasible node with the best score; of equal ones the one with the fewest pods,
+    /// then the first.
     fn best(&self, candidate: &Candidate, feasible: &[usize]) -> Option<usize> {
         if let [only] = feasible {
             return Some(*only);

@@ -41,7 +41,7 @@ fn together(app: &str, key: &str) -> Value {
     json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
 }
 
-/// Where a pod goes, or what is said about it.
+/// Returns the decision about a pod as text.
 fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> String {
     let mut nodes: Vec<NodeInfo> = nodes.iter().cloned().map(NodeInfo::new).collect();
     for (node, pod) in there {

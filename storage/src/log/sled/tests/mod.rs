@@ -1,6 +1,6 @@
-//! What only the log on disk promises.
+//! Tests of the promises that only the log on disk makes.
 
-// Only where a killed process can be told from a stopped machine.
+// Only on systems where a killed process can be distinguished from a stopped machine.
 #[cfg(target_os = "linux")]
 mod journal;
 
@@ -55,17 +55,17 @@ fn creation(name: &str, size: usize) -> Proposal {
     Proposal { key: key(name), previous: None, change }
 }
 
-/// The key of a row of the first entry at a revision.
+/// Returns the key of a row of the first entry at a revision.
 fn row(revision: u64, part: u16) -> Vec<u8> {
     rows::key(EntryId::first(Revision(revision)), part)
 }
 
-/// The key of the only row of an entry.
+/// Returns the key of the only row of an entry.
 fn entry_row(revision: u64, index: u32) -> Vec<u8> {
     rows::key(EntryId { revision: Revision(revision), index }, 0)
 }
 
-/// All files of a directory with their contents.
+/// Returns all files of a directory with their contents.
 fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![path.to_path_buf()];
@@ -83,7 +83,8 @@ fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Leaves the directory as a crash would: what was flushed is there, but nothing was closed.
+/// Returns a copy of the directory as a crash would leave it: with the flushed data, but not
+/// closed.
 fn crash(disk: &Disk) -> Disk {
     let after = Disk::new();
     for (path, bytes) in contents(disk.path()) {
@@ -223,7 +224,8 @@ fn a_transaction_cut_short_is_not_there() {
     }
 }
 
-/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as entries.
+/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as
+/// entries.
 #[tokio::test]
 async fn stores_of_format_2_are_opened() {
     let disk = Disk::new();
@@ -279,7 +281,8 @@ async fn stores_of_format_2_are_opened() {
     assert!(line.starts_with("coracle store 4 open"), "an earlier program refuses it: {line}");
 }
 
-/// Compaction deletes the second half of a transaction: the first is not to be taken for one that was cut short.
+/// Compaction deletes the second half of a transaction: the first is not to be taken for one that
+/// was cut short.
 #[tokio::test]
 async fn half_a_compacted_transaction_is_not_cut_short() {
     let disk = Disk::new();
@@ -369,7 +372,8 @@ fn unreadable(tree: &Tree, revision: Revision) {
     }
 }
 
-/// A crash in the middle of a compaction leaves the later parts of a value whose first part is gone.
+/// A crash in the middle of a compaction leaves the later parts of a value after its first part was
+/// deleted.
 #[tokio::test]
 async fn an_interrupted_compaction_does_no_harm() {
     let disk = Disk::new();
@@ -481,7 +485,7 @@ impl Random {
     }
 }
 
-/// Harms one of a store's files; says how.
+/// Damages one of a store's files and returns a description of the damage.
 fn damage(files: &mut [(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     // Mostly the file with the data, and mostly its end, which is where sled repairs.
     let db = files.iter().position(|(path, _)| path.ends_with("db")).unwrap();
@@ -522,8 +526,8 @@ fn damage(files: &mut [(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     format!("{}: {what} at {at} of {}, up to {end}", path.display(), bytes.len())
 }
 
-/// Whatever becomes of the files of a store that was not closed: it opens with all that was acknowledged, or not at all.
-/// `TORTURE_CASES` says how often this is tried.
+/// A store that was not closed and has damaged files opens with all acknowledged writes, or not at
+/// all. `TORTURE_CASES` is the number of attempts.
 #[tokio::test]
 async fn damage_to_a_crashed_store_is_never_silent() {
     let cases: u64 = std::env::var("TORTURE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
@@ -579,7 +583,7 @@ async fn damage_to_a_crashed_store_is_never_silent() {
     assert!(cases < 50 || (whole > 0 && refused > 0), "{whole} opened whole, {refused} refused");
 }
 
-/// The disk is full as far as the operating system reports; then it has room again.
+/// The operating system reports a full disk, and free space later.
 #[tokio::test]
 async fn a_full_disk_takes_deletions_and_recovers() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -587,7 +591,7 @@ async fn a_full_disk_takes_deletions_and_recovers() {
         let disk = Disk::new();
         let free = Arc::new(AtomicU64::new(1 << 30));
         let asked = free.clone();
-        // The reserve is part of what is free as far as it is given up.
+        // The part of the reserve that was given up counts as free.
         let reserve = disk.path().join("reserve");
         let held = move || fs::metadata(&reserve).map_or(0, |file| file.len());
         let available: Available = Box::new(move |_| Ok(asked.load(Relaxed) + (8 << 20) - held()));
@@ -678,8 +682,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Nothing reports beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened
-/// again.
+/// The full disk is not reported beforehand: sled fails with it, and cannot be used until its files
+/// are opened again.
 #[tokio::test]
 async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
     for durability in [Durability::Sync, SOON, Durability::None] {
@@ -709,7 +713,7 @@ async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
         for name in stored.drain(..10) {
             delete(&store, &name).await;
         }
-        // More than the part of the reserve that was given up.
+        // Larger than the part of the reserve that was given up.
         let large = "x".repeat(1_400_000) + "@";
         assert!(store.put(key("more"), Expect::Any, large).await.is_err(), "{durability:?}");
         tmpfs.resize(128);

@@ -1,7 +1,7 @@
 //! The cluster IPs, node ports and IP families of Services.
 //!
-//! [`allocate`] is called *before* the strategy's `prepare_*` hooks and the rules, which require the allocated fields; its
-//! errors replace those of the rules.
+//! [`allocate`] is called *before* the strategy's `prepare_*` hooks and the rules, which require
+//! the allocated fields; its errors replace those of the rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use super::spec::{
 };
 use super::validation;
 
-/// How Services are allocated what they need.
+/// The allocation of cluster IPs and node ports for Services.
 pub struct ServiceAllocation;
 
 impl Allocate for ServiceAllocation {
@@ -41,19 +41,19 @@ impl Allocate for ServiceAllocation {
     }
 }
 
-/// The cluster IPs of a Service.
+/// Iterates over the cluster IPs of a Service.
 pub fn addresses(service: &Value) -> impl Iterator<Item = IpAddr> {
     let texts = list(service, "clusterIPs").iter().filter_map(Value::as_str);
     texts.filter(|_| needs_cluster_ip(service)).filter_map(ip::parse)
 }
 
-/// The node ports of a Service, including that of health checks.
+/// Iterates over the node ports of a Service, including that of health checks.
 pub fn held_node_ports(service: &Value) -> impl Iterator<Item = i64> {
     let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
     node_ports(service).chain(health.filter(|port| *port != 0))
 }
 
-/// Whether a Service may need a node port.
+/// Returns whether a Service may need a node port.
 pub fn may_need_node_ports(service: &Value) -> bool {
     matches!(text(service, "type"), "NodePort" | "LoadBalancer")
 }
@@ -61,7 +61,7 @@ pub fn may_need_node_ports(service: &Value) -> bool {
 /// Allocates the addresses and node ports of a new or changed Service.
 ///
 /// # Errors
-/// 422 for requested values that cannot be allocated, 500 where the real server returns it.
+/// 422 for requested values that cannot be allocated, 500 where kube-apiserver returns it.
 pub fn allocate(
     service: &mut Value,
     old: Option<&Value>,
@@ -165,7 +165,8 @@ fn normalize_cluster_ips(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// A Service that prefers two families keeps its families when something else changes.
+/// Returns whether a Service that prefers two families keeps its families, because only other
+/// fields change.
 fn is_settled(service: &Value, old: &Value) -> bool {
     let prefers = |service: &Value| text(service, "ipFamilyPolicy") == "PreferDualStack";
     prefers(service)
@@ -208,7 +209,8 @@ fn init_ip_family_fields(service: &mut Value, old: Option<&Value>, allocators: &
     Ok(())
 }
 
-/// A policy of one family releases the second one; with any other policy it must be kept.
+/// Adapts the families to the policy: one of a single family releases the second one; with any
+/// other policy it must be kept.
 fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Errors) {
     let single = text(service, "ipFamilyPolicy") == "SingleStack";
     for (member, what, several) in
@@ -232,7 +234,7 @@ fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Error
     }
 }
 
-/// The families of the given addresses, if the client did not set them.
+/// Sets the families from the given addresses, if the client did not set them.
 fn infer_families(service: &mut Value, allocators: &Allocators, errors: &mut Errors) {
     let mut families = list(service, "ipFamilies").to_vec();
     let known = families.len();
@@ -262,8 +264,8 @@ fn refuse_foreign_families(service: &Value, allocators: &Allocators, errors: &mu
     }
 }
 
-/// Allocates the requested address, or any. A Service with an address keeps it, whatever the update contains: the
-/// rules reject a change.
+/// Allocates the requested address, or any. A Service with an address keeps it regardless of the
+/// update: the rules reject a change.
 fn allocate_cluster_ips(
     service: &mut Value,
     old: Option<&Value>,
@@ -293,7 +295,7 @@ fn allocate_cluster_ips(
     Ok(())
 }
 
-/// Whether ports without a node port get one. Ports with a requested one always get it.
+/// Returns whether ports without a node port get one. Ports with a requested one always get it.
 fn allocates_node_ports(service: &Value) -> bool {
     text(service, "type") == "NodePort"
         || service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true)
@@ -308,7 +310,8 @@ fn no_port_left() -> Error {
     Error::Internal("failed to allocate a nodePort: range is full".to_owned())
 }
 
-/// Allocates the node ports of a new Service; the same port with several protocols gets the same one.
+/// Allocates the node ports of a new Service; the same port with several protocols gets the same
+/// one.
 fn allocate_node_ports(service: &mut Value, allocators: &mut Allocators, random: Random<'_>) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
     let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);

@@ -1,0 +1,148 @@
+//! The requests that were refused lately, for those who explain the state of an object.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::error::Status;
+use crate::registry::AuthorRequest;
+use crate::request::info::ResourceRequest;
+
+/// The most refusals that are kept.
+const MOST: usize = 1000;
+
+/// The longest message that is kept, in bytes; the rest is cut off.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// A request that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The time of the response; of several equal refusals, of the last one.
+    pub time: Timestamp,
+    /// The number of equal refusals.
+    pub count: u64,
+    /// The request.
+    pub request: AuthorRequest,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural name of the resource.
+    pub resource: String,
+    /// The namespace; empty for a cluster-scoped resource.
+    pub namespace: String,
+    /// The name of the object; empty if the request has none, as one for a collection.
+    pub name: String,
+    /// The status code of the response.
+    pub code: u16,
+    /// The reason of the response, such as `Conflict`.
+    pub reason: String,
+    /// The message of the response.
+    pub message: String,
+}
+
+/// The requests that were refused lately: each once, with the number of times. The oldest are forgotten.
+#[derive(Default)]
+pub struct Refusals(Mutex<VecDeque<Refusal>>);
+
+impl Refusal {
+    /// The refusal of a request for a resource.
+    pub fn new(
+        request: &ResourceRequest,
+        author: AuthorRequest,
+        status: &Status,
+        time: Timestamp,
+    ) -> Refusal {
+        // The name of a new object is in the body.
+        let created = || status.details.as_ref().and_then(|details| details["name"].as_str());
+        let name = Some(&*request.name).filter(|name| !name.is_empty()).or_else(created).unwrap_or_default();
+        let message = &status.message[..status.message.floor_char_boundary(LONGEST_MESSAGE)];
+        Refusal {
+            time,
+            count: 1,
+            request: author,
+            group: request.group.clone(),
+            resource: request.resource.clone(),
+            namespace: request.namespace.clone(),
+            name: name.to_owned(),
+            code: status.code,
+            reason: status.reason.to_string(),
+            message: message.to_owned(),
+        }
+    }
+}
+
+impl Refusals {
+    /// Adds a refusal. An equal one that is kept already is counted and dated anew, so that a client
+    /// that tries again and again does not make others forgotten.
+    pub fn add(&self, refusal: Refusal) {
+        let mut kept = self.0.lock();
+        let equal =
+            |other: &Refusal| Refusal { time: other.time, count: other.count, ..refusal.clone() } == *other;
+        let is_same_object = |other: &Refusal| {
+            (&other.name, &other.namespace, &other.resource, other.code)
+                == (&refusal.name, &refusal.namespace, &refusal.resource, refusal.code)
+        };
+        let known = kept.iter().position(|other| is_same_object(other) && equal(other));
+        let count = known.and_then(|index| kept.remove(index)).map_or(0, |known| known.count);
+        if kept.len() >= MOST {
+            kept.pop_front();
+        }
+        kept.push_back(Refusal { count: count + refusal.count, ..refusal });
+    }
+
+    /// Returns the refusals that a condition holds for, newest first.
+    pub fn select(&self, is_selected: impl Fn(&Refusal) -> bool) -> Vec<Refusal> {
+        self.0.lock().iter().rev().filter(|refusal| is_selected(refusal)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Verb;
+
+    fn refusal(name: &str, message: &str, second: i64) -> Refusal {
+        Refusal {
+            time: Timestamp::from_second(second).expect("a time"),
+            count: 1,
+            request: AuthorRequest {
+                user: "alice".into(),
+                user_agent: "kubectl".into(),
+                verb: Verb::Update,
+                subresource: "".into(),
+            },
+            group: String::new(),
+            resource: "pods".to_owned(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            code: 409,
+            reason: "Conflict".to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn equal_refusals_are_counted_and_the_newest_comes_first() {
+        let refusals = Refusals::default();
+        for (name, message, second) in [("a", "x", 1), ("b", "x", 2), ("a", "x", 3), ("a", "y", 4)] {
+            refusals.add(refusal(name, message, second));
+        }
+        let of_a = refusals.select(|refusal| refusal.name == "a");
+        assert_eq!(of_a, [refusal("a", "y", 4), Refusal { count: 2, ..refusal("a", "x", 3) }]);
+    }
+
+    #[test]
+    fn a_client_that_repeats_itself_makes_no_other_refusal_forgotten() {
+        let refusals = Refusals::default();
+        refusals.add(refusal("first", "x", 0));
+        for second in 0..3 * MOST as i64 {
+            refusals.add(refusal("again", "x", second));
+        }
+        assert_eq!(refusals.select(|_| true).len(), 2);
+        for n in 0..MOST {
+            refusals.add(refusal(&n.to_string(), "x", 0));
+        }
+        assert_eq!(refusals.select(|_| true).len(), MOST);
+        assert_eq!(refusals.select(|refusal| refusal.name == "first"), []);
+    }
+}

@@ -1,0 +1,168 @@
+//! `coracle replay`: the recorded writes of clients, sent to a running control plane.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use coracle_record::{Entry, Limits, Record, Request};
+use http::Method;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::time::Instant;
+
+use crate::cli::ReplayFlags;
+use crate::kubeconfig_client::client;
+use crate::process::unreachable;
+
+/// The time that the server has to respond.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The differences that are printed.
+const MOST_PRINTED: usize = 20;
+
+/// The user agents of controllers and nodes: their work follows from that of clients.
+const OWN_AGENTS: [&str; 3] = ["kube-controller-manager/", "kube-scheduler/", "kubelet/"];
+
+/// The outcome of a replay.
+#[derive(Debug, Default)]
+struct Outcome {
+    sent: usize,
+    /// The requests that had another status code than they have in the record.
+    different: usize,
+}
+
+/// Sends the recorded requests that changed something, in their order.
+///
+/// - `kubeconfig`: None for kubectl's
+///
+/// # Errors
+/// The file is no sound record, or the control plane cannot be reached.
+#[expect(clippy::disallowed_methods, reason = "the pauses are of the machine's time")]
+pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()> {
+    let record = Record::open(&flags.record, Limits::default())?;
+    let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
+    let mut outcome = Outcome::default();
+    let mut pace = Pace { speed: flags.speed, began: None };
+    for entry in record.entries() {
+        let Entry::Request(request) = entry? else { continue };
+        if *request.fork != *flags.fork || !is_replayed(&request) {
+            continue;
+        }
+        if let Some(due) = pace.due(request.time, Instant::now()) {
+            tokio::time::sleep_until(due).await;
+        }
+        let code = send(&client, &request).await.map_err(|error| unreachable(&url, error))?;
+        outcome.sent += 1;
+        if code != request.code {
+            outcome.different += 1;
+            if outcome.different <= MOST_PRINTED {
+                let Request { verb, path, code: before, .. } = &*request;
+                println!("{verb} {path}: {code}, and {before} in the record");
+            }
+        }
+    }
+    if outcome.different > MOST_PRINTED {
+        println!("... and {} more", outcome.different - MOST_PRINTED);
+    }
+    println!(
+        "{} requests are sent to {url}, {} of them with another response",
+        outcome.sent, outcome.different
+    );
+    Ok(())
+}
+
+/// Whether a request of a client changed something.
+fn is_replayed(request: &Request) -> bool {
+    let changes = ["create", "update", "patch", "delete", "deletecollection"].contains(&&*request.verb);
+    let is_own = OWN_AGENTS.iter().any(|agent| request.user_agent.starts_with(agent));
+    changes && !request.resource.is_empty() && (200..300).contains(&request.code) && !is_own
+}
+
+/// Sends a request. Returns the status code.
+async fn send(client: &Client, request: &Request) -> Result<u16, kube::Error> {
+    let method = match &*request.verb {
+        "create" => Method::POST,
+        "update" => Method::PUT,
+        "patch" => Method::PATCH,
+        _ => Method::DELETE,
+    };
+    let mut sent = http::Request::builder().method(method).uri(&*request.path);
+    if !request.content_type.is_empty() {
+        sent = sent.header(http::header::CONTENT_TYPE, &*request.content_type);
+    }
+    let body = request.body.as_ref().map(|body| body.to_vec()).unwrap_or_default();
+    let sent = sent.body(kube::client::Body::from(body)).map_err(kube::Error::HttpError)?;
+    Ok(client.send(sent).await?.status().as_u16())
+}
+
+/// The speed at which requests follow each other.
+struct Pace {
+    /// The speed as a multiple of that in the record; None for no pauses.
+    speed: Option<f64>,
+    /// The time of the first request in the record, and the time at which it was sent.
+    began: Option<(Timestamp, Instant)>,
+}
+
+impl Pace {
+    /// The time at which a request is sent; None for at once.
+    fn due(&mut self, time: Timestamp, now: Instant) -> Option<Instant> {
+        let speed = self.speed?;
+        let (first, began) = *self.began.get_or_insert((time, now));
+        let since = Duration::try_from(time.duration_since(first)).unwrap_or_default();
+        Some(began + since.div_f64(speed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(verb: &str, resource: &str, user_agent: &str, code: u16) -> Request {
+        Request {
+            fork: "".into(),
+            time: Timestamp::UNIX_EPOCH,
+            duration: Duration::ZERO,
+            user: "alice".into(),
+            user_agent: user_agent.into(),
+            verb: verb.into(),
+            group: "".into(),
+            resource: resource.into(),
+            subresource: "".into(),
+            namespace: "".into(),
+            name: "".into(),
+            path: "/".into(),
+            code,
+            reason: "".into(),
+            message: "".into(),
+            content_type: "".into(),
+            body: None,
+        }
+    }
+
+    #[test]
+    fn writes_of_clients_that_succeeded_are_sent_again() {
+        for (case, sent, want) in [
+            ("a write", request("create", "pods", "kubectl/v1.36", 201), true),
+            ("a read", request("get", "pods", "kubectl/v1.36", 200), false),
+            ("a path that is no resource", request("post", "", "kubectl/v1.36", 200), false),
+            ("a refused write", request("create", "pods", "kubectl/v1.36", 409), false),
+            ("a controller", request("create", "pods", "kube-controller-manager/v1.36 coracle", 201), false),
+            ("a kubelet", request("patch", "pods", "kubelet/v1.36", 200), false),
+        ] {
+            assert_eq!(is_replayed(&sent), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn requests_follow_each_other_at_the_speed_of_the_flag() {
+        let (at, now) = (|second| Timestamp::from_second(second).expect("a time"), Instant::now());
+        for (speed, want) in [(None, None), (Some(1.0), Some(60)), (Some(60.0), Some(1))] {
+            let mut pace = Pace { speed, began: None };
+            pace.due(at(100), now);
+            let due = pace.due(at(160), now).map(|due| due.duration_since(now).as_secs());
+            assert_eq!(due, want, "{speed:?}");
+            let earlier = pace.due(at(30), now).map(|due| due.duration_since(now).as_secs());
+            assert_eq!(earlier, want.map(|_| 0), "{speed:?}");
+        }
+    }
+}
