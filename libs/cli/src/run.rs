@@ -124,7 +124,11 @@ fn announce(
         eprintln!("the current context was {context:?}; kubectl config use-context selects it again");
     }
     eprintln!("export KUBECONFIG={}", absolute.display());
-    // A link is for the person who sees it, and not for logs.
+    print_page_link(control_plane);
+}
+
+/// Prints a link to the live page if a terminal shows it: a link is for the person who sees it, and not for logs.
+pub fn print_page_link(control_plane: &ControlPlane) {
     if let Some(link) = control_plane.page_link().filter(|_| io::stderr().is_terminal()) {
         eprintln!("live page, once within an hour (later: coracle ui): {link}");
     }
