@@ -140,6 +140,8 @@ async fn a_link_works_once() -> Result<()> {
     let mut browser = nobody.connect().await?;
     let link = control_plane.page_link().context("a link")?;
     let path = path_of(&link)?;
+    let head = browser.call("HEAD", path, &[], None).await?;
+    ensure!(head.status == 404, "a HEAD uses nothing up: {}", head.status);
     ensure!(get(&mut browser, path, &[]).await?.status == 303);
     for path in [path, "/ui/login?token=", "/ui/login", "/ui/login?token=AAAA"] {
         let response = get(&mut browser, path, &[]).await?;

@@ -68,7 +68,8 @@ impl Testing {
         if !matches!(request.parts.method, Method::GET | Method::HEAD) {
             return Err(Error::MethodNotAllowed);
         }
-        if request.path == LOGIN_PATH {
+        // Whoever looks at the head of a link alone does not use it up.
+        if request.path == LOGIN_PATH && request.parts.method == Method::GET {
             return log_in(sessions, request.query);
         }
         let Some(name) = request.path.strip_prefix(PREFIX) else { return redirect("ui/") };
