@@ -26,6 +26,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Returns a control plane with its data in memory, on any free port, without further flags.
 pub fn cluster() -> Builder {
     Builder {
+        record: None,
         data_dir: None,
         durable: false,
         flags: Vec::new(),
@@ -38,6 +39,7 @@ pub fn cluster() -> Builder {
 /// The configuration of a control plane that has not been started.
 #[derive(Clone, Debug)]
 pub struct Builder {
+    record: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     durable: bool,
     flags: Vec<OsString>,
@@ -47,6 +49,12 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Shows a record, by `coracle open`.
+    pub fn open(mut self, record: &Path) -> Builder {
+        self.record = Some(record.to_owned());
+        self
+    }
+
     /// Keeps the data in this directory.
     pub fn data_dir(mut self, directory: &Path) -> Builder {
         self.data_dir = Some(directory.to_owned());
@@ -63,6 +71,12 @@ impl Builder {
     /// Adds a flag of `coracle serve` and its value.
     pub fn flag(mut self, name: &str, value: impl Into<OsString>) -> Builder {
         self.flags.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Adds a flag of `coracle serve` that has no value.
+    pub fn switch(mut self, name: &str) -> Builder {
+        self.flags.push(name.into());
         self
     }
 
@@ -125,11 +139,13 @@ impl Builder {
         let directory = TempDir::with_prefix("coracle-e2e-")?;
         let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(binary::coracle());
-        command.arg("serve").args(["--listen", &self.listen]).arg("--kubeconfig").arg(&kubeconfig);
-        match self.data_dir.or_else(|| self.durable.then(|| directory.path().join("data"))) {
-            Some(directory) => command.arg("--data-dir").arg(directory),
-            None => command.arg("--ephemeral"),
+        let data_dir = self.data_dir.or_else(|| self.durable.then(|| directory.path().join("data")));
+        match (&self.record, data_dir) {
+            (Some(record), _) => command.arg("open").arg(record),
+            (None, Some(directory)) => command.arg("serve").arg("--data-dir").arg(directory),
+            (None, None) => command.arg("serve").arg("--ephemeral"),
         };
+        command.args(["--listen", &self.listen]).arg("--kubeconfig").arg(&kubeconfig);
         command.envs(self.environment);
         command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;

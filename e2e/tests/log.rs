@@ -17,7 +17,8 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let output = command.args(arguments).env("KUBECONFIG", cluster.kubeconfig()).output().await?;
     let text = String::from_utf8([output.stdout, output.stderr].concat())?;
     ensure!(output.status.success(), "{arguments:?}: {text}");
-    Ok(text)
+    // Long sentences have several lines.
+    Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The entries of a log, oldest first.

@@ -22,6 +22,8 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<(bool, String)> {
 async fn assert_said(cluster: &Cluster, arguments: &[&str], texts: &[&str]) -> Result<()> {
     let (is_success, text) = run(cluster, arguments).await?;
     ensure!(is_success, "{arguments:?}: {text}");
+    // Long sentences have several lines.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for wanted in texts {
         ensure!(text.contains(wanted), "{arguments:?} does not say {wanted:?}:\n{text}");
     }

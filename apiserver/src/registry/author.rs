@@ -69,7 +69,8 @@ impl Authors {
     /// Returns the author of a write.
     pub fn author(&self, origin: Origin<'_>, time: Timestamp) -> Author {
         let Origin { user, user_agent, verb, subresource } = origin;
-        let (user, user_agent, subresource) = (cut(user), cut(user_agent), cut(subresource));
+        let [user, user_agent, subresource] =
+            [user, user_agent, subresource].map(|text| cut(text, LONGEST_TEXT));
         let key = Key(Origin { user, user_agent, verb, subresource });
         let mut shared = self.0.lock();
         if let Some(request) = shared.get(&key) {
@@ -107,8 +108,13 @@ impl Equivalent<Arc<AuthorRequest>> for Key<'_> {
     }
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+/// Returns the beginning of a text, of at most so many bytes.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 #[cfg(test)]

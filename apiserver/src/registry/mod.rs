@@ -54,6 +54,7 @@ use serde_json::{Value, json};
 use author::Authors;
 
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
+pub(crate) use author::cut;
 pub use author::{Author, AuthorRequest, Origin};
 pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::error::Status;
-use crate::registry::AuthorRequest;
+use crate::registry::{AuthorRequest, cut};
 use crate::request::info::ResourceRequest;
 
 /// The most refusals that are kept.
@@ -55,7 +55,7 @@ impl Refusal {
         // The name of a new object is in the body.
         let created = || status.details.as_ref().and_then(|details| details["name"].as_str());
         let name = Some(&*request.name).filter(|name| !name.is_empty()).or_else(created).unwrap_or_default();
-        let message = &status.message[..status.message.floor_char_boundary(LONGEST_MESSAGE)];
+        let message = cut(&status.message, LONGEST_MESSAGE);
         Refusal {
             time,
             count: 1,

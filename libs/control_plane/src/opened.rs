@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use coracle_apimachinery::request::Verb;
 
 use crate::error::Error;
+use crate::options::range;
 
 /// The reason for which an opened record refuses each change.
 pub const READ_ONLY: &str = "this is the record of a control plane, which is read-only; `coracle fork` makes a control plane that goes on from it";
@@ -53,8 +54,14 @@ impl FromStr for Moment {
     type Err = InvalidMoment;
 
     fn from_str(text: &str) -> Result<Moment, InvalidMoment> {
-        let revision = text.parse().map(Moment::Revision);
-        revision.or_else(|_| text.parse().map(Moment::Time)).map_err(|_| InvalidMoment)
+        if let Ok(revision) = text.parse() {
+            return if range::REVISION.contains(revision) {
+                Ok(Moment::Revision(revision))
+            } else {
+                Err(InvalidMoment)
+            };
+        }
+        text.parse().map(Moment::Time).map_err(|_| InvalidMoment)
     }
 }
 

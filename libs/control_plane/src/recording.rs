@@ -196,6 +196,7 @@ impl ObserveRequests for Recording {
             duration: request.took,
             user: request.user.into(),
             user_agent: request.user_agent.into(),
+            is_own: request.is_own,
             verb: "".into(),
             group: "".into(),
             resource: "".into(),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::event::Event;
 use crate::object::{problem, rank};
 use crate::resource::{Resource, object_name};
-use crate::text::{one_line, text};
+use crate::text::{line_of, one_line, text};
 
 /// The lines of objects.
 pub const MAX_OBJECTS: usize = 40;
@@ -19,6 +19,8 @@ pub const MAX_OF_RESOURCE: usize = 10;
 pub const MAX_EVENTS: usize = 40;
 /// The warnings of objects that are not reported themselves: they may be deleted already.
 pub const MAX_OTHER_WARNINGS: usize = 10;
+/// The characters of an explanation.
+const MAX_EXPLANATION: usize = 700;
 /// The objects that are explained.
 pub const MAX_EXPLAINED: usize = 10;
 /// The lines about what could not be read.
@@ -148,7 +150,7 @@ impl Findings {
     /// Adds the explanation of an object.
     pub fn add_explanation(&mut self, sentence: &str) {
         if self.explanations.len() < MAX_EXPLAINED {
-            self.explanations.push(one_line(sentence));
+            self.explanations.push(line_of(sentence, MAX_EXPLANATION));
         }
     }
 

@@ -27,9 +27,14 @@ pub fn join<'a>(parts: impl IntoIterator<Item = Option<&'a str>>) -> String {
 
 /// A text as one line of bounded length, without control characters.
 pub fn one_line(text: &str) -> String {
+    line_of(text, MAX_LINE)
+}
+
+/// The same, of at most so many characters.
+pub fn line_of(text: &str, most: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MAX_LINE) {
+    match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
         None => line,
     }

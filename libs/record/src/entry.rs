@@ -96,6 +96,9 @@ pub struct Request {
     pub user: Arc<str>,
     /// The User-Agent of the client.
     pub user_agent: Arc<str>,
+    /// Whether the client is a part of the control plane.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_own: bool,
     /// The verb: of resources such as `deletecollection`, otherwise the HTTP method in lower case.
     pub verb: Arc<str>,
     /// The API group; empty for the core group.

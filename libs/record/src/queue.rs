@@ -41,6 +41,8 @@ struct State {
     /// True once entries are no longer taken.
     is_closed: bool,
     is_finishing: bool,
+    /// Whether the owner has finished the record, rather than the thread has ended by itself.
+    is_finished: bool,
     /// The entries that were refused.
     dropped: u64,
     flushes_wanted: u64,
@@ -103,7 +105,8 @@ impl Queue {
         let size = entry.size();
         let mut state = self.state.lock();
         if state.is_closed {
-            state.dropped += 1;
+            // What happens after the end is not a part of the record.
+            state.dropped += u64::from(!state.is_finished);
             return;
         }
         if size > MAX_ENTRY {
@@ -113,7 +116,8 @@ impl Queue {
             self.wait_for_space(&mut state, size);
         }
         if state.is_closed {
-            state.dropped += 1;
+            // What happens after the end is not a part of the record.
+            state.dropped += u64::from(!state.is_finished);
             return;
         }
         state.is_overrun = !state.fits(size, self.max_bytes);
@@ -200,6 +204,11 @@ impl Queue {
 
     /// Refuses entries from now on, and asks the thread to end.
     pub fn finish(&self) {
+        self.state.lock().is_finished = true;
+        self.end();
+    }
+
+    fn end(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
         state.is_finishing = true;
@@ -209,7 +218,7 @@ impl Queue {
 
     /// Lets nobody wait for a thread that has ended.
     pub fn report_end(&self) {
-        self.finish();
+        self.end();
         self.report_flush(u64::MAX);
     }
 

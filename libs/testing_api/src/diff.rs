@@ -20,8 +20,20 @@ const MOST_FIELDS: usize = 100;
 const MOST_BYTES: usize = 16 << 20;
 /// The depth to which fields are compared one by one.
 const DEEPEST: usize = 32;
+/// The members by which elements of lists are named.
+const KEYS: [&str; 4] = ["name", "type", "uid", "key"];
+/// The most elements of lists that are compared by their names.
+const MOST_NAMED: usize = 1000;
 /// Members of the metadata that follow from all others.
 const LEFT_OUT: [&str; 2] = ["resourceVersion", "managedFields"];
+
+/// The objects by which clients find and trust a server, which differ in each.
+const OWN_OBJECTS: [(&str, &str, &str); 4] = [
+    ("configmaps", "kube-system", "extension-apiserver-authentication"),
+    ("services", "default", "kubernetes"),
+    ("endpoints", "default", "kubernetes"),
+    ("endpointslices.discovery.k8s.io", "default", "kubernetes"),
+];
 
 /// The answer of `GET diff`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -104,9 +116,15 @@ impl Side {
     }
 }
 
-/// The difference between the newest objects of two stores.
+/// The difference between the newest objects of the stores of two control planes, without the objects by which clients find
+/// each.
 pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
-    compare(&Side::newest(from), &Side::newest(to))
+    let mut diff = compare(&Side::newest(from), &Side::newest(to));
+    diff.objects.retain(|object| {
+        let place = (&*object.resource, &*object.namespace, &*object.name);
+        object.change != ObjectChange::Changed || !OWN_OBJECTS.contains(&place)
+    });
+    diff
 }
 
 /// The difference between the objects of a store at two revisions.
@@ -218,6 +236,9 @@ fn differences(from: &Value, to: &Value, path: &mut String, depth: usize, fields
             }
         }
         (Value::Array(from), Value::Array(to)) if depth > 0 => {
+            if let Some(key) = key_of(from, to) {
+                return keyed_differences(key, (from, to), path, depth, fields);
+            }
             for index in 0..from.len().max(to.len()) {
                 path.push_str(&format!("[{index}]"));
                 one_or_both(from.get(index), to.get(index), path, depth, fields);
@@ -228,6 +249,36 @@ fn differences(from: &Value, to: &Value, path: &mut String, depth: usize, fields
             let path = if path.is_empty() { ".".to_owned() } else { path.clone() };
             fields.push(FieldDiff { path, from: Some(from.clone()), to: Some(to.clone()) });
         }
+    }
+}
+
+/// The member that names the elements of two lists: the first of [`KEYS`] that all have, with other texts.
+fn key_of(from: &[Value], to: &[Value]) -> Option<&'static str> {
+    let names = |list: &[Value], key: &str| {
+        let texts: BTreeSet<&str> = list.iter().filter_map(|element| element[key].as_str()).collect();
+        texts.len() == list.len()
+    };
+    if from.len().max(to.len()) > MOST_NAMED {
+        return None;
+    }
+    KEYS.into_iter().find(|key| (!from.is_empty() || !to.is_empty()) && names(from, key) && names(to, key))
+}
+
+/// The differences of the elements of two lists that have the same name, wherever they are.
+fn keyed_differences(
+    key: &str,
+    (from, to): (&[Value], &[Value]),
+    path: &mut String,
+    depth: usize,
+    fields: &mut Vec<FieldDiff>,
+) {
+    let length = path.len();
+    let named = |list: &[Value], name: &Value| list.iter().find(|element| element[key] == *name).cloned();
+    let names = from.iter().chain(to.iter().filter(|element| named(from, &element[key]).is_none()));
+    for name in names.map(|element| &element[key]) {
+        path.push_str(&format!("[{}]", name.as_str().unwrap_or_default()));
+        one_or_both(named(from, name).as_ref(), named(to, name).as_ref(), path, depth, fields);
+        path.truncate(length);
     }
 }
 
@@ -264,6 +315,16 @@ mod tests {
     fn fields_are_compared_one_by_one() {
         for (from, to, want) in [
             (json!({"a": 1}), json!({"a": 1}), vec![]),
+            (
+                json!({"c": [{"type": "A", "status": "False"}, {"type": "B"}, {"type": "D"}]}),
+                json!({"c": [{"type": "B"}, {"type": "A", "status": "True"}, {"type": "C"}]}),
+                vec![r#".c[A].status "False" "True""#, r#".c[D] {"type":"D"} -"#, r#".c[C] - {"type":"C"}"#],
+            ),
+            (
+                json!({"c": [{"name": "a"}, {"name": "a"}]}),
+                json!({"c": [{"name": "b"}, {"name": "a"}]}),
+                vec![r#".c[0].name "a" "b""#],
+            ),
             (
                 json!({"a": 1, "b": {"c": [1, 2]}}),
                 json!({"a": 2, "b": {"c": [1]}}),

@@ -150,7 +150,7 @@ impl LogRequest {
 /// An entry before it is described.
 enum Found {
     Version(Arc<Event<ObjectIndex>>),
-    Refusal(serve::Refusal),
+    Refusal(Box<serve::Refusal>),
 }
 
 impl Found {
@@ -218,7 +218,7 @@ impl StoredObjects {
                 && request.is_by(&refusal.request.user_agent)
                 && is_recent(Some(refusal.time))
         });
-        found.extend(refusals.into_iter().map(Found::Refusal));
+        found.extend(refusals.into_iter().map(Box::new).map(Found::Refusal));
         // What has no time is older than what has one.
         found.sort_by_key(|found| Reverse(found.order()));
         let mut log = Log {
@@ -229,7 +229,7 @@ impl StoredObjects {
         let mut left = MOST_BYTES;
         for found in found.into_iter().take(request.limit) {
             let entry = match found {
-                Found::Refusal(refusal) => of_refusal(refusal),
+                Found::Refusal(refusal) => of_refusal(*refusal),
                 Found::Version(event) => {
                     let mut entry = of_version(&event);
                     if request.with_fields {

@@ -6,6 +6,12 @@ use crate::explanation::{Answer, Cause, Explanation, Question};
 use crate::reason::State;
 use crate::tree::{Tree, TreeNode};
 
+/// The beginning of the last sentence of an answer.
+const REMEDY: &str = " To change that: ";
+
+/// The width of a terminal.
+const WIDTH: usize = 100;
+
 impl Display for Question {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         f.write_str(match self {
@@ -38,13 +44,45 @@ impl Display for Explanation {
             );
         }
         for Answer { question, sentence, causes } in &self.answers {
-            write!(f, "\n{question}\n  {sentence}")?;
+            write!(f, "\n{question}")?;
+            let (reason, remedy) = sentence.split_once(REMEDY).unwrap_or((sentence, ""));
+            write_wrapped(f, reason, "  ", "  ")?;
+            if !remedy.is_empty() {
+                // A command stays in one line, which can be copied.
+                write!(f, "\n {REMEDY}{remedy}")?;
+            }
             for cause in causes {
-                write!(f, "\n    - {cause}")?;
+                write_wrapped(f, &cause.beside(sentence).to_string(), "    - ", "      ")?;
             }
         }
         Ok(())
     }
+}
+
+impl Cause {
+    /// The cause without the parts that a sentence has already.
+    fn beside(&self, sentence: &str) -> Cause {
+        let other = |text: &str| if sentence.contains(text) { String::new() } else { text.to_owned() };
+        Cause { remedy: other(&self.remedy), waits_for: other(&self.waits_for), ..self.clone() }
+    }
+}
+
+/// Writes a text on a new line, and further ones if it is long. A word is never divided, since it may be part of a command.
+fn write_wrapped(f: &mut Formatter<'_>, text: &str, first: &str, rest: &str) -> Result {
+    let mut width = first.chars().count();
+    write!(f, "\n{first}")?;
+    for (word, index) in text.split(' ').zip(0_usize..) {
+        let length = word.chars().count();
+        if index > 0 && width + 1 + length > WIDTH {
+            write!(f, "\n{rest}{word}")?;
+            width = rest.chars().count() + length;
+        } else {
+            let space = if index == 0 { "" } else { " " };
+            write!(f, "{space}{word}")?;
+            width += space.len() + length;
+        }
+    }
+    Ok(())
 }
 
 impl Display for Cause {

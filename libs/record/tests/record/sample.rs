@@ -49,6 +49,7 @@ pub fn request(seconds: i64, body: Option<&str>) -> Entry {
         duration: Duration::from_micros(1_500),
         user: "ann".into(),
         user_agent: "kubectl/1.36".into(),
+        is_own: body.is_none(),
         verb: "create".into(),
         group: "".into(),
         resource: "pods".into(),

@@ -46,14 +46,17 @@ fn an_explanation_in_json_has_the_members_that_apply_and_is_read_again() {
     assert_eq!(serde_json::from_value::<Explanation>(written).unwrap(), explanation);
     assert_eq!(
         explanation.to_string(),
-        format!(
-            "persistentvolumeclaim/shop/data\nWhy is it still there?\n  {sentence}\n    \
-             - persistentvolumeclaim/shop/data: metadata.finalizers: kubernetes.io/pvc-protection; the \
-             persistentvolumeclaim-protection-controller, which removes it once no pod uses the claim; pod/web-0 still uses it; \
-             remedy: kubectl delete pods web-0 -n shop\n    \
-             - pod/shop/web-0: spec.volumes: data; the deletion of the pod, which uses the claim; remedy: kubectl delete pods web-0 \
-             -n shop"
-        )
+        "persistentvolumeclaim/shop/data\n\
+         Why is it still there?\n  \
+         persistentvolumeclaim/data was marked for deletion at 10:03:00Z (2 minutes ago), and is still\n  \
+         there because its finalizer kubernetes.io/pvc-protection is still set. The\n  \
+         persistentvolumeclaim-protection-controller removes it once no pod uses the claim; pod/web-0 still\n  \
+         uses it.\n  \
+         To change that: kubectl delete pods web-0 -n shop\n    \
+         - persistentvolumeclaim/shop/data: metadata.finalizers: kubernetes.io/pvc-protection; the\n      \
+         persistentvolumeclaim-protection-controller, which removes it once no pod uses the claim;\n      \
+         pod/web-0 still uses it\n    \
+         - pod/shop/web-0: spec.volumes: data; the deletion of the pod, which uses the claim"
     );
 }
 
