@@ -24,7 +24,8 @@ fn all_files_of_the_page_are_served_and_found_by_what_refers_to_them() {
         .collect();
     let mut served: Vec<&str> =
         ASSETS.iter().map(|asset| asset.name).filter(|name| !name.is_empty()).collect();
-    (names.sort(), served.sort_unstable());
+    names.sort();
+    served.sort_unstable();
     assert_eq!(names, served);
     for script in scripts() {
         for imported in script.content.lines().filter_map(|line| line.split(" from './").nth(1)) {
