@@ -236,7 +236,7 @@ async fn a_picture_is_exact_at_each_revision() -> Result<()> {
     let (created, terminating) = (revision(&created)?, revision(&terminating)?);
     for (at, want) in [(created - 1, None), (created, Some("ready")), (terminating, Some("terminating"))] {
         let picture = client.get(&format!("{PICTURE}?at={at}")).await?;
-        ensure!(picture["resourceVersion"] == at.to_string(), "{at}");
+        ensure!(picture["resourceVersion"] == json!(at.to_string()), "{at}");
         let node = node(&picture, "ConfigMap", "held");
         ensure!(node.and_then(|node| node["state"].as_str()) == want, "{at}: {node:?}");
     }
