@@ -99,6 +99,12 @@ impl ControlPlane {
         self.0.testing().settle(request).await
     }
 
+    /// A link to the live page, which shows all objects with their owners and states, live and at earlier revisions. It works once,
+    /// within an hour. None if the endpoints for tests are turned off.
+    pub fn page_link(&self) -> Option<String> {
+        self.0.page_link()
+    }
+
     /// The clock.
     pub fn clock(&self) -> ClockHandle {
         ClockHandle(self.0.testing().clone())

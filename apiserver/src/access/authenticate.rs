@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use coracle_clock::Clock;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::request::Parts;
 
 pub use coracle_apimachinery::user::{
     ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, NODES, UNAUTHENTICATED, UserInfo,
@@ -61,8 +62,17 @@ pub enum TokenOutcome {
     },
 }
 
+/// An authenticator of requests that have neither a client certificate nor a bearer token, such as those of a page with a
+/// cookie.
+pub trait RequestAuthenticator: Send + Sync {
+    /// Returns the user of a request; None if it is not of this authenticator's kind. It sees the whole head: a user that
+    /// it returns may be meant for some paths and methods alone.
+    fn authenticate(&self, request: &Parts) -> Option<Arc<UserInfo>>;
+}
+
 /// All authenticators.
 pub struct Authenticator {
+    requests: Option<Box<dyn RequestAuthenticator>>,
     tokens: Vec<Box<dyn TokenAuthenticator>>,
     audiences: Vec<String>,
     allows_anonymous: bool,
@@ -73,7 +83,14 @@ impl Authenticator {
     /// - `tokens`: the authenticators of bearer tokens, in the order in which they are tried.
     /// - `clock`: the time against which client certificates are validated.
     pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>, clock: Clock) -> Authenticator {
-        Authenticator { tokens, audiences: own_audiences().into(), allows_anonymous: true, clock }
+        let audiences = own_audiences().into();
+        Authenticator { requests: None, tokens, audiences, allows_anonymous: true, clock }
+    }
+
+    /// Adds an authenticator of requests without credentials.
+    pub fn with_requests(mut self, requests: Box<dyn RequestAuthenticator>) -> Authenticator {
+        self.requests = Some(requests);
+        self
     }
 
     /// Replaces the audiences of tokens for this server.
@@ -91,6 +108,20 @@ impl Authenticator {
     /// The audiences of tokens for this server.
     pub fn audiences(&self) -> &[String] {
         &self.audiences
+    }
+
+    /// Authenticates a request over a connection from this peer.
+    ///
+    /// # Errors
+    /// As of [`authenticate`](Self::authenticate).
+    pub fn authenticate_request(&self, request: &Parts, peer: &Peer) -> Result<Arc<UserInfo>> {
+        let has_credentials =
+            !matches!(peer, Peer::Unidentified) || request.headers.contains_key(AUTHORIZATION);
+        let requests = self.requests.as_ref().filter(|_| !has_credentials);
+        match requests.and_then(|requests| requests.authenticate(request)) {
+            Some(user) => Ok(user),
+            None => self.authenticate(&request.headers, peer),
+        }
     }
 
     /// Authenticates a request with these headers over a connection from this peer.
@@ -222,6 +253,38 @@ mod tests {
             let got =
                 got.as_ref().map(|u| format!("{} [{}]", u.name, u.groups.join(","))).map_err(Error::code);
             assert_eq!(got, want.map(str::to_owned), "{case}");
+        }
+    }
+
+    #[test]
+    fn requests_without_credentials_may_have_an_authenticator_of_their_own() {
+        struct Page;
+        impl RequestAuthenticator for Page {
+            fn authenticate(&self, request: &Parts) -> Option<Arc<UserInfo>> {
+                (request.uri.path() == "/page").then(|| Arc::new(UserInfo::new("page", &[])))
+            }
+        }
+        let cert = || Peer::Known(Arc::new(UserInfo::new("carol", &[AUTHENTICATED])));
+        for allows_anonymous in [true, false] {
+            let authenticator =
+                authenticator().with_anonymous(allows_anonymous).with_requests(Box::new(Page));
+            let anonymous = if allows_anonymous { Ok(ANONYMOUS) } else { Err(401) };
+            for (path, token, peer, want) in [
+                ("/page", None, Peer::Unidentified, Ok("page")),
+                ("/api", None, Peer::Unidentified, anonymous),
+                ("/page", Some("Bearer t1"), Peer::Unidentified, Ok("alice")),
+                ("/page", Some("Bearer x"), Peer::Unidentified, Err(401)),
+                ("/page", None, cert(), Ok("carol")),
+                ("/page", None, Peer::Rejected, Err(401)),
+            ] {
+                let request = token
+                    .into_iter()
+                    .fold(http::Request::get(path), |request, token| request.header(AUTHORIZATION, token));
+                let (parts, ()) = request.body(()).expect("a request").into_parts();
+                let got = authenticator.authenticate_request(&parts, &peer);
+                let got = got.as_ref().map(|user| user.name.as_str()).map_err(Error::code);
+                assert_eq!(got, want, "{path} {token:?}");
+            }
         }
     }
 

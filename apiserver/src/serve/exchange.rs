@@ -24,7 +24,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use tracing::{Span, field, info_span};
 
 use super::deadline::Deadline;
-use super::extensions::EXTENSION_PATHS;
+use super::extensions::{EXTENSION_PATHS, is_below};
 use super::{Body, respond};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
@@ -220,7 +220,7 @@ impl RequestContext {
 
     /// Returns whether the request is for a path outside of the Kubernetes API.
     pub fn is_extension(&self) -> bool {
-        matches!(&self.info, RequestInfo::Path { path, .. } if path.starts_with(EXTENSION_PATHS))
+        matches!(&self.info, RequestInfo::Path { path, .. } if EXTENSION_PATHS.iter().any(|prefix| is_below(path, prefix)))
     }
 
     /// Returns the attributes for flow control and authorization.

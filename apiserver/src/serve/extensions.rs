@@ -33,7 +33,7 @@ pub struct Extensions {
     /// Answers requests for connections. None: there are no subresources for these.
     pub connect: Option<Connect>,
     /// Paths that are none of Kubernetes'.
-    pub paths: Option<Paths>,
+    pub paths: Vec<Paths>,
     /// Finds the server of a path that is below another server's address.
     pub below: Option<FindBelow>,
     /// The requests under way.
@@ -53,15 +53,22 @@ pub type FindBelow = Arc<dyn Fn(&str) -> Option<(Api, usize)> + Send + Sync>;
 /// Paths that are none of Kubernetes'. Authorization decides about them as about any path.
 #[derive(Clone)]
 pub struct Paths {
-    /// The beginning of each of them, which begins with [`EXTENSION_PATHS`] itself.
+    /// The beginning of each of them, which begins with one of [`EXTENSION_PATHS`] itself. It ends in a slash; the path
+    /// without the slash is one of them.
     pub prefix: &'static str,
     /// Responds to a request.
     pub respond: RespondToPath,
 }
 
-/// The beginning of the paths of all [`Paths`]. A request for one of them lasts as long as it needs, has a body whatever its method is,
+/// The beginnings of the paths of all [`Paths`]. A request for one of them lasts as long as it needs, has a body whatever its method is,
 /// and is no work that others wait for.
-pub const EXTENSION_PATHS: &str = "/coracle/";
+pub const EXTENSION_PATHS: [&str; 2] = ["/coracle/", "/ui/"];
+
+/// Whether a path begins with a prefix, or is the prefix without its slash.
+pub(super) fn is_below(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix.trim_end_matches('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// Responds to a request for a path.
 pub type RespondToPath =

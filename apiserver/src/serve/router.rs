@@ -10,7 +10,7 @@ use super::api::Shared;
 use super::backup::{BACKUP_PATH, backup};
 use super::call::Call;
 use super::exchange::{MeasuredRequest, RequestContext};
-use super::extensions::PathRequest;
+use super::extensions::{PathRequest, is_below};
 use super::layers::labels;
 use super::{Body, proxy, respond};
 use crate::aggregator::RemoteApi;
@@ -45,7 +45,7 @@ pub async fn respond(
     let request = match &context.info {
         RequestInfo::Resource(request) => request,
         RequestInfo::Path { path, .. } => {
-            let extension = shared.extensions.paths.as_ref().filter(|paths| path.starts_with(paths.prefix));
+            let extension = shared.extensions.paths.iter().find(|paths| is_below(path, paths.prefix));
             if let Some(paths) = extension {
                 let body = &body.unwrap_or_else(|| Ok(Bytes::new()))?;
                 return (paths.respond)(PathRequest { parts, path, query, user: &user, body }).await;

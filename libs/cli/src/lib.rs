@@ -33,7 +33,7 @@ use coracle_storage::backup::Summary;
 use background::Background;
 use cli::{Cli, Command, Controllers, Log, Serve, Up};
 use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
-use testing::{clock, diff, fork, settle, why};
+use testing::{clock, diff, fork, settle, ui, why};
 
 /// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
@@ -130,6 +130,9 @@ pub fn main(kinds: Kinds) -> ExitCode {
         }),
         Command::Tree { object, kubeconfig, log } => block_on(log, async {
             why::tree(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Ui { no_browser, kubeconfig, log } => block_on(log, async {
+            ui::serve(kubeconfig.as_deref(), !no_browser).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Log { flags, kubeconfig, log } => block_on(log, async {
             testing::log::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)

@@ -51,5 +51,6 @@ fn announce(control_plane: &ControlPlane, path: &Path, kubeconfig: &Path) -> Res
         eprintln!("{damage}");
     }
     eprintln!("export KUBECONFIG={}", kubeconfig.display());
+    run::print_page_link(control_plane);
     Ok(())
 }

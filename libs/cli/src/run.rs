@@ -1,6 +1,6 @@
 //! `coracle serve` and `coracle run`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
@@ -124,6 +124,14 @@ fn announce(
         eprintln!("the current context was {context:?}; kubectl config use-context selects it again");
     }
     eprintln!("export KUBECONFIG={}", absolute.display());
+    print_page_link(control_plane);
+}
+
+/// Prints a link to the live page if a terminal shows it: a link is for the person who sees it, and not for logs.
+pub fn print_page_link(control_plane: &ControlPlane) {
+    if let Some(link) = control_plane.page_link().filter(|_| io::stderr().is_terminal()) {
+        eprintln!("live page, once within an hour (later: coracle ui): {link}");
+    }
 }
 
 /// Runs a command with a control plane of its own; returns the command's exit code.

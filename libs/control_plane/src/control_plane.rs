@@ -11,7 +11,7 @@ use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_kubeconfig::{Access, Name};
 use coracle_storage::{Store, StoreError};
-use coracle_testing_api::Testing;
+use coracle_testing_api::{LOGIN_PATH, Testing};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -122,6 +122,13 @@ impl ControlPlane {
     /// The URL of the server, such as `https://127.0.0.1:6443`.
     pub fn url(&self) -> String {
         server_url(self.running.address)
+    }
+
+    /// A link to the live page that works once, within an hour. None without the endpoints for tests, or if the operating
+    /// system provides no random bytes.
+    pub fn page_link(&self) -> Option<String> {
+        let token = self.running.sessions.as_ref()?.issue_link().ok()?;
+        Some(format!("{}{LOGIN_PATH}?token={token}", self.url()))
     }
 
     /// A kubeconfig for the user `coracle-admin`, with the certificates inline.

@@ -8,6 +8,9 @@ use coracle_apiserver::serve::PathRequest;
 use http::uri::Authority;
 use http::{HeaderName, Uri, header};
 
+/// The relation of a web page to the server that it sends a request to, as browsers report it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
 /// Refuses requests without a user, requests to a name that is not this server's, and those of web pages of other sites.
 ///
 /// - `names`: the names of this server beside `localhost` and its addresses
@@ -28,6 +31,10 @@ pub fn check(request: &PathRequest<'_>, names: &[String]) -> Result<()> {
     };
     if host.as_ref().is_some_and(|host| !is_own(host, names)) {
         return Err(forbidden("the Host is not a name of this server"));
+    }
+    // Other ports of this host are other sites, though a browser sends them the same cookies.
+    if header(SEC_FETCH_SITE).is_some_and(|site| !["same-origin", "none"].contains(&site)) {
+        return Err(forbidden("the request was caused by another site"));
     }
     let origin = header(header::ORIGIN)
         .map(|origin| origin.parse::<Uri>().ok().and_then(|uri| uri.authority().cloned()));
@@ -56,6 +63,39 @@ mod tests {
 
     use super::*;
 
+    fn checked(
+        user: &str,
+        uri: &str,
+        headers: impl IntoIterator<Item = (HeaderName, Option<&'static str>)>,
+    ) -> Result<()> {
+        let mut request = Request::get(uri);
+        for (name, value) in headers {
+            if let Some(value) = value {
+                request = request.header(name, value.as_bytes());
+            }
+        }
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        let (user, query) = (UserInfo::new(user, &[]), Query::parse(""));
+        let body = &bytes::Bytes::new();
+        let request = PathRequest { parts: &parts, path: "/x", query: &query, user: &user, body };
+        check(&request, &["coracle.test".to_owned()])
+    }
+
+    #[test]
+    fn requests_that_other_sites_cause_are_refused_though_they_have_no_origin() {
+        for (site, want) in [
+            (None, true),
+            (Some("none"), true),
+            (Some("same-origin"), true),
+            (Some("same-site"), false),
+            (Some("cross-site"), false),
+            (Some("\u{e4}"), false),
+        ] {
+            let headers = [(header::HOST, Some("localhost:6443")), (SEC_FETCH_SITE, site)];
+            assert_eq!(checked("admin", "/x", headers).is_ok(), want, "{site:?}");
+        }
+    }
+
     #[test]
     fn web_pages_and_rebound_names_are_refused() {
         for (user, uri, host, origin, want) in [
@@ -74,17 +114,8 @@ mod tests {
             ("admin", "/x", Some("\u{e4}"), None, false),
             (ANONYMOUS, "/x", Some("127.0.0.1:6443"), None, false),
         ] {
-            let mut request = Request::get(uri);
-            for (name, value) in [(header::HOST, host), (header::ORIGIN, origin)] {
-                if let Some(value) = value {
-                    request = request.header(name, value.as_bytes());
-                }
-            }
-            let (parts, ()) = request.body(()).expect("a request").into_parts();
-            let (user, query) = (UserInfo::new(user, &[]), Query::parse(""));
-            let body = &bytes::Bytes::new();
-            let request = PathRequest { parts: &parts, path: "/x", query: &query, user: &user, body };
-            let got = check(&request, &["coracle.test".to_owned()]);
+            let headers = [(header::HOST, host), (header::ORIGIN, origin)];
+            let got = checked(user, uri, headers);
             assert_eq!(got.is_ok(), want, "{uri} {host:?} {origin:?} {got:?}");
         }
     }

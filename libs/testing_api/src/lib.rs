@@ -16,6 +16,8 @@
 //! | `GET log?resource=R&namespace=N&name=N&since=DURATION&userAgent=PATTERN&diff=true&limit=N` | versions with their authors, and refused requests: [`Log`] |
 //! | `GET diff?fork=NAME&base=NAME`, `GET diff?from=REVISION&to=REVISION` | the objects that differ: [`Diff`] |
 //!
+//! [`Testing::page`] has the live page below `/ui/`, which shows the same.
+//!
 //! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
 //! from using the credentials of the browser that shows them.
 //!
@@ -29,12 +31,14 @@ mod forks;
 mod guard;
 mod history;
 mod log;
+mod outline;
 mod read;
 mod report;
 mod rest;
 mod settle;
 pub mod timers;
 mod turns;
+mod ui;
 mod why;
 
 use std::sync::{Arc, OnceLock};
@@ -55,6 +59,7 @@ pub use advance::{ClockMoved, ClockRequest};
 pub use clock::{ClockEvent, ClockMode, ClockStatus, NextTimer, TimerRequest, TimerSet};
 use timers::CLOCK_RECORD;
 
+pub use coracle_ui::{LOGIN_PATH, PREFIX as PAGE, Sessions};
 pub use coracle_why::{Explanation, Tree, Writer};
 pub use diff::{Diff, FieldDiff, ObjectChange, ObjectDiff};
 pub use forks::{FORK_PATHS, Fork, ForkList, ForkRequest, Forks};
@@ -62,6 +67,7 @@ use log::LogRequest;
 pub use log::{Log, LogEntry};
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
+pub use ui::PageAuthenticator;
 use why::{ObjectName, StoredObjects};
 
 /// The time after which the time of a clock that runs by itself is recorded again.
@@ -87,6 +93,8 @@ struct Inner {
     forks: OnceLock<Arc<dyn Forks>>,
     /// One at a time reads many objects: a comparison, or an explanation.
     reading_turn: Arc<tokio::sync::Mutex<()>>,
+    /// The streams of pictures that may yet begin.
+    picture_streams: Arc<tokio::sync::Semaphore>,
 }
 
 impl Testing {
@@ -103,6 +111,7 @@ impl Testing {
         let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
         let (forks, reading_turn) = (OnceLock::new(), Arc::default());
+        let picture_streams = Arc::new(tokio::sync::Semaphore::new(ui::MOST_STREAMS));
         Testing(Arc::new(Inner {
             clock,
             manual,
@@ -113,6 +122,7 @@ impl Testing {
             moves,
             forks,
             reading_turn,
+            picture_streams,
         }))
     }
 

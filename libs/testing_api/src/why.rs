@@ -1,7 +1,7 @@
 //! The objects of a store, as explanations read them.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coracle_apimachinery::names::GroupResource;
@@ -10,17 +10,20 @@ use coracle_apimachinery::resource_info::{ResourceInfo, ResourceTable};
 use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::registry::{AuthorRequest, ObjectIndex};
 use coracle_apiserver::serve::{self, Traffic};
-use coracle_storage::{Object, Snapshot, Store};
+use coracle_storage::{BucketSnapshot, Object, Revision, Snapshot, Store};
 use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version, Writer};
 use serde_json::Value;
 
-use crate::history::events;
-use crate::read::invalid;
+use crate::history::{self, events};
+use crate::outline;
+use crate::read::{expired, invalid};
 
 /// The most objects of a resource that an explanation reads.
 const MOST_LISTED: usize = 10_000;
 /// The most bytes of objects that an answer reads. Parsed they take several times as much.
 const MOST_BYTES: usize = 32 << 20;
+/// The same of outlines, which are parsed in part.
+const MOST_OUTLINED: usize = 128 << 20;
 /// The most versions of an object that an explanation reads.
 const MOST_VERSIONS: usize = 1000;
 
@@ -64,8 +67,18 @@ pub struct StoredObjects {
     pub(crate) snapshot: Snapshot<ObjectIndex>,
     pub(crate) traffic: Arc<Traffic>,
     resources: Arc<ResourceTable>,
+    /// The buckets at an earlier revision; None for the newest objects.
+    past: Option<PastBuckets>,
     /// The bytes that may still be read.
     left: Cell<usize>,
+    /// Whether objects are read without data and managed fields, and without their past.
+    is_outline: bool,
+}
+
+/// All buckets at a revision.
+struct PastBuckets {
+    revision: Revision,
+    buckets: HashMap<Arc<str>, BucketSnapshot<ObjectIndex>>,
 }
 
 impl StoredObjects {
@@ -74,7 +87,71 @@ impl StoredObjects {
     /// - `traffic`: the requests that were refused
     pub fn of(store: Store<ObjectIndex>, traffic: Arc<Traffic>) -> StoredObjects {
         let (snapshot, resources) = (store.snapshot(), store.index().resources());
-        StoredObjects { store, snapshot, traffic, resources, left: Cell::new(MOST_BYTES) }
+        let left = Cell::new(MOST_BYTES);
+        StoredObjects { store, snapshot, traffic, resources, past: None, left, is_outline: false }
+    }
+
+    /// The objects of a store at a revision; None for those of now.
+    ///
+    /// # Errors
+    /// 410 if history does not reach back so far, or the revision is yet to come, as after a restart.
+    pub fn at(
+        store: Store<ObjectIndex>,
+        traffic: Arc<Traffic>,
+        revision: Option<Revision>,
+    ) -> Result<StoredObjects> {
+        let objects = StoredObjects::of(store, traffic);
+        let Some(revision) = revision.filter(|revision| *revision != objects.snapshot.revision()) else {
+            return Ok(objects);
+        };
+        let names: Vec<Arc<str>> = objects.snapshot.buckets().map(|(name, _)| name.clone()).collect();
+        let at = |name: Arc<str>| {
+            let bucket = objects.store.snapshot_at(&name, revision);
+            let oldest = objects.oldest();
+            let message = |error| format!("{error}; the oldest revision that is kept is {oldest}");
+            Ok((name, bucket.map_err(|error| expired(&message(error)))?))
+        };
+        let buckets = names.into_iter().map(at).collect::<Result<_>>()?;
+        Ok(StoredObjects { past: Some(PastBuckets { revision, buckets }), ..objects })
+    }
+
+    /// The same without what states do not depend on: data, managed fields, and the past of single objects.
+    pub fn outline(self) -> StoredObjects {
+        StoredObjects { left: Cell::new(MOST_OUTLINED), is_outline: true, ..self }
+    }
+
+    /// The revision of the objects.
+    pub fn revision(&self) -> Revision {
+        self.past.as_ref().map_or_else(|| self.snapshot.revision(), |past| past.revision)
+    }
+
+    /// The oldest revision at which all objects can be read.
+    pub fn oldest(&self) -> Revision {
+        history::oldest(&self.snapshot)
+    }
+
+    fn bucket(&self, name: &Arc<str>) -> BucketSnapshot<ObjectIndex> {
+        let past = self.past.as_ref().and_then(|past| past.buckets.get(name));
+        past.cloned().unwrap_or_else(|| self.snapshot.bucket(name))
+    }
+
+    /// The object that was written last.
+    pub fn newest(&self) -> Option<Value> {
+        let buckets = self.snapshot.buckets().map(|(name, _)| self.bucket(name));
+        let newest = buckets.filter_map(|bucket| bucket.iter().max_by_key(|object| object.revision).cloned());
+        newest.max_by_key(|object| object.revision).map(|object| parsed(&object))
+    }
+
+    /// Reads an object, and the name of its resource.
+    ///
+    /// # Errors
+    /// 404 if it does not exist.
+    pub fn read(&self, object: &ObjectName) -> Result<(String, Value)> {
+        let (info, namespace) = self.place(object)?;
+        let resource = info.group_resource.to_string();
+        let found = self.get(&resource, namespace, &object.name);
+        let found = found.ok_or_else(|| unknown(&resource, namespace, &object.name))?;
+        Ok((resource, found))
     }
 
     /// Explains an object.
@@ -128,7 +205,7 @@ impl StoredObjects {
     /// An object as it is stored, what cannot be read without members; None once too much was read.
     fn parse(&self, object: &Object<ObjectIndex>) -> Option<Value> {
         self.left.set(self.left.get().checked_sub(object.bytes.len())?);
-        Some(parsed(object))
+        Some(if self.is_outline { outline::read(object.bytes.as_ref()) } else { parsed(object) })
     }
 
     fn info(&self, resource: &str) -> Option<&Arc<ResourceInfo>> {
@@ -140,13 +217,13 @@ impl StoredObjects {
 impl Objects for StoredObjects {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let info = self.info(resource)?;
-        let bucket = self.snapshot.bucket(&info.storage.bucket);
+        let bucket = self.bucket(&info.storage.bucket);
         bucket.get(&info.storage_name(namespace, name)).and_then(|object| self.parse(object))
     }
 
     fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<Value> {
         let Some(info) = self.info(resource) else { return Vec::new() };
-        let bucket = self.snapshot.bucket(&info.storage.bucket);
+        let bucket = self.bucket(&info.storage.bucket);
         let prefix = namespace.filter(|_| info.namespaced).map(|namespace| format!("{namespace}/"));
         let objects = bucket.prefix(prefix.as_deref().unwrap_or_default()).take(MOST_LISTED);
         objects.map_while(|object| self.parse(object)).collect()
@@ -172,10 +249,10 @@ impl Objects for StoredObjects {
     }
 
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {
-        let Some(info) = self.info(resource) else { return Vec::new() };
+        let Some(info) = self.info(resource).filter(|_| !self.is_outline) else { return Vec::new() };
         let (bucket, name) = (&info.storage.bucket, info.storage_name(namespace, name));
         let mut versions = Vec::new();
-        for event in events(&self.store, bucket, self.snapshot.revision()) {
+        for event in events(&self.store, bucket, self.revision()) {
             let Some(version) = event.after.as_ref().or(event.before.as_ref()) else { continue };
             if **event.key.name() != *name {
                 continue;
@@ -195,7 +272,9 @@ impl Objects for StoredObjects {
     }
 
     fn refusals(&self, resource: &str, namespace: &str, name: &str) -> Vec<Refusal> {
-        let Some(info) = self.info(resource) else { return Vec::new() };
+        // They have a time and no revision.
+        let is_now = self.past.is_none() && !self.is_outline;
+        let Some(info) = self.info(resource).filter(|_| is_now) else { return Vec::new() };
         let GroupResource { group, resource } = &info.group_resource;
         let is_about = |refusal: &serve::Refusal| {
             (&*refusal.name, &*refusal.namespace) == (name, namespace)

@@ -82,6 +82,8 @@ pub struct Context<'a> {
     budget: Cell<usize>,
     depth: Cell<usize>,
     max_depth: usize,
+    /// Whether causes are only the objects that are waited for directly.
+    is_direct: bool,
 }
 
 impl<'a> Context<'a> {
@@ -95,12 +97,18 @@ impl<'a> Context<'a> {
             budget: Cell::new(MAX_VISITED),
             depth: Cell::new(0),
             max_depth: MAX_DEPTH,
+            is_direct: false,
         }
     }
 
     /// A context in which causes have no causes.
     pub fn shallow(objects: &'a dyn Objects, now: Timestamp) -> Context<'a> {
         Context { max_depth: 0, ..Context::new(objects, now) }
+    }
+
+    /// A context for many objects, in which causes are the objects that are waited for directly.
+    pub fn direct(objects: &'a dyn Objects, now: Timestamp) -> Context<'a> {
+        Context { max_depth: 1, is_direct: true, ..Context::new(objects, now) }
     }
 
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
@@ -229,14 +237,19 @@ impl<'a> Context<'a> {
         reason: impl FnOnce() -> Option<Reason>,
     ) -> Vec<Cause> {
         let depth = self.depth.get();
-        if depth >= self.max_depth || !self.visit(resource, namespace, name) {
+        // Of many objects each may name the same cause.
+        if depth >= self.max_depth || !self.is_direct && !self.visit(resource, namespace, name) {
             return Vec::new();
         }
         self.depth.set(depth + 1);
         let reason = reason();
         self.depth.set(depth);
         let Some(reason) = reason else { return Vec::new() };
-        let cause = Cause::of(self.reference(resource, namespace, name)).waits_for(reason.sentence);
+        let cause = Cause::of(self.reference(resource, namespace, name));
+        if self.is_direct {
+            return vec![cause];
+        }
+        let cause = cause.waits_for(reason.sentence);
         std::iter::once(cause).chain(reason.causes).collect()
     }
 }

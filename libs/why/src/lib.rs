@@ -1,7 +1,7 @@
 //! Explanations of Kubernetes objects: why one is still there, why it is not ready, why it is gone;
 //! and the tree of owners around it.
 //!
-//! [`explain`] and [`tree()`] read through the trait [`Objects`]; nothing here reads a cluster, a
+//! [`explain`], [`tree()`] and [`Survey`] read through the trait [`Objects`]; nothing here reads a cluster, a
 //! clock or a file. Each question has a module: `present.rs`, `not_ready.rs`, `gone.rs`. Two tables
 //! lead from a resource and from a finalizer to a rule: `not_ready::RULES` and `finalizers::RULES`.
 //! The rules are in a module for each area.
@@ -42,6 +42,7 @@ mod refused;
 mod render;
 mod scheduling;
 mod stateful_sets;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -54,6 +55,7 @@ pub use explanation::{Answer, Cause, Explanation, Question};
 pub use objects::{Objects, Refusal, Resource, Version, Writer};
 use reason::Reason;
 pub use reason::State;
+pub use survey::{Finding, Survey};
 pub use tree::{Tree, TreeNode, tree};
 
 use context::{Context, Target};

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::context::{Context, Target};
 use crate::explanation::MAX_MEMBER;
-use crate::not_ready;
 use crate::objects::Objects;
 use crate::owners::{Lookup, Owner, controller, look_up, owners};
 use crate::reason::State;
-use crate::text::{cut, enumerate, items, quoted, text, text_or_empty, texts};
+use crate::survey::state;
+use crate::text::{cut, enumerate, items, text, text_or_empty};
 
 /// The objects of a tree.
 pub const MAX_NODES: usize = 500;
@@ -252,7 +252,7 @@ impl<'a> Builder<'a> {
     }
 
     fn node(&self, target: Target, parent: Option<&str>) -> TreeNode {
-        let (state, mut reason) = self.state(target);
+        let (state, mut reason) = state(self.ctx, target);
         let others = |owner: &Owner| parent.is_some_and(|parent| owner.uid != parent);
         let others: Vec<String> = owners(target.object).filter(others).map(|owner| owner.short()).collect();
         if !others.is_empty() {
@@ -265,22 +265,6 @@ impl<'a> Builder<'a> {
             reason: cut(&reason, MAX_MEMBER),
             is_requested: key(target) == self.requested,
             dependents: Vec::new(),
-        }
-    }
-
-    fn state(&self, target: Target) -> (State, String) {
-        if target.is_terminating() {
-            let finalizers: Vec<String> =
-                texts(&target.object["metadata"]["finalizers"]).take(10).map(quoted).collect();
-            let reason = match finalizers.is_empty() {
-                true => String::new(),
-                false => format!("finalizers {}", enumerate(&finalizers)),
-            };
-            return (State::Terminating, reason);
-        }
-        match not_ready::reason(self.ctx, target) {
-            Some(reason) => (reason.state, reason.short),
-            None => (State::Ready, String::new()),
         }
     }
 }

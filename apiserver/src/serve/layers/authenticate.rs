@@ -24,7 +24,7 @@ impl<B> RequestFilter<ReceivedRequest<B>> for Authenticate<'_> {
 
     fn request(&self, request: ReceivedRequest<B>) -> Result<(AuthenticatedRequest<B>, ()), RequestRefusal> {
         let ReceivedRequest { context, body } = request;
-        let user = self.authenticator.authenticate(&context.parts.headers, self.peer)?;
+        let user = self.authenticator.authenticate_request(&context.parts, self.peer)?;
         // A request is authenticated once.
         let _ = context.user.set(user.clone());
         if let Some(connection) = self.connection

@@ -168,6 +168,20 @@ pub enum Command {
         #[command(flatten)]
         log: Log,
     },
+    /// Serves the live page of a running control plane on a port of this machine, and opens it in a browser, until Ctrl-C.
+    ///
+    /// The page shows all objects with their owners and states, live and at earlier revisions. It is read-only. The address that is printed
+    /// is the credential: its path cannot be guessed.
+    Ui {
+        /// Only prints the address.
+        #[arg(long)]
+        no_browser: bool,
+        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        #[command(flatten)]
+        log: Log,
+    },
     /// Prints the versions of objects of a running control plane, with who wrote them, and the requests that were refused.
     ///
     /// They are as old as the history that the control plane keeps in memory. Who wrote a version is known until it restarts.

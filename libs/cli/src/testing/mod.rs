@@ -5,6 +5,7 @@ pub mod diff;
 pub mod fork;
 pub mod log;
 pub mod settle;
+pub mod ui;
 pub mod why;
 
 use std::path::Path;

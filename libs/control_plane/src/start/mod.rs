@@ -44,7 +44,7 @@ use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_seed::Identities;
 use coracle_storage::{Revision, Store};
-use coracle_testing_api::Testing;
+use coracle_testing_api::{Sessions, Testing};
 
 use access::Access;
 use clock_file::ClockFile;
@@ -78,6 +78,8 @@ pub struct Running {
     pub address: SocketAddr,
     /// The clock, and the state of rest.
     pub testing: Testing,
+    /// The sessions of the page; None without the endpoints for tests.
+    pub sessions: Option<Arc<Sessions>>,
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
     pub store: Store<ObjectIndex>,
@@ -109,9 +111,20 @@ pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Resu
         Some(_) => started.push(OfFamily(kinship.family.clone())),
     }
     match start_phases(&options.within_ranges(), kinds, kinship, &mut started).await {
-        Ok((Served { api, certificates, address, testing, shutdown }, origin, began_at)) => {
+        Ok((Served { api, certificates, address, testing, sessions, shutdown }, origin, began_at)) => {
             let store = origin.store.clone();
-            Ok(Running { api, certificates, address, testing, shutdown, store, origin, began_at, started })
+            Ok(Running {
+                api,
+                certificates,
+                address,
+                testing,
+                sessions,
+                shutdown,
+                store,
+                origin,
+                began_at,
+                started,
+            })
         }
         Err(error) => {
             // The phase has logged what it could not stop.

@@ -17,7 +17,7 @@ use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_storage::StoreError;
-use coracle_testing_api::{Testing, give_turns};
+use coracle_testing_api::{PageAuthenticator, Sessions, Testing, give_turns};
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -58,6 +58,8 @@ pub struct Served {
     pub address: SocketAddr,
     /// The clock, and the state of rest.
     pub testing: Testing,
+    /// The sessions of the page; None without the endpoints for tests.
+    pub sessions: Option<Arc<Sessions>>,
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
 }
@@ -115,8 +117,14 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     if let Some(recording) = recording.as_ref().filter(|_| manual_clock.is_some()) {
         testing = testing.recording(recording.clock_steps());
     }
-    let paths =
-        has_testing_api(options, listener.address()).then(|| testing.clone().paths(options.tls_san.clone()));
+    let sessions = has_testing_api(options, listener.address()).then(|| {
+        // Links and cookies protect the server: they expire by the machine's time.
+        Arc::new(Sessions::new(Clock::system(), listener.address().port()))
+    });
+    let paths = sessions.as_ref().map_or_else(Vec::new, |sessions| {
+        let page = testing.clone().page(options.tls_san.clone(), sessions.clone());
+        vec![testing.clone().paths(options.tls_san.clone()), page]
+    });
     tokens.push(Box::new(ServiceAccountTokens {
         key: signing_key.clone(),
         cluster: registry.clone(),
@@ -139,9 +147,12 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         background.spawn(testing.clone().record_running());
     }
     // A client certificate is valid for a request by the time that it is valid by in TLS: the machine's.
-    let authenticator = Authenticator::new(tokens, Clock::system())
+    let mut authenticator = Authenticator::new(tokens, Clock::system())
         .with_audiences(signing_key.issuers().to_vec())
         .with_anonymous(options.anonymous_auth);
+    if let Some(sessions) = &sessions {
+        authenticator = authenticator.with_requests(Box::new(PageAuthenticator::new(sessions.clone())));
+    }
     let api = Api::new(Config {
         registry,
         authenticator,
@@ -171,7 +182,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     ));
     start_hooks.iter().for_each(Hook::finish);
     started.push(Server { stop, serving, background, auditor, tracer });
-    Served { api, certificates, address, testing, shutdown }
+    Served { api, certificates, address, testing, sessions, shutdown }
 }
 
 /// Whether the endpoints for tests are served: by default to those who reach the loopback interface.

@@ -1,0 +1,81 @@
+//! The Events of the page.
+
+use coracle_why::Objects;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::why::StoredObjects;
+
+/// The most Events of an answer: the newest ones.
+const MOST_EVENTS: usize = 500;
+/// The characters of a message that are kept.
+const LONGEST_MESSAGE: usize = 1000;
+
+/// The Events of a moment.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Events {
+    /// The Events, newest first.
+    events: Vec<Event>,
+    /// Whether there are more.
+    is_truncated: bool,
+}
+
+/// An Event.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    revision: String,
+    time: String,
+    #[serde(rename = "type")]
+    event_type: String,
+    reason: String,
+    message: String,
+    count: i64,
+    source: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+/// Reads the Events, of all objects or of that with a uid.
+pub fn read(objects: &StoredObjects, uid: Option<&str>) -> Events {
+    let listed = objects.list("events", None);
+    let is_meant = |event: &&Value| uid.is_none_or(|uid| event["involvedObject"]["uid"] == uid);
+    let mut events: Vec<(u64, Event)> = listed.iter().filter(is_meant).map(event).collect();
+    events.sort_by_key(|(revision, _)| std::cmp::Reverse(*revision));
+    let is_truncated = events.len() > MOST_EVENTS;
+    let events = events.into_iter().take(MOST_EVENTS).map(|(_, event)| event).collect();
+    Events { events, is_truncated }
+}
+
+fn event(event: &Value) -> (u64, Event) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let revision = text(&event["metadata"]["resourceVersion"]);
+    let involved = &event["involvedObject"];
+    let times = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["metadata"]["creationTimestamp"],
+    ];
+    let time = times.into_iter().find(|time| time.is_string()).map(text).unwrap_or_default();
+    let source = [&event["source"]["component"], &event["reportingComponent"]];
+    let source = source.into_iter().map(text).find(|source| !source.is_empty()).unwrap_or_default();
+    let count = event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1);
+    let read = Event {
+        time,
+        event_type: text(&event["type"]),
+        reason: text(&event["reason"]),
+        message: text(&event["message"]).chars().take(LONGEST_MESSAGE).collect(),
+        count,
+        source,
+        kind: text(&involved["kind"]),
+        namespace: text(&involved["namespace"]),
+        name: text(&involved["name"]),
+        uid: text(&involved["uid"]),
+        revision: revision.clone(),
+    };
+    (revision.parse().unwrap_or_default(), read)
+}

@@ -1,0 +1,98 @@
+//! The stream of the picture: one for all objects, with the changes that come together in one line.
+#![expect(clippy::disallowed_methods, reason = "the pace of a page protects the server")]
+
+use std::time::Duration;
+
+use coracle_apimachinery::{Error, Result};
+use coracle_apiserver::serve::Body;
+use coracle_storage::Revision;
+use coracle_ui::{Changes, Picture};
+use futures::stream;
+use http::Response;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep};
+
+use crate::{Testing, line, read, stream as stream_response};
+
+/// The streams at a time.
+pub const MOST_STREAMS: usize = 16;
+/// The time in which changes are collected.
+const COALESCING: Duration = Duration::from_millis(50);
+/// The part of the time in which a stream may compute pictures: one in so many.
+const PART: u32 = 4;
+/// The time after which a line is sent though nothing changed, so that both sides know that the other is there.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// The time after which the revision is sent though no node changed.
+const REVISION_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A page that follows the picture.
+struct Follower {
+    testing: Testing,
+    picture: Picture,
+    revision: Revision,
+    /// The time that the last picture took.
+    took: Duration,
+    sent: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Testing {
+    /// The changes of the picture after a revision; None for now.
+    ///
+    /// # Errors
+    /// 410 if history does not reach back so far, 429 if there are too many streams.
+    pub(super) async fn picture_stream(&self, since: Option<Revision>) -> Result<Response<Body>> {
+        let permit = self.0.picture_streams.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            Error::plain(429, "TooManyRequests", format!("{MOST_STREAMS} pages follow the picture already"))
+        })?;
+        let picture = self.picture(since).await?;
+        let revision = number(&picture)?;
+        let (testing, took, sent) = (self.clone(), Duration::ZERO, Instant::now());
+        let follower = Follower { testing, picture, revision, took, sent, _permit: permit };
+        Ok(stream_response(stream::unfold(follower, |mut follower| async {
+            let changes = follower.next().await?;
+            Some((line(&changes), follower))
+        })))
+    }
+}
+
+impl Follower {
+    /// The next changes, or none of them as a sign of life. None at the end: the store is closed.
+    async fn next(&mut self) -> Option<Changes> {
+        loop {
+            let is_newer = self.wait().await;
+            if is_newer {
+                sleep(COALESCING.max(self.took * PART)).await;
+                let began = Instant::now();
+                let picture = self.testing.picture(None).await.ok()?;
+                self.took = began.elapsed();
+                let changes = picture.changes_since(&self.picture);
+                self.revision = number(&picture).ok()?;
+                self.picture = picture;
+                let is_empty = changes.changed.is_empty() && changes.deleted.is_empty();
+                if is_empty && self.sent.elapsed() < REVISION_INTERVAL {
+                    continue;
+                }
+                self.sent = Instant::now();
+                return Some(changes);
+            }
+            self.testing.0.store.health().ok()?;
+            self.sent = Instant::now();
+            let now = self.testing.0.clock.now().to_string();
+            let resource_version = self.revision.to_string();
+            return Some(Changes { resource_version, now, ..Changes::default() });
+        }
+    }
+
+    /// Waits for a later revision, or until a sign of life is due.
+    async fn wait(&self) -> bool {
+        let due = self.sent + HEARTBEAT;
+        self.testing.0.store.wait_for(self.revision.next(), due).await.is_ok()
+    }
+}
+
+fn number(picture: &Picture) -> Result<Revision> {
+    let number = picture.resource_version.parse().map(Revision);
+    number.map_err(|_| read::invalid("resourceVersion", "it is no revision"))
+}
