@@ -219,6 +219,24 @@ impl Builder {
         self
     }
 
+    #[doc = option_doc!(record)]
+    pub fn record(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.0.record = Some(file.into());
+        self
+    }
+
+    #[doc = option_doc!(record_max_bytes)]
+    pub fn record_max_bytes(mut self, bytes: u64) -> Builder {
+        self.0.record_max_bytes = bytes;
+        self
+    }
+
+    #[doc = option_doc!(record_secrets)]
+    pub fn record_secrets(mut self, records_secrets: bool) -> Builder {
+        self.0.record_secrets = records_secrets;
+        self
+    }
+
     #[doc = option_doc!(event_ttl)]
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.0.event_ttl = ttl;
