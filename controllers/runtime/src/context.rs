@@ -20,18 +20,11 @@ use super::pass::ObservePasses;
 use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
 use super::supervise::Supervisor;
 
-/// Makes the client of a controller, by its name.
-type MakeClient = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
-
 /// The shared dependencies of all controllers: clients, clock, caches, metrics. Cloning is cheap;
 /// the caches end with the last clone.
 pub struct Context<S> {
-    /// The client of reads, and of writes of kinds without a cache, which nothing waits for. That of one controller, if
-    /// [`with_clients`](Self::with_clients) makes these.
+    /// The client of reads, and of writes of kinds without a cache, which nothing waits for.
     pub unrecorded: Client,
-    /// The client of the caches and of discovery.
-    shared: Client,
-    clients: Option<MakeClient>,
     /// Observes the passes of the controllers.
     pub(super) observer: Option<ObservePasses>,
     /// The time.
@@ -58,8 +51,6 @@ impl<S> Clone for Context<S> {
     fn clone(&self) -> Context<S> {
         Context {
             unrecorded: self.unrecorded.clone(),
-            shared: self.shared.clone(),
-            clients: self.clients.clone(),
             observer: self.observer.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
@@ -91,9 +82,7 @@ impl<S> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
         Context {
-            unrecorded: client.clone(),
-            shared: client,
-            clients: None,
+            unrecorded: client,
             observer: None,
             clock,
             metrics,
@@ -138,21 +127,10 @@ impl<S> Context<S> {
         Context { observer, ..self }
     }
 
-    /// The same context, which makes a client for each controller, so that its user agent names the
-    /// controller.
-    pub fn with_clients(
-        mut self,
-        make: impl Fn(&'static str) -> Client + Send + Sync + 'static,
-    ) -> Context<S> {
-        self.clients = Some(Arc::new(make));
-        self
-    }
-
     /// Returns the context of one controller. It shares the caches and records those that its
     /// controller requests.
-    pub fn of_controller(&self, name: &'static str) -> Context<S> {
-        let unrecorded = self.clients.as_ref().map_or_else(|| self.shared.clone(), |make| make(name));
-        Context { unrecorded, needed: Arc::default(), ..self.clone() }
+    pub fn of_controller(&self) -> Context<S> {
+        Context { needed: Arc::default(), ..self.clone() }
     }
 
     /// Waits until all caches requested through this context so far are synced.
@@ -165,8 +143,6 @@ impl<S> Context<S> {
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
             unrecorded: self.unrecorded.clone(),
-            shared: self.shared.clone(),
-            clients: self.clients.clone(),
             observer: self.observer.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
@@ -203,7 +179,7 @@ impl<S> Context<S> {
     pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
         let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
         let (demand, mut demanded) = Demand::new();
-        let (watching, client, clock) = (indexer.clone(), self.shared.clone(), self.clock.clone());
+        let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
         let resource = ApiResource::erase::<K>(&());
         let (name, supervisor) = (format!("cache of {} on demand", resource.plural), self.supervisor());
         let keeping_fresh = async move {
@@ -241,7 +217,7 @@ impl<S> Context<S> {
         let Caches { by_kind, tasks } = &mut *caches;
         let known = by_kind.entry((kind, scope)).or_insert_with(|| {
             let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
-            let (watching, client, clock) = (indexer.clone(), self.shared.clone(), self.clock.clone());
+            let (watching, client, clock) = (indexer.clone(), self.unrecorded.clone(), self.clock.clone());
             let (name, supervisor) = (format!("cache of {}", resource.plural), self.supervisor());
             let watched = (resource, scope);
             self.cached.add((kind, scope), &indexer);
@@ -260,13 +236,13 @@ impl<S> Context<S> {
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(
-                self.shared.clone(),
+                self.unrecorded.clone(),
                 self.has_prompt_discovery,
                 self.clock.activity().clone(),
             ));
             // The task must not own the context, since the caches end with the last one. The
             // controller that requests discovery first does not need these caches either.
-            let others = Context { needed: Arc::default(), ..self.clone() };
+            let others = self.of_controller();
             let (definitions, services) = (others.cache(), others.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), self.supervisor());
             let start =

@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::context::Context;
 use super::controller::{Controller, run};
+use super::current::for_controller;
 use super::supervise::Readiness;
 
 /// A controller that is made from a context with settings of a type.
@@ -32,7 +33,7 @@ impl<S: Clone + Send + Sync + 'static> ControllerDescriptor<S> {
     /// Describes a controller of one loop.
     pub const fn of<C: Initialize<S>>() -> ControllerDescriptor<S> {
         let start = |context: Context<S>, readiness: Readiness| {
-            let context = context.of_controller(C::NAME);
+            let context = context.of_controller();
             let controller = C::new(&context);
             run(context, controller, move || readiness.ready(C::NAME)).boxed()
         };
@@ -46,7 +47,7 @@ where
     S: Send + Sync + 'static,
     C: Initialize<S>,
 {
-    let context = context.of_controller(C::NAME);
+    let context = context.of_controller();
     let controller = C::new(&context);
     let ready = move || {
         // The receiver may have been dropped.
@@ -68,7 +69,9 @@ pub fn run_selected<S: Clone + Send + Sync + 'static>(
     Box::pin(async move {
         let supervisor = context.supervisor();
         let running = selected.into_iter().map(|descriptor| {
-            supervisor.run(descriptor.name, || (descriptor.start)(context.clone(), readiness.clone()))
+            supervisor.run(descriptor.name, || {
+                for_controller(descriptor.name, (descriptor.start)(context.clone(), readiness.clone()))
+            })
         });
         join_all(running).await;
         // Without any controller there is nothing to do, for ever.

@@ -20,6 +20,7 @@ pub mod cache;
 mod context;
 mod controller;
 pub mod controller_ref;
+mod current;
 mod demand;
 mod descriptor;
 pub mod discovery;
@@ -41,6 +42,7 @@ mod workers;
 
 pub use context::Context;
 pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};
+pub use current::current_controller;
 pub use demand::Demand;
 pub use descriptor::{ControllerDescriptor, Initialize, run_selected, start_part};
 pub use error::Error;

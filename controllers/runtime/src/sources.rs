@@ -9,6 +9,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::task::JoinSet;
 
 use super::cache::{Cache, Cached, Change, NamespacedName, Object, Sent};
+use super::current::inherited;
 use super::queue::{Key, Queue};
 
 /// The sources that enqueue a controller's keys.
@@ -55,7 +56,7 @@ impl<K: Key> Sources<K> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.pumps.spawn(task(self.queue.clone()).boxed());
+        self.pumps.spawn(inherited(task(self.queue.clone())).boxed());
         self
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
+use super::current::inherited;
 use super::queue::{Key, Queue};
 
 /// The workers of one queue.
@@ -35,7 +36,7 @@ where
         if tasks.len() < most && workers.waiting.load(Ordering::SeqCst) == 0 {
             workers.waiting.fetch_add(1, Ordering::SeqCst);
             let (queue, workers, process) = (queue.clone(), workers.clone(), process.clone());
-            tasks.spawn(async move {
+            tasks.spawn(inherited(async move {
                 loop {
                     let key = queue.next().await;
                     if workers.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -44,7 +45,7 @@ where
                     process(key).await;
                     workers.waiting.fetch_add(1, Ordering::SeqCst);
                 }
-            });
+            }));
         }
         tokio::select! {
             () = workers.are_busy.notified() => {}

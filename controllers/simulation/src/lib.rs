@@ -34,13 +34,16 @@ pub use simulated::{IGNORE, SILENT};
 pub static CONTROLLERS: &[ControllerDescriptor<Settings>] =
     &[ControllerDescriptor::of::<scheduler::Scheduler>(), ControllerDescriptor::of::<kubelet::Kubelet>()];
 
-/// Returns the user agent of a controller, as the program has it that does the same in a cluster. Its first part owns what it
-/// writes.
-pub fn user_agent(controller: &str) -> String {
+/// Returns the user agent of a controller of the simulation, as the program has it that does the same in a cluster; None for
+/// one of the controller manager. Its first part owns what it writes.
+pub fn user_agent(controller: &str) -> Option<String> {
     const COMMON: &str = concat!("v1.36 coracle/", env!("CARGO_PKG_VERSION"));
-    // Nodes register themselves.
-    let is_of_node = controller == node_registration::NodeRegistration::NAME;
-    format!("{}/{COMMON}", if is_of_node { kubelet::Kubelet::NAME } else { controller })
+    let program = match controller {
+        // Nodes register themselves.
+        node_registration::NodeRegistration::NAME => kubelet::Kubelet::NAME,
+        name => CONTROLLERS.iter().chain(ALWAYS).map(|known| known.name).find(|known| *known == name)?,
+    };
+    Some(format!("{program}/{COMMON}"))
 }
 
 /// Runs with any controller and with simulated nodes; no flag selects it.

@@ -6,18 +6,25 @@ use coracle_apiserver::access::authenticate::{MASTERS, UserInfo};
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::serve::Api;
 use http::header::{HeaderValue, USER_AGENT};
+use tower::ServiceExt;
 
-/// A client of the API in this process, without a socket, for a user in `system:masters`.
+/// Returns a client of the API in this process, without a socket, for a user in `system:masters`.
 ///
-/// - `agent`: the user agent
-pub fn client(api: &Api, user: &str, agent: &str) -> kube::Client {
-    // The name of a controller or a program.
-    let agent = HeaderValue::from_str(agent).unwrap_or_else(|_| HeaderValue::from_static("coracle"));
+/// - `agent`: returns the user agent of a request, in the task that makes it
+pub fn client(
+    api: &Api,
+    user: &str,
+    agent: impl Fn() -> HeaderValue + Clone + Send + 'static,
+) -> kube::Client {
     let user = UserInfo::new(user, &[MASTERS]).authenticated();
     let api = api.for_peer(Peer::Known(Arc::new(user)));
-    let api = tower::util::MapRequest::new(api, move |mut request: http::Request<kube::client::Body>| {
-        request.headers_mut().insert(USER_AGENT, agent.clone());
-        request
+    // The client calls the service in a task of its own, and leaves the rest to the task that makes the request.
+    let service = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+        let (api, agent) = (api.clone(), agent.clone());
+        async move {
+            request.headers_mut().insert(USER_AGENT, agent());
+            api.oneshot(request).await
+        }
     });
-    kube::Client::new(api, "default")
+    kube::Client::new(service, "default")
 }

@@ -13,6 +13,7 @@ use coracle_kubeconfig::{Access, Name};
 use coracle_storage::{Store, StoreError};
 use coracle_testing_api::{LOGIN_PATH, Testing};
 use futures::future::BoxFuture;
+use http::HeaderValue;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -183,7 +184,8 @@ impl ControlPlane {
 
     /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
     pub fn client(&self) -> kube::Client {
-        client(&self.running.api, certificates::ADMIN, concat!("coracle/", env!("CARGO_PKG_VERSION")))
+        let agent = || HeaderValue::from_static(concat!("coracle/", env!("CARGO_PKG_VERSION")));
+        client(&self.running.api, certificates::ADMIN, agent)
     }
 
     /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 6 seconds.

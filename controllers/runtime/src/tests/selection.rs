@@ -85,7 +85,7 @@ async fn settle() {
 async fn a_controller_waits_for_the_caches_that_it_asked_for() {
     let lists = Lists::default();
     let (context, _clock) = lists.context(());
-    let [first, second, third] = [(); 3].map(|()| context.of_controller("some"));
+    let [first, second, third] = [(); 3].map(|()| context.of_controller());
     let (_maps, _secrets) = (first.cache::<ConfigMap>(), second.cache::<Secret>());
     let is_synced = |context: &Context<()>| context.synced().now_or_never().is_some();
     assert!(!is_synced(&first) && !is_synced(&second));

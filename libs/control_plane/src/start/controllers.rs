@@ -23,8 +23,9 @@ use crate::controllers;
 /// The controllers and the simulation of a control plane, with what they run with.
 #[derive(Clone)]
 pub struct Controllers {
-    /// Makes a client with a user agent, the first part of which owns what is written.
-    pub client: Arc<dyn Fn(&str) -> Client + Send + Sync>,
+    /// The client of all of them. Its user agent names the controller that makes a request; the first part of it owns what
+    /// is written.
+    pub client: Client,
     pub clock: Clock,
     pub metrics: Metrics,
     pub readiness: Readiness,
@@ -72,10 +73,7 @@ impl Controllers {
             seed: self.identities.seed(),
             volumes: self.settings.volumes.clone(),
         };
-        let (of_controller, of_simulation) = (self.client.clone(), self.client.clone());
-        let client = (self.client)(coracle_controllers::USER_AGENT);
-        let context = Context::new(client, self.clock, self.metrics, self.settings)
-            .with_clients(move |name| of_controller(&coracle_controllers::user_agent(name)))
+        let context = Context::new(self.client, self.clock, self.metrics, self.settings)
             .observed_by(self.passes)
             .with_identity(self.identities.of_process("controllers"))
             .sharing(self.cached, self.origin);
@@ -90,10 +88,7 @@ impl Controllers {
         if !controllers.is_empty() || !simulated.is_empty() || self.nodes > 0 {
             simulated.extend(coracle_simulation::ALWAYS);
         }
-        let simulating = context
-            .with_settings(simulation)
-            .with_clients(move |name| of_simulation(&coracle_simulation::user_agent(name)));
-        let simulation = run_selected(simulating, simulated, self.readiness.clone());
+        let simulation = run_selected(context.with_settings(simulation), simulated, self.readiness.clone());
         join(run_selected(context, controllers, self.readiness), simulation).map(drop).boxed()
     }
 
@@ -105,12 +100,7 @@ impl Controllers {
                 // A dropped sender stops the controllers as well.
                 let _ = (&mut stop).await;
             };
-            let context = Context::new(
-                (self.client)(coracle_controllers::USER_AGENT),
-                self.clock.clone(),
-                self.metrics.clone(),
-                (),
-            );
+            let context = Context::new(self.client.clone(), self.clock.clone(), self.metrics.clone(), ());
             let work = self.clone();
             let lead = async move { work.run().await };
             match leader::run_elected(

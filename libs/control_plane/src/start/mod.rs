@@ -40,11 +40,13 @@ use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_controller_runtime::cache::CachedObjects;
+use coracle_controller_runtime::current_controller;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_seed::Identities;
 use coracle_storage::{Revision, Store};
 use coracle_testing_api::{Sessions, Testing};
+use http::HeaderValue;
 
 use access::Access;
 use clock_file::ClockFile;
@@ -67,6 +69,15 @@ use crate::recording::Recording;
 
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// Returns the user agent of the controller that makes a request.
+fn user_agent() -> HeaderValue {
+    let agent = current_controller().map(|name| {
+        coracle_simulation::user_agent(name).unwrap_or_else(|| coracle_controllers::user_agent(name))
+    });
+    let agent = agent.and_then(|agent| HeaderValue::try_from(agent).ok());
+    agent.unwrap_or_else(|| HeaderValue::from_static(coracle_controllers::USER_AGENT))
+}
 
 /// The timeout of the initial sync of the controllers' caches.
 const CONTROLLERS_START: Duration = Duration::from_secs(10);
@@ -215,9 +226,8 @@ async fn start_phases(
     };
     let served = serving::start(parts, started);
     let starting = clock.activity().begin();
-    let own = served.api.for_own();
     let controllers = Controllers {
-        client: Arc::new(move |agent| client(&own, CONTROLLER_MANAGER, agent)),
+        client: client(&served.api.for_own(), CONTROLLER_MANAGER, user_agent),
         clock,
         metrics,
         readiness: readiness.clone(),
