@@ -461,7 +461,7 @@ async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     Ok(())
 }
 
-/// The forks of clients end with the control plane that is none; those of the library go on.
+/// The forks of clients end with the original control plane; those of the library go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_of_clients_end_with_the_process_that_serves_them() -> Result<()> {
     let parent = ControlPlane::builder().ephemeral().nodes(0).start().await?;

@@ -107,14 +107,24 @@ async fn a_record_shows_each_moment_and_explains_it() -> Result<()> {
     ensure!(log.contains(".spec.replicas: 2 -> 1"), "{log}");
 
     // Nothing can be changed, and nothing changes.
+    let revision = |list: Value| list["metadata"]["resourceVersion"].clone();
+    let last = revision(now.get(PODS).await?);
     for (method, path, body) in [
         ("POST", MAPS.to_owned(), Some(json!({"metadata": {"name": "new"}}))),
         ("PATCH", format!("{PODS}/web-0"), Some(json!({"metadata": {"labels": {"a": "b"}}}))),
         ("DELETE", format!("{PODS}/web-0"), None),
+        ("DELETE", PODS.to_owned(), None),
+        ("POST", format!("{PODS}/web-0/eviction"), Some(json!({"metadata": {"name": "web-0"}}))),
+        ("DELETE", "/apis/metrics.k8s.io/v1beta1/pods/web-0".to_owned(), None),
     ] {
         let (code, status) = now.send(method, &path, body).await?;
         ensure!(code == 405 && status["message"].to_string().contains("read-only"), "{method}: {status}");
     }
+    assert_eq!(revision(now.get(PODS).await?), last);
+    let moved = now.send("POST", "/coracle/v1alpha1/clock", Some(json!({"advance": "1h"}))).await?;
+    ensure!(moved.0 == 409 && moved.1.to_string().contains("read-only"), "{moved:?}");
+    let why = text(&run(&["why", "pod/web-0"], Some(opened.kubeconfig())).await?);
+    ensure!(!why.contains("read-only"), "{why}");
     let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     assert_eq!(now.create(reviews, review).await?["status"]["allowed"], true);
@@ -134,6 +144,45 @@ async fn a_record_shows_each_moment_and_explains_it() -> Result<()> {
     goes_on.patch(&format!("{sets}/web"), json!({"spec": {"replicas": 3}})).await?;
     goes_on.until(&format!("{sets}/web"), |set| set["status"]["readyReplicas"] == 3).await?;
     assert_eq!(names(&then.list(PODS).await?), ["web-0", "web-1"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_of_a_data_directory_begins_with_its_objects_and_is_opened_by_time() -> Result<()> {
+    let (directory, path) = record()?;
+    let data = directory.path().join("data");
+    let first = cluster().data_dir(&data).flag("--nodes", "2").start().await?;
+    client(&first).await?.create(MAPS, json!({"metadata": {"name": "before"}})).await?;
+    ensure!(first.stop().await?.success(), "a clean stop");
+    let recorded = cluster().data_dir(&data).flag("--nodes", "2").flag("--record", &path).start().await?;
+    let mut writer = client(&recorded).await?;
+    writer.create(MAPS, json!({"metadata": {"name": "one"}})).await?;
+    let log = writer.get("/coracle/v1alpha1/log?resource=configmaps&name=one").await?;
+    let time = log["entries"][0]["time"].as_str().context("a time")?.to_owned();
+    writer.create(MAPS, json!({"metadata": {"name": "two"}})).await?;
+    recorded.settle().await?;
+    ensure!(recorded.stop().await?.success(), "a clean stop");
+
+    let opened = cluster().open(&path).flag("--at", &time).start().await?;
+    let mut reader = client(&opened).await?;
+    let maps = reader.list(MAPS).await?;
+    let own: Vec<&str> = names(&maps).into_iter().filter(|name| *name != "kube-root-ca.crt").collect();
+    assert_eq!(own, ["before", "one"]);
+    let early = text(&run(&["open", "--at", "1", &path.display().to_string()], None).await?);
+    ensure!(early.contains("nothing up to revision 1; it begins with revision"), "{early}");
+
+    // A fork has the nodes and the time of the record.
+    let now = reader.get("/coracle/v1alpha1/clock").await?["now"].as_str().context("a time")?.to_owned();
+    reader.call("POST", "/coracle/v1alpha1/forks", Some(json!({"name": "a"}))).await?;
+    let clock = reader.get("/coracle/forks/a/coracle/v1alpha1/clock").await?;
+    let minute = |time: &str| time.get(..16).map(str::to_owned);
+    assert_eq!(
+        (&clock["mode"], minute(clock["now"].as_str().context("a time")?)),
+        (&json!("real"), minute(&now))
+    );
+    reader.call("POST", "/coracle/forks/a/coracle/v1alpha1/settle", Some(json!({}))).await?;
+    let nodes = reader.list("/coracle/forks/a/api/v1/nodes").await?;
+    assert_eq!(names(&nodes), ["node-0", "node-1"]);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The deletion of a definition: its objects are deleted first.
 
-use coracle_storage::{Expect, Key};
+use coracle_storage::Key;
 use futures::{StreamExt, stream};
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::names::{CLEANUP, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::parse;
-use crate::{Error, Result, conditions};
+use crate::{Result, conditions};
 
 /// The number of objects that are deleted concurrently.
 const AT_ONCE: usize = 64;
@@ -83,9 +83,8 @@ impl CustomResources {
             let definition = self.definitions.remove(name);
             self.pending.extend(definition.map(|definition| definition.group));
             self.serve();
-            let deleted = self.registry.store.delete(key, Expect::Revision(stored.revision)).await;
             // A conflicting write causes another reconciliation.
-            return deleted.map(|_| ()).map_err(|error| Error::Internal(error.to_string()));
+            return self.registry.delete_as_is(&key, stored.revision).await;
         }
         self.change(name, |definition: &mut Value| {
             let rest = definition.finalizers().into_iter().filter(|f| *f != CLEANUP);

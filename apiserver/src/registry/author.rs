@@ -17,7 +17,7 @@ use crate::request::info::Verb;
 const MOST_SHARED: usize = 4096;
 
 /// The longest text of a description, in bytes; the rest is cut off.
-const LONGEST_TEXT: usize = 256;
+pub(crate) const LONGEST_TEXT: usize = 256;
 
 /// The author of a write: the request, and the time on the clock of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]

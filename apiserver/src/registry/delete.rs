@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_storage::{CommitOutcome, Expect, Revision, Write};
+use coracle_storage::{CommitOutcome, Expect, Key, Revision, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
@@ -111,6 +111,12 @@ impl Registry {
             }
         }
         Err(Error::modified(&info.group_resource, &target.name))
+    }
+
+    /// Removes an object from the store on the server's own account, unless it was written again.
+    pub(crate) async fn delete_as_is(&self, key: &Key, revision: Revision) -> Result<()> {
+        let deletion = Write::delete(key.clone(), Expect::Revision(revision));
+        self.commit(vec![deletion], Origin::server(Verb::Delete)).await.map(drop)
     }
 
     /// Deletes an object on the server's own account: nobody is asked for admission.

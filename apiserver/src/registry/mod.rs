@@ -54,8 +54,8 @@ use serde_json::{Value, json};
 use author::Authors;
 
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
-pub(crate) use author::cut;
 pub use author::{Author, AuthorRequest, Origin};
+pub(crate) use author::{LONGEST_TEXT, cut};
 pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;

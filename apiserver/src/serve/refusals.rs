@@ -12,6 +12,9 @@ use crate::request::info::ResourceRequest;
 /// The most refusals that are kept.
 const MOST: usize = 1000;
 
+/// The longest name or other word that is kept, in bytes; the rest is cut off.
+const LONGEST_TEXT: usize = 256;
+
 /// The longest message that is kept, in bytes; the rest is cut off.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -20,6 +23,8 @@ const LONGEST_MESSAGE: usize = 2048;
 pub struct Refusal {
     /// The time of the response; of several equal refusals, of the last one.
     pub time: Timestamp,
+    /// The newest revision of the store at that time.
+    pub revision: u64,
     /// The number of equal refusals.
     pub count: u64,
     /// The request.
@@ -46,25 +51,28 @@ pub struct Refusals(Mutex<VecDeque<Refusal>>);
 
 impl Refusal {
     /// The refusal of a request for a resource.
+    ///
+    /// - `(time, revision)`: the time, and the newest revision of the store then
     pub fn new(
         request: &ResourceRequest,
         author: AuthorRequest,
         status: &Status,
-        time: Timestamp,
+        (time, revision): (Timestamp, u64),
     ) -> Refusal {
         let name = name_of(request, Some(status));
-        let message = cut(&status.message, LONGEST_MESSAGE);
+        let text = |text: &str| cut(text, LONGEST_TEXT).to_owned();
         Refusal {
             time,
+            revision,
             count: 1,
             request: author,
-            group: request.group.clone(),
-            resource: request.resource.clone(),
-            namespace: request.namespace.clone(),
-            name: name.to_owned(),
+            group: text(&request.group),
+            resource: text(&request.resource),
+            namespace: text(&request.namespace),
+            name: text(name),
             code: status.code,
-            reason: status.reason.to_string(),
-            message: message.to_owned(),
+            reason: text(&status.reason),
+            message: cut(&status.message, LONGEST_MESSAGE).to_owned(),
         }
     }
 }
@@ -83,8 +91,10 @@ impl Refusals {
     /// that tries again and again does not make others forgotten.
     pub fn add(&self, refusal: Refusal) {
         let mut kept = self.0.lock();
-        let equal =
-            |other: &Refusal| Refusal { time: other.time, count: other.count, ..refusal.clone() } == *other;
+        let equal = |other: &Refusal| {
+            Refusal { time: other.time, revision: other.revision, count: other.count, ..refusal.clone() }
+                == *other
+        };
         let is_same_object = |other: &Refusal| {
             (&other.name, &other.namespace, &other.resource, other.code)
                 == (&refusal.name, &refusal.namespace, &refusal.resource, refusal.code)
@@ -111,6 +121,7 @@ mod tests {
     fn refusal(name: &str, message: &str, second: i64) -> Refusal {
         Refusal {
             time: Timestamp::from_second(second).expect("a time"),
+            revision: 0,
             count: 1,
             request: AuthorRequest {
                 user: "alice".into(),
@@ -121,10 +132,10 @@ mod tests {
             group: String::new(),
             resource: "pods".to_owned(),
             namespace: "shop".to_owned(),
-            name: name.to_owned(),
+            name: text(name),
             code: 409,
             reason: "Conflict".to_owned(),
-            message: message.to_owned(),
+            message: cut(&status.message, LONGEST_MESSAGE).to_owned(),
         }
     }
 

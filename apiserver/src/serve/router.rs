@@ -35,7 +35,15 @@ pub async fn respond(
 ) -> Result<Response<Body>> {
     let MeasuredRequest { context, user, body, .. } = request;
     let RequestContext { parts, query, .. } = &*context;
-    if let Some((apis, index)) = find_remote(shared, parts.uri.path())?
+    if let (Some(reason), Some(request)) = (shared.extensions.read_only, context.resource())
+        && request.verb.has_body()
+        && !REVIEW_GROUPS.contains(&&*request.group)
+    {
+        return Err(Error::plain(405, "MethodNotAllowed", reason));
+    }
+    // The servers that a record names are not those of now.
+    if shared.extensions.read_only.is_none()
+        && let Some((apis, index)) = find_remote(shared, parts.uri.path())?
         && let Some(api) = apis.get(index)
     {
         let body = body.unwrap_or_else(|| Ok(Bytes::new()))?;
@@ -63,12 +71,6 @@ pub async fn respond(
         return Ok(respond::shutting_down());
     }
     let is_mutating = !matches!(request.verb, Verb::Get | Verb::List);
-    if let Some(reason) = shared.extensions.read_only
-        && request.verb.has_body()
-        && !REVIEW_GROUPS.contains(&&*request.group)
-    {
-        return Err(Error::plain(405, "MethodNotAllowed", reason));
-    }
     let _in_flight = (!is_long_running).then(|| shared.metrics.inflight(is_mutating));
     let labels = if is_long_running { labels(&context, &shared.registry.resources) } else { None };
     let call = Call {

@@ -52,6 +52,8 @@ fn stack<'a, B: Incoming + 'a>(
             clock: registry.clock(),
             is_own: *is_own,
             traffic: &shared.extensions.traffic,
+            store: &registry.store,
+            is_read_only: shared.extensions.read_only.is_some(),
         }))
         // What is recorded is the body that a GET would have.
         .layer(filter(OmitBody))
@@ -100,7 +102,8 @@ fn stack<'a, B: Incoming + 'a>(
         .layer(filter(SetDeadline))
         // A slow client holds nothing yet but its share.
         .layer(layer_fn(|inner| {
-            ReadBody::new(&shared.shares, inner).keeping_bodies(shared.extensions.observer.is_some())
+            ReadBody::new(&shared.shares, inner)
+                .keeping_bodies(shared.extensions.observer.is_some() && !*is_own)
         }))
         // Their size is known with the body. While large requests wait for each other they hold no seat.
         .layer(layer_fn(|inner| {

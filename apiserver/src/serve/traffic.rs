@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use super::exchange::RequestContext;
 use super::refusals::{Refusal, Refusals};
-use crate::registry::AuthorRequest;
+use crate::access::authenticate::ANONYMOUS;
+use crate::registry::{AuthorRequest, LONGEST_TEXT, cut};
 
 /// The most writers that are told apart.
 const MOST_WRITERS: usize = 1000;
@@ -151,17 +152,22 @@ impl RequestUnderWay {
 impl RequestUnderWay {
     /// Notes that the request was refused, if it would have changed a resource.
     ///
-    /// - `now`: the time of the response
-    pub(super) fn refused(&self, now: Timestamp) {
+    /// - `at`: the time of the response, and the newest revision of the store
+    /// - `is_own`: whether the client is a part of the control plane
+    pub(super) fn refused(&self, at: (Timestamp, u64), is_own: bool) {
         let context = &self.context;
         let Some((request, status)) = context.resource().zip(context.refusal.get()) else { return };
+        // Conflicts of controllers are a part of their work, and nobody without a name has something to explain.
+        if (is_own && status.code == 409) || context.user_name() == ANONYMOUS {
+            return;
+        }
         let author = AuthorRequest {
-            user: context.user_name().into(),
-            user_agent: user_agent(context).into(),
+            user: cut(context.user_name(), LONGEST_TEXT).into(),
+            user_agent: cut(user_agent(context), LONGEST_TEXT).into(),
             verb: request.verb,
             subresource: (*request.subresource).into(),
         };
-        self.traffic.refusals.add(Refusal::new(request, author, status, now));
+        self.traffic.refusals.add(Refusal::new(request, author, status, at));
     }
 }
 

@@ -8,6 +8,7 @@ use coracle_record::{Limits, Record};
 
 use crate::cli::OpenFlags;
 use crate::run::{self, Signals};
+use crate::testing::log::printable;
 
 /// Serves a record until SIGTERM or SIGINT.
 ///
@@ -46,7 +47,8 @@ fn announce(control_plane: &ControlPlane, path: &Path, kubeconfig: &Path) -> Res
         control_plane.testing().clock().now(),
         control_plane.url()
     );
-    eprintln!("recorded by coracle {} from {} on: {}", run.version, run.started, run.command.join(" "));
+    let (version, command) = (printable(&run.version), printable(&run.command.join(" ")));
+    eprintln!("recorded by coracle {version} from {} on: {command}", run.started);
     if let Some(damage) = record.damage() {
         eprintln!("{damage}");
     }

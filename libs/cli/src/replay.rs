@@ -8,6 +8,7 @@ use coracle_record::{Entry, Limits, Record, Request};
 use http::Method;
 use jiff::Timestamp;
 use kube::Client;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::cli::ReplayFlags;
@@ -26,6 +27,8 @@ struct Outcome {
     sent: usize,
     /// The requests that had another status code than they have in the record.
     different: usize,
+    /// The requests that are not sent, since their secrets are not in the record.
+    redacted: usize,
 }
 
 /// Sends the recorded requests that changed something, in their order.
@@ -45,6 +48,10 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
         if *request.fork != *flags.fork || !is_replayed(&request) {
             continue;
         }
+        if record.header().redacted && is_redacted(&request) {
+            outcome.redacted += 1;
+            continue;
+        }
         if let Some(due) = pace.due(request.time, Instant::now()) {
             tokio::time::sleep_until(due).await;
         }
@@ -61,6 +68,13 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
     if outcome.different > MOST_PRINTED {
         println!("... and {} more", outcome.different - MOST_PRINTED);
     }
+    if outcome.redacted > 0 {
+        let left_out = outcome.redacted;
+        println!("{left_out} requests are left out: their secrets are not in the record (--record-secrets)");
+    }
+    if let Some(damage) = record.damage() {
+        println!("{damage}");
+    }
     println!(
         "{} requests are sent to {url}, {} of them with another response",
         outcome.sent, outcome.different
@@ -72,6 +86,32 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
 fn is_replayed(request: &Request) -> bool {
     let changes = ["create", "update", "patch", "delete", "deletecollection"].contains(&&*request.verb);
     changes && !request.resource.is_empty() && (200..300).contains(&request.code) && !request.is_own
+}
+
+/// Whether the body of a request has secrets, which are not in a record.
+fn is_redacted(request: &Request) -> bool {
+    let secrets = [
+        ("", "secrets", ""),
+        ("", "serviceaccounts", "token"),
+        ("authentication.k8s.io", "tokenreviews", ""),
+    ];
+    let place = (&*request.group, &*request.resource, &*request.subresource);
+    secrets.contains(&place) && request.body.is_some()
+}
+
+/// Returns the body to send: what names an object or a version of the recorded control plane means no other one.
+fn body(request: &Request) -> Vec<u8> {
+    let Some(body) = &request.body else { return Vec::new() };
+    let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };
+    // A JSON patch is a list, whose tests are of the author's own.
+    let Some(members) = value.as_object_mut() else { return body.to_vec() };
+    members.remove("preconditions");
+    if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
+        ["resourceVersion", "uid", "creationTimestamp"]
+            .iter()
+            .for_each(|member| drop(metadata.remove(*member)));
+    }
+    value.to_string().into_bytes()
 }
 
 /// Sends a request. Returns the status code.
@@ -86,8 +126,7 @@ async fn send(client: &Client, request: &Request) -> Result<u16, kube::Error> {
     if !request.content_type.is_empty() {
         sent = sent.header(http::header::CONTENT_TYPE, &*request.content_type);
     }
-    let body = request.body.as_ref().map(|body| body.to_vec()).unwrap_or_default();
-    let sent = sent.body(kube::client::Body::from(body)).map_err(kube::Error::HttpError)?;
+    let sent = sent.body(kube::client::Body::from(body(request))).map_err(kube::Error::HttpError)?;
     Ok(client.send(sent).await?.status().as_u16())
 }
 
@@ -147,6 +186,19 @@ mod tests {
         ] {
             assert_eq!(is_replayed(&sent), want, "{case}");
         }
+    }
+
+    #[test]
+    fn bodies_name_no_version_of_the_recorded_control_plane() {
+        let sent = |text: &'static str| {
+            let body = body(&Request { body: Some(text.into()), ..request("update", "pods", false, 200) });
+            String::from_utf8(body).expect("text")
+        };
+        let object =
+            r#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"preconditions":{"uid":"u"}}"#;
+        assert_eq!(sent(object), r#"{"metadata":{"name":"a"}}"#);
+        assert_eq!(sent(r#"[{"op":"test"}]"#), r#"[{"op":"test"}]"#);
+        assert_eq!(sent("kind: Pod"), "kind: Pod");
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub async fn run(
         // A closed standard error is no failure.
         let _ = write!(io::stderr(), "coracle: when the command failed, the control plane had\n{problems}");
     }
-    if let Some(record) = record.filter(|_| !outcome.as_ref().is_ok_and(ExitStatus::success)) {
+    if let Some(record) = record.filter(|_| outcome.as_ref().is_ok_and(|status| !status.success())) {
         // As above.
         let _ = writeln!(io::stderr(), "coracle: the run is recorded: coracle open {}", record.display());
     }

@@ -67,12 +67,14 @@ pub enum Error {
     #[error(transparent)]
     Record(#[from] coracle_record::Error),
     /// A record has nothing up to a moment.
-    #[error("{path}: the record has nothing up to {at}", path = .path.display())]
+    #[error("{path}: the record has nothing up to {at}; it begins with revision {base}", path = .path.display())]
     EmptyRecord {
         /// The file.
         path: PathBuf,
         /// The moment.
         at: String,
+        /// The revision that it begins with.
+        base: u64,
     },
     /// A record has no fork of a name.
     #[error("{path}: the record has no fork {fork:?}; it has {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") }, path = .path.display())]

@@ -40,7 +40,7 @@ pub struct Family {
     recording: OnceLock<Recording>,
 }
 
-/// The forks that clients asked for. They end with the control plane that is no fork.
+/// The forks that clients asked for. They end with the original control plane.
 #[derive(Default)]
 struct Members {
     /// None while one is being started.
@@ -113,7 +113,7 @@ impl Family {
     }
 }
 
-/// The end of a family: the forks that clients asked for end with the control plane that is no fork.
+/// The end of a family: the forks that clients asked for end with the original control plane.
 pub struct EndOfFamily(pub Arc<Family>);
 
 impl Phase for EndOfFamily {
@@ -316,7 +316,7 @@ fn ended() -> Error {
     Error::plain(
         503,
         "ServiceUnavailable",
-        "the control plane that is no fork has ended, and with it all forks of clients",
+        "the original control plane has ended, and with it all forks of clients",
     )
 }
 

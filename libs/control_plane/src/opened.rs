@@ -1,7 +1,7 @@
 //! Opened records: the history of a control plane up to one moment, as a store and what else
 //! explains it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,6 +22,12 @@ use crate::options::range;
 /// The reason for which an opened record refuses each change.
 pub const READ_ONLY: &str = "this is the record of a control plane, which is read-only; `coracle fork` makes a control plane that goes on from it";
 
+/// The memory of a version beside its object, in bytes.
+const VERSION_BYTES: usize = 512;
+/// The most refusals that are held in memory, the newest ones.
+const MOST_REFUSALS: usize = 1000;
+/// The most forks of a record.
+const MOST_FORKS: usize = 1_000_000;
 /// The most bytes of versions that are held in memory.
 const MOST_BYTES: usize = 2 << 30;
 
@@ -32,7 +38,7 @@ pub struct OpenRecord {
     pub path: PathBuf,
     /// The last moment that is shown; None for the end.
     pub at: Option<Moment>,
-    /// The fork that is shown; empty for the control plane that is none.
+    /// The fork that is shown; empty for the original control plane.
     pub fork: String,
 }
 
@@ -81,7 +87,7 @@ pub struct History {
     /// The authors of the changes, by their revisions.
     pub authors: HashMap<Revision, registry::Author>,
     /// The requests that were refused.
-    pub refusals: Vec<Refusal>,
+    pub refusals: VecDeque<Refusal>,
     /// The moment.
     pub now: Timestamp,
     /// The number of entries that the record lacks.
@@ -93,7 +99,7 @@ pub struct History {
 struct Lineage(HashMap<Arc<str>, u64>);
 
 impl Lineage {
-    /// Follows a fork to the control plane that is none.
+    /// Follows a fork to the original control plane.
     fn of(fork: &str, record: &Record, path: &std::path::Path) -> Result<Lineage, Error> {
         let mut lineage = HashMap::from([(fork.into(), u64::MAX)]);
         if fork.is_empty() {
@@ -102,7 +108,9 @@ impl Lineage {
         let mut forks: HashMap<Arc<str>, (Arc<str>, u64)> = HashMap::new();
         for entry in record.entries() {
             if let Entry::Fork(fork) = entry? {
-                forks.insert(fork.name.clone(), (fork.parent.clone(), fork.revision));
+                if forks.len() < MOST_FORKS {
+                    forks.insert(fork.name.clone(), (fork.parent.clone(), fork.revision));
+                }
             }
         }
         let mut name: Arc<str> = fork.into();
@@ -131,30 +139,35 @@ impl Lineage {
 pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error> {
     let record = Record::open(path, Limits::default())?;
     let lineage = Lineage::of(fork, &record, path)?;
-    let is_shown = |entry: &Entry| match at {
-        None => true,
-        Some(Moment::Revision(at)) => entry.revision().is_none_or(|revision| revision <= *at),
-        Some(Moment::Time(at)) => entry.time().is_none_or(|time| time <= *at),
+    let last = match at {
+        None => u64::MAX,
+        Some(Moment::Revision(at)) => *at,
+        Some(Moment::Time(at)) => last_revision(&record, &lineage, *at)?,
     };
-    let (mut versions, mut refusals) = (Vec::new(), Vec::new());
+    let (mut versions, mut refusals) = (Vec::new(), VecDeque::new());
     let (mut bytes, mut base, mut lost, mut now) = (0, 0, 0, record.header().run.started);
+    let (mut seen, mut is_over) = (0, false);
     for entry in record.entries() {
-        let entry = entry?;
-        if !is_shown(&entry) {
-            continue;
-        }
-        match entry {
+        match entry? {
             Entry::Version(version) if lineage.has(&version.fork, version.revision) => {
-                bytes += version.object.as_ref().map_or(0, bytes::Bytes::len);
+                seen = version.revision.max(seen);
+                is_over = seen > last;
+                if version.revision > last {
+                    continue;
+                }
+                bytes += VERSION_BYTES + version.object.as_ref().map_or(0, bytes::Bytes::len);
                 if bytes > MOST_BYTES {
                     return Err(Error::LargeRecord { path: path.clone(), limit: MOST_BYTES });
                 }
                 now = now.max(version.time);
                 versions.push(*version);
             }
-            Entry::Request(request) if *request.fork == **fork => {
+            Entry::Request(request) if *request.fork == **fork && !is_over => {
                 now = if at.is_none() { now.max(request.time) } else { now };
-                refusals.extend(refusal(*request));
+                if refusals.len() == MOST_REFUSALS {
+                    refusals.pop_front();
+                }
+                refusals.extend(refusal(*request, seen));
             }
             Entry::Base { revision } => base = revision,
             Entry::Gap(gap) => lost += gap.entries,
@@ -162,18 +175,30 @@ pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error
             _ => {}
         }
     }
-    if versions.is_empty() {
+    if versions.is_empty() || last < base {
         let at = at.map_or_else(|| "its end".to_owned(), |at| at.to_string());
-        return Err(Error::EmptyRecord { path: path.clone(), at });
+        return Err(Error::EmptyRecord { path: path.clone(), at, base });
     }
     if let Some(Moment::Time(at)) = at {
-        now = *at;
+        now = now.max(*at);
     }
-    // Refusals have a time and no revision.
-    refusals.retain(|refusal| refusal.time <= now);
     let (entries, authors) = history(versions, base);
     let log = FixedLog::new(CompactRevision::at(Revision(base)), entries, READ_ONLY);
     Ok(History { log, authors, refusals, now, lost })
+}
+
+/// Returns the newest revision that was written up to a time.
+fn last_revision(record: &Record, lineage: &Lineage, at: Timestamp) -> Result<u64, Error> {
+    let mut last = 0;
+    for entry in record.entries() {
+        if let Entry::Version(version) = entry?
+            && version.time <= at
+            && lineage.has(&version.fork, version.revision)
+        {
+            last = version.revision.max(last);
+        }
+    }
+    Ok(last)
 }
 
 /// Makes the entries of a log, and their authors.
@@ -216,12 +241,15 @@ fn history(mut versions: Vec<Version>, base: u64) -> (Vec<log::Entry>, HashMap<R
 }
 
 /// The refusal of a request that would have changed a resource.
-fn refusal(request: Request) -> Option<Refusal> {
+///
+/// - `revision`: the newest revision at that time
+fn refusal(request: Request, revision: u64) -> Option<Refusal> {
     if request.code < 400 || request.resource.is_empty() || request.reason.is_empty() {
         return None;
     }
     Some(Refusal {
         time: request.time,
+        revision,
         count: 1,
         request: AuthorRequest {
             user: request.user,

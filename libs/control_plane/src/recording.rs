@@ -17,7 +17,7 @@ use coracle_record::{
     Author, ClockMode, ClockStep, Entry, Fork, Pass, PassOutcome, Recorder, Request, Run, Version,
 };
 use coracle_storage::{Event, Object, Revision, Store, StoreError};
-use coracle_testing_api::FORK_PATHS;
+use coracle_testing_api::{FORK_PATHS, PAGE};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ use crate::options::Options;
 #[derive(Clone)]
 pub struct Recording {
     shared: Arc<Shared>,
-    /// The name of the fork in the record; empty for the control plane that is none.
+    /// The name of the fork in the record; empty for the original control plane.
     fork: Arc<str>,
     clock: Clock,
 }
@@ -36,6 +36,8 @@ pub struct Recording {
 struct Shared {
     recorder: Recorder,
     path: PathBuf,
+    /// Whether secrets are recorded, too.
+    has_secrets: bool,
     /// The names of forks in the record.
     names: Mutex<HashSet<Arc<str>>>,
 }
@@ -51,7 +53,10 @@ impl Recording {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: clock.now(),
             // Without the arguments of the command that `run` runs, which may be secret.
-            command: std::env::args().take_while(|argument| argument != "--").collect(),
+            command: std::env::args_os()
+                .take_while(|argument| argument != "--")
+                .map(|argument| argument.to_string_lossy().into_owned())
+                .collect(),
             clock: if is_manual { ClockMode::Manual } else { ClockMode::Real },
             seed: options.seed.map(|seed| seed.0),
         };
@@ -61,7 +66,8 @@ impl Recording {
             ..coracle_record::Options::default()
         };
         let recorder = Recorder::create(path, run, &record_options)?;
-        let shared = Shared { recorder, path: path.clone(), names: Mutex::default() };
+        let (path, has_secrets) = (path.clone(), options.record_secrets);
+        let shared = Shared { recorder, path, has_secrets, names: Mutex::default() };
         Ok(Some(Recording { shared: Arc::new(shared), fork: "".into(), clock: clock.clone() }))
     }
 
@@ -185,8 +191,8 @@ impl Recording {
 
 impl ObserveRequests for Recording {
     fn completed(&self, request: &CompletedRequest<'_>) {
-        // A request to a fork below this address is recorded by the fork.
-        if request.path.starts_with(FORK_PATHS) {
+        // A request to a fork below this address is recorded by the fork, and one of the page changes nothing.
+        if request.path.starts_with(FORK_PATHS) || request.path.starts_with(PAGE) {
             return;
         }
         let status = request.refusal;
@@ -203,13 +209,13 @@ impl ObserveRequests for Recording {
             subresource: "".into(),
             namespace: "".into(),
             name: "".into(),
-            path: request.path.into(),
+            path: if self.shared.has_secrets { request.path.into() } else { path_of(request).into() },
             code: request.code,
             reason: status.map_or("", |status| &status.reason).into(),
             message: status.map_or("", |status| &status.message).into(),
             content_type: request.content_type.into(),
             // Requests of the control plane itself are not sent again.
-            body: request.body.filter(|body| !request.is_own && !body.is_empty()).cloned(),
+            body: request.body.filter(|body| !body.is_empty() && !is_connection(request.info)).cloned(),
         };
         match request.info {
             RequestInfo::Path { verb, .. } => entry.verb = verb.as_str().into(),
@@ -224,6 +230,18 @@ impl ObserveRequests for Recording {
         }
         self.append(Entry::Request(Box::new(entry)));
     }
+}
+
+/// Whether a request is for a connection, whose bodies and options are of an application.
+fn is_connection(info: &RequestInfo) -> bool {
+    matches!(info, RequestInfo::Resource(request)
+        if ["attach", "exec", "portforward", "proxy"].contains(&&*request.subresource))
+}
+
+/// Returns the path of a request, with the query where that has no secrets: the options of requests for resources.
+fn path_of<'a>(request: &'a CompletedRequest<'_>) -> &'a str {
+    let has_options = matches!(request.info, RequestInfo::Resource(_)) && !is_connection(request.info);
+    if has_options { request.path } else { request.path.split('?').next().unwrap_or_default() }
 }
 
 impl Shared {

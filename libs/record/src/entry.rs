@@ -47,7 +47,7 @@ pub enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
-    /// The fork that it is of; empty for the control plane that is none.
+    /// The fork that it is of; empty for the original control plane.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub fork: Arc<str>,
     /// The revision of the store.
@@ -85,7 +85,7 @@ pub struct Author {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// The fork that it is of; empty for the control plane that is none.
+    /// The fork that it is of; empty for the original control plane.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub fork: Arc<str>,
     /// The time at which the response began.
@@ -140,7 +140,7 @@ pub struct Request {
 pub struct Fork {
     /// The name, which no other fork of the record has.
     pub name: Arc<str>,
-    /// The fork that it was made of; empty for the control plane that is none.
+    /// The fork that it was made of; empty for the original control plane.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub parent: Arc<str>,
     /// The revision of the parent that it begins with.
@@ -153,7 +153,7 @@ pub struct Fork {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClockStep {
-    /// The fork that it is of; empty for the control plane that is none.
+    /// The fork that it is of; empty for the original control plane.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub fork: Arc<str>,
     /// The time before the step.
@@ -166,7 +166,7 @@ pub struct ClockStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pass {
-    /// The fork that it is of; empty for the control plane that is none.
+    /// The fork that it is of; empty for the original control plane.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub fork: Arc<str>,
     /// The name of the controller.

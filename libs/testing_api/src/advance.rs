@@ -122,6 +122,9 @@ impl Testing {
     /// 409 if the clock is real, or more timers would fire than may; 422 for values that are out of range; 504 if the control plane
     /// does not come to rest. The clock stays at the time that it has come to.
     pub async fn move_clock(&self, request: &ClockRequest) -> Result<ClockMoved> {
+        if let Some(reason) = self.0.frozen.get() {
+            return Err(conflict(reason));
+        }
         let Some(manual) = self.0.manual.as_ref().filter(|manual| !manual.is_running()) else {
             return match request {
                 ClockRequest {

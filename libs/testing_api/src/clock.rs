@@ -174,6 +174,7 @@ impl Testing {
 
     pub(crate) fn mode(&self) -> ClockMode {
         match &self.0.manual {
+            _ if self.0.frozen.get().is_some() => ClockMode::Manual,
             Some(manual) if !manual.is_running() => ClockMode::Manual,
             _ => ClockMode::Real,
         }

@@ -264,7 +264,7 @@ fn key_of(from: &[Value], to: &[Value]) -> Option<&'static str> {
     KEYS.into_iter().find(|key| (!from.is_empty() || !to.is_empty()) && names(from, key) && names(to, key))
 }
 
-/// The differences of the elements of two lists that have the same name, wherever they are.
+/// The differences of the elements of two lists that have the same name, and of the order of the names.
 fn keyed_differences(
     key: &str,
     (from, to): (&[Value], &[Value]),
@@ -272,13 +272,35 @@ fn keyed_differences(
     depth: usize,
     fields: &mut Vec<FieldDiff>,
 ) {
+    let named = |list: &[Value]| -> Vec<(String, Value)> {
+        let name = |element: &Value| element[key].as_str().unwrap_or_default().to_owned();
+        list.iter().map(|element| (name(element), element.clone())).collect()
+    };
+    let (from, to) = (named(from), named(to));
+    let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (from.iter().cloned().collect(), to.iter().cloned().collect());
     let length = path.len();
-    let named = |list: &[Value], name: &Value| list.iter().find(|element| element[key] == *name).cloned();
-    let names = from.iter().chain(to.iter().filter(|element| named(from, &element[key]).is_none()));
-    for name in names.map(|element| &element[key]) {
-        path.push_str(&format!("[{}]", name.as_str().unwrap_or_default()));
-        one_or_both(named(from, name).as_ref(), named(to, name).as_ref(), path, depth, fields);
+    let added = to.iter().filter(|(name, _)| !old.contains_key(name));
+    for (name, _) in from.iter().chain(added) {
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic() && !b"[]\"".contains(&byte));
+        match is_plain {
+            true => path.push_str(&format!("[{name}]")),
+            false => path.push_str(&format!("[{}]", Value::from(name.as_str()))),
+        }
+        one_or_both(old.get(name), new.get(name), path, depth, fields);
         path.truncate(length);
+    }
+    // The order of those that both have.
+    let order = |list: &[(String, Value)], others: &BTreeMap<String, Value>| -> Vec<Value> {
+        list.iter()
+            .filter(|(name, _)| others.contains_key(name))
+            .map(|(name, _)| Value::from(name.as_str()))
+            .collect()
+    };
+    let (before, after) = (order(&from, &new), order(&to, &old));
+    if before != after && fields.len() < MOST_FIELDS {
+        let path = format!("{path}[*].{key}");
+        fields.push(FieldDiff { path, from: Some(before.into()), to: Some(after.into()) });
     }
 }
 
@@ -318,7 +340,12 @@ mod tests {
             (
                 json!({"c": [{"type": "A", "status": "False"}, {"type": "B"}, {"type": "D"}]}),
                 json!({"c": [{"type": "B"}, {"type": "A", "status": "True"}, {"type": "C"}]}),
-                vec![r#".c[A].status "False" "True""#, r#".c[D] {"type":"D"} -"#, r#".c[C] - {"type":"C"}"#],
+                vec![
+                    r#".c[A].status "False" "True""#,
+                    r#".c[D] {"type":"D"} -"#,
+                    r#".c[C] - {"type":"C"}"#,
+                    r#".c[*].type ["A","B"] ["B","A"]"#,
+                ],
             ),
             (
                 json!({"c": [{"name": "a"}, {"name": "a"}]}),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::ClockMode;
 use crate::read::invalid;
 
-/// The paths of forks, below the address of the control plane that is none.
+/// The paths of forks, below the address of the original control plane.
 pub const FORK_PATHS: &str = "/coracle/forks/";
 
 /// The longest name of a fork, in bytes: that of a DNS label.
@@ -75,7 +75,7 @@ pub struct Fork {
     pub parent: String,
     /// The URL of its own address.
     pub server: String,
-    /// Its path below the address of the control plane that is no fork.
+    /// Its path below the address of the original control plane.
     pub path: String,
     /// A kubeconfig of the server, without a user: the credentials of the caller work there.
     pub kubeconfig: String,

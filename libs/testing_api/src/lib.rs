@@ -91,6 +91,8 @@ struct Inner {
     client_timers: Arc<clock::ClientTimers>,
     moves: clock::Moves,
     forks: OnceLock<Arc<dyn Forks>>,
+    /// The reason for which the clock stands still for ever; none for most.
+    frozen: OnceLock<&'static str>,
     /// One at a time reads many objects: a comparison, or an explanation.
     reading_turn: Arc<tokio::sync::Mutex<()>>,
     /// The streams of pictures that may yet begin.
@@ -121,6 +123,7 @@ impl Testing {
             client_timers,
             moves,
             forks,
+            frozen: OnceLock::new(),
             reading_turn,
             picture_streams,
         }))
@@ -130,6 +133,15 @@ impl Testing {
     pub fn with_forks(self, forks: Arc<dyn Forks>) -> Testing {
         // It has none yet.
         drop(self.0.forks.set(forks));
+        self
+    }
+
+    /// The same, with a clock that stands still for ever.
+    ///
+    /// - `reason`: the reason for which it is not moved
+    pub fn frozen(self, reason: &'static str) -> Testing {
+        // It is no other yet.
+        let _ = self.0.frozen.set(reason);
         self
     }
 

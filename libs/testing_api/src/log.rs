@@ -26,7 +26,7 @@ const MOST_ENTRIES: usize = 1000;
 const DEFAULT_ENTRIES: usize = 200;
 /// The longest time back that can be asked for.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
-/// The bytes of objects that are compared field by field.
+/// The bytes of objects that are read.
 const MOST_BYTES: usize = 16 << 20;
 /// The bucket of the leases, of which nodes and controllers write one every few seconds.
 const LEASES: &str = "leases.coordination.k8s.io";
@@ -154,12 +154,11 @@ enum Found {
 }
 
 impl Found {
-    /// The place among the entries: the time and the revision, as far as they are known.
-    fn order(&self) -> (Option<Timestamp>, u64) {
+    /// The place among the entries. A refusal comes after what was written before it.
+    fn order(&self) -> (u64, bool, Option<Timestamp>) {
         match self {
-            Found::Version(event) => (event.author.as_ref().map(|author| author.time), event.revision.0),
-            // After what was written at that moment.
-            Found::Refusal(refusal) => (Some(refusal.time), u64::MAX),
+            Found::Version(event) => (event.revision.0, false, None),
+            Found::Refusal(refusal) => (refusal.revision, true, Some(refusal.time)),
         }
     }
 }
@@ -219,7 +218,6 @@ impl StoredObjects {
                 && is_recent(Some(refusal.time))
         });
         found.extend(refusals.into_iter().map(Box::new).map(Found::Refusal));
-        // What has no time is older than what has one.
         found.sort_by_key(|found| Reverse(found.order()));
         let mut log = Log {
             oldest: oldest(&self.snapshot).to_string(),
@@ -231,7 +229,7 @@ impl StoredObjects {
             let entry = match found {
                 Found::Refusal(refusal) => of_refusal(*refusal),
                 Found::Version(event) => {
-                    let mut entry = of_version(&event);
+                    let mut entry = of_version(&event, &mut left);
                     if request.with_fields {
                         match fields(&event, &mut left) {
                             Some(fields) => entry.fields = fields,
@@ -252,10 +250,16 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("", name))
 }
 
-fn of_version(event: &Event<ObjectIndex>) -> LogEntry {
+/// Describes a version.
+///
+/// - `left`: the bytes that may still be read
+fn of_version(event: &Event<ObjectIndex>, left: &mut usize) -> LogEntry {
     let (namespace, name) = split(event.key.name());
     let object = event.after.as_ref().or(event.before.as_ref());
-    let uid = object.and_then(|object| parsed(object)["metadata"]["uid"].as_str().map(str::to_owned));
+    let uid = object.and_then(|object| {
+        *left = left.checked_sub(object.bytes.len())?;
+        parsed(object)["metadata"]["uid"].as_str().map(str::to_owned)
+    });
     let mut entry = LogEntry {
         revision: Some(event.revision.to_string()),
         resource: event.key.bucket().to_string(),
@@ -274,8 +278,9 @@ fn of_version(event: &Event<ObjectIndex>) -> LogEntry {
 }
 
 fn of_refusal(refusal: serve::Refusal) -> LogEntry {
-    let serve::Refusal { time, count, request, group, resource, namespace, name, code, reason, message } =
-        refusal;
+    let serve::Refusal {
+        time, count, request, group, resource, namespace, name, code, reason, message, ..
+    } = refusal;
     let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
     let verb = request.verb.as_str().to_owned();
     let (time, code) = (Some(time.to_string()), Some(code));

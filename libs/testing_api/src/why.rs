@@ -283,6 +283,7 @@ impl Objects for StoredObjects {
         let refusals = self.traffic.refusals().select(is_about).into_iter();
         let described = refusals.map(|refusal| Refusal {
             time: refusal.time.to_string(),
+            revision: refusal.revision,
             writer: writer(&refusal.request),
             code: refusal.code,
             reason: refusal.reason,

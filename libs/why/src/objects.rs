@@ -81,6 +81,8 @@ impl std::fmt::Display for Writer {
 pub struct Refusal {
     /// The time of the request in RFC 3339.
     pub time: String,
+    /// The newest revision at that time.
+    pub revision: u64,
     /// The author of the request.
     pub writer: Writer,
     /// The HTTP status code of the response.

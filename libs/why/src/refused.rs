@@ -25,10 +25,7 @@ pub fn of_object(ctx: &Context, target: Target) -> Option<Reason> {
     let refusal = refusals.first()?;
     let time = crate::text::time(&refusal.time)?;
     let written = ctx.past(target.resource, target.namespace, target.name);
-    let is_superseded = written
-        .first()
-        .and_then(|version| crate::text::time(version.time.as_deref()?))
-        .is_some_and(|written| written > time);
+    let is_superseded = written.first().is_some_and(|version| version.revision > refusal.revision);
     if is_superseded || ctx.now.as_second().saturating_sub(time.as_second()) > LATELY_SECONDS {
         return None;
     }

@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use coracle_clock::{Clock, Work};
+use coracle_storage::Store;
 use http::Response;
 
 use super::RequestFilter;
+use crate::registry::ObjectIndex;
 use crate::serve::Body;
 use crate::serve::exchange::ReceivedRequest;
 use crate::serve::traffic::{RequestUnderWay, Traffic};
@@ -17,6 +19,9 @@ use crate::serve::traffic::{RequestUnderWay, Traffic};
 pub struct CountWork<'a> {
     pub clock: &'a Clock,
     pub traffic: &'a Arc<Traffic>,
+    pub store: &'a Store<ObjectIndex>,
+    /// Whether all that would change an object is refused, for no reason of the object's.
+    pub is_read_only: bool,
     /// Whether requests come from a part of the control plane.
     pub is_own: bool,
 }
@@ -38,7 +43,10 @@ impl<B> RequestFilter<ReceivedRequest<B>> for CountWork<'_> {
         if let Some((mut request, _work)) = state {
             match response.status().is_success() {
                 true => request.succeeded(),
-                false => request.refused(self.clock.now()),
+                false if self.is_read_only => {}
+                false => {
+                    request.refused((self.clock.now(), self.store.revision().0), self.is_own);
+                }
             }
         }
         response

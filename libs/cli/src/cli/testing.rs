@@ -123,7 +123,7 @@ pub struct OpenFlags {
     /// The moment to show, a revision or a time such as 2026-11-27T10:11:12Z [default: the end of the record].
     #[arg(long, value_name = "REVISION|TIME")]
     at: Option<Moment>,
-    /// The fork to show [default: the control plane that is none].
+    /// The fork to show [default: the original control plane].
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     fork: String,
     /// The loopback address to serve on; port 0 is any free one.
@@ -155,7 +155,7 @@ pub struct ReplayFlags {
     /// The speed, as a multiple of that in the record, such as 60 [default: without pauses].
     #[arg(long, value_name = "FACTOR", value_parser = speed)]
     pub speed: Option<f64>,
-    /// The fork whose requests are sent [default: the control plane that is none].
+    /// The fork whose requests are sent [default: the original control plane].
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub fork: String,
 }

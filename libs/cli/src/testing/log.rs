@@ -75,10 +75,10 @@ fn text(log: &Log) -> String {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{}", line.trim_end());
         for field in &entry.fields {
-            let _ = writeln!(text, "    {}", field_line(field));
+            let _ = writeln!(text, "    {}", printable(&field_line(field)));
         }
         if let Some(code) = entry.code {
-            let _ = writeln!(text, "    {code} {}: {}", entry.reason, printable(&entry.message));
+            let _ = writeln!(text, "    {code} {}: {}", printable(&entry.reason), printable(&entry.message));
         }
     }
     text
@@ -110,7 +110,7 @@ fn time(entry: &LogEntry) -> &str {
 }
 
 /// A text without the control characters that a client can send.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 

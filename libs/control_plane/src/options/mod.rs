@@ -135,6 +135,8 @@ options! {
             );
         /// A record to show, instead of a store of its own: no controllers run, and nothing can be changed.
         open: Option<OpenRecord> = None;
+        /// Whether it is a fork of a record, whose time and nodes it goes on with.
+        of_record: bool = false;
         /// The length of the record at which recording stops, in bytes.
         record_max_bytes: u64 = RECORD_MAX_BYTES,
             "record-max-bytes" "BYTES" as range::RECORD_BYTES, SERVE;
@@ -297,6 +299,7 @@ impl Options {
             data_dir: None,
             etcd: None,
             open: None,
+            of_record: self.of_record || self.open.is_some(),
             listen: SocketAddr::new(address, 0),
             token_auth_file: None,
             tracing_config_file: None,

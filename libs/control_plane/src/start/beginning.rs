@@ -32,7 +32,7 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Begins a control plane that is no fork. The store comes last, so that an error in the configuration creates no files.
+    /// Begins an original control plane. The store comes last, so that an error in the configuration creates no files.
     ///
     /// # Errors
     /// The configuration is wrong, the port is taken, or the store cannot be opened.
@@ -50,7 +50,7 @@ impl Beginning {
                 if history.lost > 0 {
                     tracing::warn!(entries = history.lost, "the record is not complete");
                 }
-                refusals = history.refusals;
+                refusals = history.refusals.into();
                 storage::open_record(history.log, history.authors, resources.clone(), started).await?
             }
         };

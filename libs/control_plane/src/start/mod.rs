@@ -70,6 +70,9 @@ use crate::recording::Recording;
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
+/// The bucket of nodes.
+const NODES: &str = "nodes";
+
 /// Returns the user agent of the controller that makes a request.
 fn user_agent() -> HeaderValue {
     let agent = current_controller().map(|name| {
@@ -116,6 +119,9 @@ pub struct Kinship<'a> {
 /// The error of the phase that failed.
 pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Result<Running, Error> {
     let mut started = Started::none();
+    // A start that fails leaves no record behind.
+    let record =
+        options.record.clone().filter(|path| kinship.origin.is_none() && path.symlink_metadata().is_err());
     // The first phase, so that its end is the last: requests below its address that are under way lead to forks.
     match kinship.origin {
         None => started.push(EndOfFamily(kinship.family.clone())),
@@ -140,6 +146,8 @@ pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Resu
         Err(error) => {
             // The phase has logged what it could not stop.
             let _ = started.stop().await;
+            // It may not have been created.
+            let _ = record.map(std::fs::remove_file);
             Err(error)
         }
     }
@@ -157,7 +165,7 @@ async fn start_phases(
     };
     let began_at = store.revision();
     let recording = match origin {
-        None => Recording::create(options, &preparation.clock, preparation.manual_clock.is_some())?,
+        None => preparation.recording.take(),
         Some(origin) => {
             let recording = origin.recording.as_ref();
             recording.map(|recording| recording.fork(name, began_at, &preparation.clock))
@@ -226,13 +234,18 @@ async fn start_phases(
     };
     let served = serving::start(parts, started);
     let starting = clock.activity().begin();
+    // A fork of a record has the nodes of the record.
+    let nodes = match options.of_record {
+        true => store.snapshot().bucket(NODES).iter().count(),
+        false => options.nodes,
+    };
     let controllers = Controllers {
         client: client(&served.api.for_own(), CONTROLLER_MANAGER, user_agent),
         clock,
         metrics,
         readiness: readiness.clone(),
         settings,
-        nodes: options.nodes,
+        nodes,
         profile: options.simulation_profile,
         load_balancer_addresses: options.load_balancer_addresses,
         identities,

@@ -17,6 +17,7 @@ use super::origin::Origin;
 use crate::controllers;
 use crate::error::Error;
 use crate::options::Options;
+use crate::recording::Recording;
 
 /// The parts of a server that are there before its store. Dropping them closes the port; nothing was recorded yet.
 pub struct Preparation {
@@ -33,6 +34,8 @@ pub struct Preparation {
     pub tracer: Arc<Tracer>,
     /// Whether a controller is selected, by its name.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// The recording of an original control plane, if there is one.
+    pub recording: Option<Recording>,
 }
 
 impl Preparation {
@@ -59,6 +62,12 @@ impl Preparation {
         }
         let (clock, manual_clock) = match options.clock {
             _ if recorded.is_some() => (Clock::manual(recorded).0, None),
+            // A fork of a record goes on from its time.
+            ClockMode::Real if options.of_record => {
+                let (clock, manual) = Clock::manual(origin.map(|origin| origin.clock.now()));
+                manual.resume();
+                (clock, Some(manual))
+            }
             ClockMode::Real => (Clock::system(), None),
             ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
             ClockMode::Manual => {
@@ -86,6 +95,11 @@ impl Preparation {
             )?,
             None => Tracer::default(),
         });
+        // The last step, since it creates a file.
+        let recording = match origin {
+            None => Recording::create(options, &clock, manual_clock.is_some())?,
+            Some(_) => None,
+        };
         let selection = options.controllers.clone();
         let is_selected = Arc::new(move |name: &str| controllers::is_selected(&selection, name));
         Ok(Preparation {
@@ -98,6 +112,7 @@ impl Preparation {
             listener,
             tracer,
             is_selected,
+            recording,
         })
     }
 }

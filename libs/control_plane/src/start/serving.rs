@@ -110,6 +110,9 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         (has_testing_api(options, listener.address()) && !forks.is_fork).then(|| forks.family.below());
     let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone())
         .with_forks(Arc::new(forks));
+    if options.open.is_some() {
+        testing = testing.frozen(READ_ONLY);
+    }
     if let Some(clock_file) = clock_file {
         clock_file.record(clock.now());
         testing = testing.recording(move |now| clock_file.record(now));
