@@ -215,7 +215,7 @@ async fn start_phases(
     };
     let served = serving::start(parts, started);
     let starting = clock.activity().begin();
-    let own = served.api.for_own();
+    let own = served.api.for_control_plane();
     let controllers = Controllers {
         client: Arc::new(move |agent| client(&own, CONTROLLER_MANAGER, agent)),
         clock,
