@@ -83,7 +83,7 @@ pub struct Running {
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
     pub store: Store<ObjectIndex>,
-    /// What forks of it begin with.
+    /// The state from which forks of this control plane start.
     pub origin: Arc<Origin>,
     /// The revision of the store that it began with.
     pub began_at: Revision,
